@@ -1,7 +1,6 @@
 """Diagnostics of noise assumptions; docs/noise_scale.md says what they can show."""
 
 import math
-import sys
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,16 +9,13 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape, positive, positive_integer, sizes, within
-from torchonline.metrics.base import ExactMetric, check_finite, check_rounds
+from torchonline.metrics.base import ExactMetric, check_finite, check_rounds, level_of_caller, of_one_rank
 
 # Stakes of the bets: large stakes gain and lose quickly, small ones wait for rare large noise.
 BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
 
 # With fewer values Hill's standard error means little.
 FEWEST = 10
-
-# A warning points at the first line outside these packages.
-WITHIN = ("torchonline", "torchmetrics", "torch")
 
 
 class NoiseScaleWarning(UserWarning):
@@ -124,7 +120,7 @@ class NoiseDiagnostic(ExactMetric):
         zero = torch.zeros(self.batch_shape, dtype=torch.float64)
         nothing = torch.full((largest, *self.batch_shape), -math.inf, dtype=torch.float64)
         self._add_states(
-            _of_one_rank,
+            of_one_rank,
             # Options that the other states depend on, to be checked on loading.
             constants=torch.tensor([self.moment_order, self.alpha], dtype=torch.float64),
             rounds=torch.zeros((), dtype=torch.int64),
@@ -159,7 +155,7 @@ class NoiseDiagnostic(ExactMetric):
                 f"reaches 1 / alpha = {1.0 / self.alpha:g} with probability at most {self.alpha:g}. With a noise_scale that "
                 "is too small, the learner's guarantee is void"
             )
-            warnings.warn(text, NoiseScaleWarning, stacklevel=_level_of_caller())
+            warnings.warn(text, NoiseScaleWarning, stacklevel=level_of_caller())
 
     def compute(self) -> NoiseReport:
         """Return the report on the rounds so far."""
@@ -239,25 +235,7 @@ def hill_index(values: Tensor, k: int) -> Tensor:
     return _hill(values.detach().to(torch.float64).topk(k + 1, dim=0).values.log(), k)
 
 
-def _of_one_rank(states: Tensor) -> Tensor:
-    """Return the state of the only rank, or raise.
-
-    The bets of several ranks are several tests.
-    """
-    if len(states) > 1:
-        raise RuntimeError(f"sync: expected the rounds of one process, got those of {len(states)}")
-    return states[0]
-
-
 def _hill(logs: Tensor, k: int) -> Tensor:
     """Return Hill's estimate from decreasing logarithms, ``(k + 1 or more, *B)``."""
     index = 1.0 / (logs[:k] - logs[k]).mean(0)
     return torch.where(logs[k] > -math.inf, index, math.nan)
-
-
-def _level_of_caller() -> int:
-    """Return the caller's ``stacklevel`` of the first frame outside ``WITHIN``."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].split(".")[0] in WITHIN:
-        frame, level = frame.f_back, level + 1
-    return level

@@ -1,6 +1,7 @@
 """Base class and argument checks of the metrics."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,9 @@ from torchonline.core.checks import mismatch, shape_text
 from torchonline.core.inputs import as_plain, check_floats
 from torchonline.core.options import described
 from torchonline.core.processes import gathered, rank_and_world_size
+
+# A warning points at the first line outside these packages.
+WITHIN = ("torchonline", "torchmetrics", "torch")
 
 
 def check_finite(name: str, value: Any) -> Tensor:
@@ -42,6 +46,24 @@ def gather_state(value: Tensor, group: Any = None) -> list[Tensor]:
     if len(shapes := sorted({tuple(state.shape) for state in states})) > 1:
         raise ValueError(f"sync: expected states of one shape on all ranks, got {', '.join(map(shape_text, shapes))}")
     return [state.to(value.device) for state in states]
+
+
+def of_one_rank(states: Tensor) -> Tensor:
+    """Return the state of the only rank, or raise.
+
+    The bets of several ranks are several tests.
+    """
+    if len(states) > 1:
+        raise RuntimeError(f"sync: expected the rounds of one process, got those of {len(states)}")
+    return states[0]
+
+
+def level_of_caller() -> int:
+    """Return the caller's ``stacklevel`` of the first frame outside ``WITHIN``."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].split(".")[0] in WITHIN:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class ExactMetric(Metric):

@@ -63,14 +63,11 @@ class TotalsByRound(ExactMetric):
         return self._over_ranks(self._laps)
 
     def means(self) -> tuple[Tensor, Tensor]:
-        """Return the curve's rounds, ``(p,)``, and the mean of a round between two of them.
+        """Return the rounds of the curve, ``(p,)``, and means between them, ``(p, ...)``.
 
-        The means, ``(p, ...)``, are those of what each round added, from one point of the curve to the next.
+        A mean is that of what each round added, from one point of the curve to the next.
         """
-        rounds, totals = self.curve()
-        start = torch.zeros_like(totals[:1])
-        counts = rounds.diff(prepend=rounds.new_zeros(1)).reshape(-1, *[1] * len(self._shape))
-        return rounds, totals.diff(dim=0, prepend=start) / counts
+        return self._over_ranks(self._means)
 
     def _add(self, values: Tensor) -> None:
         """Add rounds of this process, ``(n, ...)``, float64."""
@@ -113,6 +110,12 @@ class TotalsByRound(ExactMetric):
             known = history[laps[:goes_on] // spacing - 1]
             totals = totals + torch.cat([known, total.expand(len(laps) - goes_on, *self._shape)])
         return at, totals
+
+    def _means(self, states: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the rounds of the curve and the means between its points."""
+        rounds, totals = self._laps(states)
+        counts = rounds.diff(prepend=rounds.new_zeros(1)).reshape(-1, *[1] * len(self._shape))
+        return rounds, totals.diff(dim=0, prepend=torch.zeros_like(totals[:1])) / counts
 
     def _expected(self, loaded: Mapping[str, Any]) -> dict[str, Tensor]:
         rounds = loaded.get("rounds")

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from torchonline.metrics.base import check_rounds
 from torchonline.metrics.curve import TotalsByRound
+from torchonline.metrics.plots import axes_or_new
 
 
 class CumulativeRegret(TotalsByRound):
@@ -73,9 +74,7 @@ class CumulativeRegret(TotalsByRound):
 
         The curve, which is gathered from all ranks, is the mean over the learners, with a band from best to worst.
         """
-        import matplotlib.pyplot as plt
-
-        axes = plt.subplots()[1] if axes is None else axes
+        axes = axes_or_new(axes)
         rounds, totals = (values.cpu().numpy() for values in self.curve())
         totals = totals.reshape(len(totals), -1)
         (line,) = axes.plot(rounds, totals.mean(1), label=label)

@@ -1,0 +1,127 @@
+"""Mean of a value for each arm, with its standard error."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchonline.core.checks import check_shape, check_values, positive_integer
+from torchonline.metrics.base import ExactMetric, check_finite
+from torchonline.metrics.plots import axes_or_new
+from torchonline.metrics.shares import checked_actions
+
+
+class ArmMeans(NamedTuple):
+    """Report of :class:`MeanByArm`.
+
+    Attributes:
+        count: number of rounds of each arm, ``(K)``, int64.
+        mean: mean value of each arm, ``(K)``, float64; NaN for an arm without rounds.
+        standard_error: of the mean, ``(K)``; NaN for an arm with less than two rounds.
+    """
+
+    count: Tensor
+    mean: Tensor
+    standard_error: Tensor
+
+
+class MeanByArm(ExactMetric):
+    r"""Count, mean and standard error of a value, for each arm.
+
+    The value may be a reward or a regret. The standard error is :math:`s_k / \sqrt{n_k}`. It describes the rounds as they are,
+    and is no confidence interval of an arm's mean: a learner that drops an arm after bad luck leaves it with a mean that is too
+    low, and other contexts are played with other arms. For a comparison of arms or policies use
+    :mod:`torchonline.off_policy`.
+
+    The results do not depend on the split into updates or on the ranks, up to rounding. A state holds sums around each arm's
+    first value, so a mean far from 0 costs no digits. Cost of n rounds: O(n + K).
+
+    Args:
+        actions: K, number of arms.
+        name: of the value, for the plot.
+
+    Shape:
+        - ``update(action, value)``: int64 and floating point, one shape.
+        - ``compute()``: an :class:`ArmMeans`.
+
+    Example:
+        >>> metric = MeanByArm(2)
+        >>> metric.update(torch.tensor([0, 0, 1]), torch.tensor([1.0, 2.0, 5.0]))
+        >>> metric.compute().mean
+        tensor([1.5000, 5.0000], dtype=torch.float64)
+    """
+
+    higher_is_better = None
+
+    sums: Tensor
+
+    def __init__(self, actions: int, name: str = "reward") -> None:
+        super().__init__()
+        self.actions, self.name = positive_integer("actions", actions), name
+        self._add_states("sum", rounds=torch.zeros((), dtype=torch.int64))
+        # For each arm: count, first value, and the sums of differences from it and of their squares.
+        self._add_states(_merged, sums=torch.zeros((self.actions, 4), dtype=torch.float64))
+
+    def update(self, action: Any, value: Tensor) -> None:
+        """Add rounds."""
+        self._refuse_synced()
+        value = check_finite("value", value).detach().to(self.sums)
+        action = checked_actions(action, self.actions).to(self.sums.device)
+        check_shape("value", value.reshape(-1), action.shape)
+        value = value.reshape(-1)
+        check_values("value", value)
+        n = len(value)
+        place = torch.arange(n, device=value.device)
+        first = torch.full((self.actions,), n, device=value.device).scatter_reduce(0, action, place, "amin")
+        count, start, total, squares = self.sums.clone().unbind(-1)
+        is_new = (count == 0) & (first < n)
+        start = torch.where(is_new, torch.cat([value, value.new_zeros(1)])[first], start)
+        difference = value - start[action]
+        count = count.index_add(0, action, torch.ones_like(value))
+        total = total.index_add(0, action, difference)
+        squares = squares.index_add(0, action, difference.square())
+        self.sums, self.rounds = torch.stack([count, start, total, squares], -1), self.rounds + n
+
+    def compute(self) -> ArmMeans:
+        """Return the report on the rounds of all ranks."""
+        count, start, total, squares = self.sums.unbind(-1)
+        mean = total / count
+        variance = (squares - mean * total).clamp(min=0.0) / (count - 1.0)
+        error = torch.where(count > 1, (variance / count).sqrt(), torch.nan)
+        return ArmMeans(count.long(), start + mean, error)
+
+    def plot(self, axes: Any = None, labels: list[str] | None = None) -> tuple[Any, Any]:
+        """Draw the mean of each arm with one standard error on matplotlib axes.
+
+        Arms without rounds are left out. Return the figure and the axes.
+        """
+        axes = axes_or_new(axes)
+        count, mean, error = (x.cpu() for x in self.compute())
+        shown = count.nonzero().squeeze(-1)
+        bars = error[shown].nan_to_num(0.0).numpy()  # an arm with one round has no bar
+        axes.errorbar(range(len(shown)), mean[shown].numpy(), bars, fmt="o", capsize=3)
+        names = labels or [str(k) for k in range(self.actions)]
+        axes.set_xticks(range(len(shown)), [names[k] for k in shown.tolist()])
+        axes.set_xlabel("action")
+        axes.set_ylabel(f"mean {self.name}")
+        return axes.figure, axes
+
+    def _problems(self, loaded: Any) -> list[str]:
+        if problems := super()._problems(loaded):
+            return problems
+        sums, rounds = loaded["sums"], loaded["rounds"]
+        if bool((sums[:, 0] < 0).any()) or int(sums[:, 0].sum()) != int(rounds) or bool((sums[:, 3] < 0).any()):
+            return [f"sums: expected counts of {int(rounds)} rounds and squares of at least 0, got others"]
+        return []
+
+
+def _merged(states: Tensor) -> Tensor:
+    """Return the sums of all ranks around the first value of one: ``(ranks, K, 4)``."""
+    count, start, total, squares = states.unbind(-1)
+    # The first rank that has rounds of the arm.
+    rank = (count > 0).to(torch.int64).argmax(0)
+    common = start.gather(0, rank.unsqueeze(0))[0]
+    shift = torch.where(count > 0, start - common, 0.0)
+    squares = squares + 2.0 * shift * total + count * shift.square()
+    total = total + count * shift
+    return torch.stack([count.sum(0), common, total.sum(0), squares.sum(0)], -1)
