@@ -9,6 +9,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from torchonline.bandits.chosen import chosen_probability, predicted
 from torchonline.bandits.composed import learner_of
 from torchonline.bandits.policies import drawn_with_probability
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
@@ -93,7 +94,10 @@ class NeuralLinearBandit(pl.LightningModule):
         - Or a batch is a log: :class:`~torchonline.models.LoggedRounds`, or a dict with ``inputs``, ``action`` and ``reward``.
           Its rounds are learnt in order, and nothing is decided.
         - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
-          logs ``reward``, the mean over the batch.
+          logs ``reward``, the mean over the batch. With the attribute ``watched`` set to True it also returns, at a further cost
+          of O(d^2) for each round, what the policy said of the chosen arm before it learnt the reward: ``prediction``, ``low``
+          and ``high`` (:meth:`Estimator.interval`); and its ``probability`` (the logged one for a log), where there is one that
+          is no estimate.
         - N may be 0, as in the last batch of some ranks of a :class:`~torchonline.models.RoundLoader`. Nothing is learnt then,
           counted or logged.
 
@@ -161,6 +165,9 @@ class NeuralLinearBandit(pl.LightningModule):
         # Rounds that several processes share, and rounds of a loaded checkpoint that wait to be learnt.
         self._shared: SharedRounds | None = None
         self._waiting: list[Any] = []
+        # Whether callbacks want more than the payoffs, and what they get of the present batch.
+        self.watched = False
+        self._seen: list[dict[str, Tensor]] = []
         self.replay = None if self.train_encoder_every is None else Replay(replay_size)
         self._arm_ids = self._ids_of_arms()
         readout = None if self.replay is None else torch.zeros_like(head.policy.estimator.theta_hat)
@@ -217,6 +224,7 @@ class NeuralLinearBandit(pl.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Play a table, or learn logged rounds, see the class."""
+        self._seen = []
         if self._shared is not None:
             return self._share(self._shared, batch)
         rounds = unpacked(batch)
@@ -226,14 +234,14 @@ class NeuralLinearBandit(pl.LightningModule):
         with torch.no_grad(), self._own_random_draws():
             if isinstance(rounds, LoggedRounds):
                 self._in_turns(self._learn_log, *rounds[:3])
-                outputs = {"reward": rounds.reward, "action": rounds.action}
+                outputs = _outputs_of(rounds, self.watched)
             else:
                 if len(rounds.inputs) == 0:
                     self._check_table(rounds.inputs, rounds.rewards)
                 outputs = payoffs(rounds, self._in_turns(self._play, *rounds[:2]))
         if len(rounds.inputs):
             self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
-        return {"loss": 0.0 * self._clock} | outputs
+        return {"loss": 0.0 * self._clock} | self._all_seen() | outputs
 
     def on_train_epoch_end(self) -> None:
         """Sync, so that no round waits for the next epoch."""
@@ -406,7 +414,10 @@ class NeuralLinearBandit(pl.LightningModule):
     def _learn_log(self, inputs: Tensor, action: Tensor, reward: Tensor) -> Tensor:
         """Learn from n logged rounds and return their actions."""
         lead = self._batch_dims()
-        self.head.learn(*(values.movedim(0, lead) for values in (inputs, action, reward)))
+        moved = tuple(values.movedim(0, lead) for values in (inputs, action, reward))
+        if self.watched and self._shared is None:
+            self._see(self.head.encode(moved[0]), moved[1])
+        self.head.learn(*moved)
         self._record(inputs, action, reward)
         return action
 
@@ -419,9 +430,13 @@ class NeuralLinearBandit(pl.LightningModule):
             number = -1 - shared.ranks.rank - shared.ranks.size * shared.batches
             with torch.no_grad(), self._own_random_draws(number):
                 if isinstance(rounds, LoggedRounds):
-                    outputs = {"reward": rounds.reward, "action": rounds.action}
+                    outputs = _outputs_of(rounds, self.watched)
                 else:
                     outputs = payoffs(rounds, self._decided(rounds.inputs, rounds.rewards))
+                if self.watched:
+                    lead = self._batch_dims()
+                    x = self.head.encode(rounds.inputs.movedim(0, lead))
+                    self._see(x, outputs["action"].movedim(0, lead))
             shared.add(rounds.inputs, outputs["action"], outputs["reward"])
         except Exception as error:
             shared.fail(error)  # the next sync raises it on all ranks: here, the others would wait for this one
@@ -429,7 +444,7 @@ class NeuralLinearBandit(pl.LightningModule):
             self._sync(shared)
         if outputs and len(outputs["reward"]):
             self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
-        return {"loss": 0.0 * self._clock} | outputs
+        return {"loss": 0.0 * self._clock} | self._all_seen() | outputs
 
     def _decided(self, inputs: Tensor, rewards: Tensor) -> Tensor:
         """Return the actions of n rounds decided from one state, ``(n, *B)``."""
@@ -473,9 +488,13 @@ class NeuralLinearBandit(pl.LightningModule):
         """Decide, learn and return the actions; ``x`` are inputs under a scaler."""
         if self.head.scaler is not None:
             action = self.head.select(x)
+            if self.watched:
+                self._see(self.head.encode(x), action)
             self.head.step(x, action, of_chosen(rewards, action))
             return action
         action = self.head.policy.select(x)
+        if self.watched:
+            self._see(x, action)
         if not self.head.has_models:
             x = of_chosen(x, action)
         reward = of_chosen(rewards, action)
@@ -484,6 +503,24 @@ class NeuralLinearBandit(pl.LightningModule):
         else:
             self.head._learn(x, action, reward, None)
         return action
+
+    def _see(self, x: Tensor, action: Tensor) -> None:
+        """Keep what the policy says of the chosen arms, before it learns the rewards.
+
+        ``x`` are features, and actions ``(*B)`` or ``(*B, n)``.
+        """
+        lead = self._batch_dims()
+        found = dict(zip(("prediction", "low", "high"), predicted(self.head.policy, x, action), strict=True))
+        probability = chosen_probability(self.head.policy, x, action)
+        if probability is not None:
+            found["probability"] = probability
+        is_one = action.dim() == lead
+        self._seen.append({name: v.unsqueeze(0) if is_one else v.movedim(lead, 0) for name, v in found.items()})
+
+    def _all_seen(self) -> dict[str, Tensor]:
+        """Return what was kept of the present batch, ``(N, *B)`` by name."""
+        seen, self._seen = self._seen, []
+        return {name: torch.cat([one[name] for one in seen]) for name in (seen[0] if seen else ())}
 
     def _train_if_due(self, before: int) -> None:
         """Train the encoder, and relearn, if the rounds have passed a multiple."""
@@ -508,3 +545,12 @@ class NeuralLinearBandit(pl.LightningModule):
     def _own_random_draws(self, number: int = 0) -> AbstractContextManager[None]:
         """Seed random draws, then restore the generators."""
         return seeded_draws(int(self.seed + self.rounds) + 1_000_003 * number, self.device)
+
+
+def _outputs_of(rounds: LoggedRounds, watched: bool) -> dict[str, Any]:
+    """Return what a callback gets of logged rounds: their probabilities, if watched.
+
+    Without logged probabilities the entry is None: those of the policy are not those of the log.
+    """
+    outputs: dict[str, Any] = {"reward": rounds.reward, "action": rounds.action}
+    return outputs | ({"probability": rounds.probability} if watched else {})

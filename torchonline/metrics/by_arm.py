@@ -84,11 +84,15 @@ class MeanByArm(ExactMetric):
 
     def compute(self) -> ArmMeans:
         """Return the report on the rounds of all ranks."""
-        count, start, total, squares = self.sums.unbind(-1)
-        mean = total / count
-        variance = (squares - mean * total).clamp(min=0.0) / (count - 1.0)
+        count, _, total, squares = self.sums.unbind(-1)
+        variance = (squares - total.square() / count).clamp(min=0.0) / (count - 1.0)
         error = torch.where(count > 1, (variance / count).sqrt(), torch.nan)
-        return ArmMeans(count.long(), start + mean, error)
+        return ArmMeans(count.long(), self.means(), error)
+
+    def means(self) -> Tensor:
+        """Return the mean of each arm by the states at hand, ``(K)``; gathers nothing."""
+        count, start, total, _ = self.sums.unbind(-1)
+        return start + total / count
 
     def plot(self, axes: Any = None, labels: list[str] | None = None) -> tuple[Any, Any]:
         """Draw the mean of each arm with one standard error on matplotlib axes.

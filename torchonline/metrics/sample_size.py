@@ -70,6 +70,10 @@ class EffectiveSampleSize(TotalsByRound):
 
     def compute(self) -> SampleSize:
         """Return the report on the weights of all ranks."""
+        return self.of_this_rank()
+
+    def of_this_rank(self) -> SampleSize:
+        """Return the report by the states at hand; gathers nothing."""
         total, squares = self._of_ranks(self.total).sum(0)
         n = self._of_ranks(self.rounds).sum()
         mean = total / n

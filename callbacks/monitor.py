@@ -1,0 +1,175 @@
+"""Monitoring of what a bandit plays, learns and knows."""
+
+from typing import Any
+
+import pytorch_lightning as pl
+from torch import Tensor
+
+from torchonline.core.checks import instance_of, positive_integer
+from torchonline.core.processes import rank_and_world_size
+from torchonline.metrics import (
+    ActionShares,
+    DriftAlarm,
+    EffectiveSampleSize,
+    LoggedProbabilities,
+    MeanByArm,
+    ValueByTime,
+)
+
+
+class BanditMonitor(pl.Callback):
+    """Callback that logs what an operator of a bandit looks at.
+
+    After each batch it logs, over all rounds so far:
+
+    - ``share/k``, ``reward/k`` and ``regret/k``: share, mean reward and mean regret of action k; NaN before its first round.
+    - ``effective_sample_size``: of the rounds as a sample of the uniform policy; and ``mean_weight``, whose expectation is 1 if
+      every action has a probability above 0 (:class:`~torchonline.metrics.EffectiveSampleSize`).
+
+    and, over the batch:
+
+    - ``probability_min`` and ``probability_mean``: of the chosen actions.
+    - ``width_mean`` and ``width_max``: widths of the confidence intervals of the chosen actions, in units of the reward.
+
+    The x axis of the logs counts rounds. The module's ``training_step`` returns ``action`` and ``reward``, ``(N, *B)``, and
+    where it has them ``regret``, ``probability``, ``low`` and ``high``, as that of
+    :class:`~torchonline.models.NeuralLinearBandit` does: the callback sets the module's ``watched`` during a fit, so that it
+    returns all of them. Without one of them, its values are left out.
+
+    *Several processes.* Each rank counts the rounds that it has played itself. A batch exchanges nothing: its values are about
+    this rank, loggers show those of rank 0, and the x axis counts the trainer's steps. ``compute()`` of the metrics is about all
+    ranks, and must be called on all. A checkpoint holds the states of all ranks, and can be resumed with any number of
+    processes. ``drift`` needs a single process.
+
+    Args:
+        actions: K, number of actions.
+        drift: a :class:`~torchonline.metrics.DriftAlarm`, which gets ``reward - prediction`` of each round, or None. It warns.
+        points: largest number of points of a curve over time, even.
+
+    Attributes:
+        shares, rewards, regrets, probabilities, weights, widths: the metrics, each with a ``plot()``.
+
+    Raises:
+        ValueError: an action is not from 0 to K - 1.
+        RuntimeError: ``drift`` is given and there are several processes.
+
+    Example:
+        >>> import torch
+        >>> from torchonline import EpsilonGreedy, RidgeRegression
+        >>> from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
+        >>> bandit = NeuralLinearBandit(BanditHead(torch.nn.Linear(4, 2), EpsilonGreedy(RidgeRegression(2), epsilon=0.2)))
+        >>> monitor = BanditMonitor(actions=5)
+        >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+        >>> quiet |= {"enable_model_summary": False, "enable_checkpointing": False}
+        >>> trainer = pl.Trainer(max_epochs=1, callbacks=[monitor], **quiet)
+        >>> trainer.fit(bandit, RoundLoader(torch.rand(20, 5, 4), torch.rand(20, 5)))
+        >>> monitor.probabilities.compute().smallest  # epsilon / 5
+        tensor(0.0400, dtype=torch.float64)
+    """
+
+    def __init__(self, actions: int, *, drift: DriftAlarm | None = None, points: int = 512) -> None:
+        self.actions, self.points = positive_integer("actions", actions), points
+        if drift is not None:
+            instance_of("drift", drift, DriftAlarm, "a DriftAlarm or None")
+        self.drift = drift
+        self._start()
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if self.drift is not None and trainer.world_size > 1:
+            raise RuntimeError(f"drift: expected one process, got {trainer.world_size}, each with rounds of its own")
+        watch(pl_module, stage == "fit")
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        watch(pl_module, False)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        action = outputs["action"]
+        if action.numel() == 0:  # a rank may have no rounds in its last batch
+            return
+        values = self._updated(action.cpu(), {name: _flat(outputs.get(name)) for name in WATCHED})
+        pl_module.log_dict(values, on_step=True, on_epoch=False)
+        # Lightning takes the x axis from the value named "step".
+        if rank_and_world_size()[1] == 1:
+            rounds = self.shares.rounds.double() / action[0].numel()
+            pl_module.log("step", rounds, on_step=True, on_epoch=False)
+        if self.drift is not None and outputs.get("prediction") is not None:
+            residual = outputs["reward"].double() - outputs["prediction"]
+            self.drift.update(residual.cpu().reshape(-1, *self.drift.batch_shape))
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Return the metrics by name."""
+        names = ("shares", "rewards", "regrets", "probabilities", "weights", "widths")
+        return {name: getattr(self, name) for name in (*names, *(("drift",) if self.drift else ()))}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all ranks, which all call this method."""
+        found = {}
+        for name, metric in self.metrics.items():
+            with metric.sync_context():
+                found[name] = metric.state_dict()
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._start()
+        for name, state in state_dict.items():
+            metric = self.metrics.get(name)
+            if metric is None:
+                continue
+            if "spacing" in state:  # a curve: each rank takes its own part
+                is_one = state["rounds"].dim() == 0
+                state = {key: value.unsqueeze(0) for key, value in state.items()} if is_one else state
+            elif rank_and_world_size()[0] > 0:  # sums over all ranks, which the first one goes on with
+                continue
+            metric.load_state_dict(state)
+
+    def _start(self) -> None:
+        """Make new metrics."""
+        self.shares = ActionShares(self.actions, points=self.points)
+        self.rewards, self.regrets = MeanByArm(self.actions, "reward"), MeanByArm(self.actions, "regret")
+        self.probabilities = LoggedProbabilities()
+        self.weights = EffectiveSampleSize(points=self.points)
+        self.widths = ValueByTime("width of the interval", points=self.points)
+
+    def _updated(self, action: Tensor, seen: dict[str, Tensor | None]) -> dict[str, Tensor]:
+        """Update the metrics with a batch, and return what to log."""
+        values: dict[str, Tensor] = {}
+        self.shares.update(action)
+        # Not `compute`, which waits for all ranks: they may have different numbers of batches.
+        share = self.shares.total / self.shares.rounds
+        values |= {f"share/{k}": share[k] for k in range(self.actions)}
+        for name, metric in (("reward", self.rewards), ("regret", self.regrets)):
+            if (value := seen[name]) is not None:
+                metric.update(action.reshape(-1), value)
+                mean = metric.means()
+                values |= {f"{name}/{k}": mean[k] for k in range(self.actions)}
+        if (probability := seen["probability"]) is not None:
+            # Rounding may have told the scores of equal arms apart otherwise than in the choice.
+            probability = probability[probability > 0.0]
+            self.probabilities.update(probability)
+            self.weights.update(1.0 / (self.actions * probability))
+            if len(probability):
+                values |= {"probability_min": probability.min(), "probability_mean": probability.mean()}
+            size = self.weights.of_this_rank()
+            values |= {"effective_sample_size": size.effective, "mean_weight": size.mean_weight}
+        if (low := seen["low"]) is not None and (high := seen["high"]) is not None:
+            width = high - low
+            self.widths.update(width)
+            values |= {"width_mean": width.mean(), "width_max": width.max()}
+        return values
+
+
+WATCHED = ("reward", "regret", "probability", "low", "high")
+
+
+def watch(module: pl.LightningModule, watched: bool) -> None:
+    """Ask a module for what monitors need, or no longer, if it can be asked."""
+    if hasattr(module, "watched"):
+        module.watched = watched
+
+
+def _flat(value: Tensor | None) -> Tensor | None:
+    """Return the rounds of a fleet as a list, float64 on the CPU."""
+    return None if value is None else value.detach().cpu().double().reshape(-1)
