@@ -2,7 +2,7 @@
 
 from importlib import import_module as _import_module
 from pathlib import Path as _Path
-from types import ModuleType as _ModuleType
+from typing import Any as _Any
 
 # In a bare checkout models/ and callbacks/ lie beside this folder; in an installed package they are inside it.
 if not (_Path(__file__).parent / "models").is_dir():
@@ -55,15 +55,19 @@ __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"
 # These load when they are asked for: some bring in Lightning.
 _SUBMODULES = frozenset(
     ("baselines", "callbacks", "datasets", "diagnostics", "distributed", "environments", "export", "linalg", "metrics")
-    + ("models", "off_policy", "privacy")
+    + ("models", "off_policy", "privacy", "reporting")
 )
+# Functions that need more than torch, by the submodule that defines them.
+_FUNCTIONS = {"report": "reporting"}
 
 
-def __getattr__(name: str) -> _ModuleType:
+def __getattr__(name: str) -> _Any:
     if name in _SUBMODULES:
         return _import_module(f"{__name__}.{name}")
+    if name in _FUNCTIONS:
+        return getattr(_import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_SUBMODULES])
+    return sorted([*globals(), *_SUBMODULES, *_FUNCTIONS])

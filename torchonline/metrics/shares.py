@@ -68,15 +68,20 @@ class ActionShares(TotalsByRound):
         rows = shares.T.cpu()
         names = labels or [f"action {k}" for k in range(self.actions)]
         rest = rows.sum(0) - rows[order].sum(0)
-        bands = [*rows[order], *([rest] if self.actions > len(order) else [])]
-        ends = torch.cat([rounds.new_zeros(1), rounds]).cpu().numpy()
-        bottom = torch.zeros(len(rounds), dtype=torch.float64)
-        for i, band in enumerate(bands):
-            label = names[order[i]] if i < len(order) else "others"
-            colour = f"C{i}" if i < len(order) else "0.8"
-            axes.stairs((bottom + band).numpy(), ends, baseline=bottom.numpy(), fill=True, color=colour, label=label)
-            bottom = bottom + band
-        axes.set_xlabel("decision")
-        axes.set_ylabel("share of decisions")
-        axes.set_ylim(0.0, 1.0)
+        bands, labels, colours = rows[order], [names[k] for k in order], [f"C{i}" for i in range(len(order))]
+        if self.actions > len(order):
+            bands, labels, colours = torch.cat([bands, rest.unsqueeze(0)]), [*labels, "others"], [*colours, "0.75"]
+        draw_bands(axes, rounds.cpu(), bands, labels, colours)
         return axes.figure, axes
+
+
+def draw_bands(axes: Any, rounds: Tensor, bands: Tensor, labels: list[str], colours: list[str]) -> None:
+    """Draw shares ``(bands, p)`` between p points, one on top of another."""
+    ends = torch.cat([rounds.new_zeros(1), rounds]).numpy()
+    bottom = torch.zeros(len(rounds), dtype=torch.float64)
+    for band, label, colour in zip(bands, labels, colours, strict=False):
+        axes.stairs((bottom + band).numpy(), ends, baseline=bottom.numpy(), fill=True, color=colour, label=label)
+        bottom = bottom + band
+    axes.set_xlabel("decision")
+    axes.set_ylabel("share of decisions")
+    axes.set_ylim(0.0, 1.0)

@@ -1,0 +1,321 @@
+"""A report on a decision log: one HTML page with pictures, for an operator."""
+
+import itertools
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchonline.bandits.chosen import predicted
+from torchonline.bandits.composed import ComposedPolicy, learner_of
+from torchonline.bandits.policies import Policy
+from torchonline.core.checks import instance_of, positive_integer, within
+from torchonline.core.ops import of_chosen
+from torchonline.metrics.by_arm import MeanByArm
+from torchonline.metrics.by_time import ValueByTime
+from torchonline.metrics.drift import DriftAlarm
+from torchonline.metrics.histogram import LoggedProbabilities, LogHistogram
+from torchonline.metrics.sample_size import EffectiveSampleSize
+from torchonline.metrics.shares import MOST_SHOWN, ActionShares
+from torchonline.report_page import page_of
+
+# Points of the curves, and the most encoder versions that are told apart.
+POINTS, MOST_VERSIONS = 64, 1000
+
+# Groups of predictions for the picture of calibration, and rounds that fix their ends.
+GROUPS, ROUNDS_FOR_GROUPS = 10, 2000
+
+
+def report(
+    log: Any,
+    path: str | Path = "report.html",
+    *,
+    policy: Any = None,
+    window: int = 500,
+    alpha: float = 0.01,
+    title: str = "Decision log",
+    page_size: int = 1000,
+) -> Path:
+    r"""Write one HTML page with pictures of a decision log, and return its path.
+
+    The page shows: the log's counts; shares of actions, logged probabilities and the effective sample size over time; rewards by
+    arm with standard errors; reward over time with the verdict of a :class:`~torchonline.metrics.DriftAlarm`; delays of feedback;
+    and encoder versions. It is one file without scripts, which loads nothing from elsewhere. docs/monitoring.md explains each
+    picture. Matplotlib draws them.
+
+    Rewards count as they may be learnt, so a decision whose attribution window closed without a reward counts with the log's
+    default reward.
+
+    *With a policy*, in its present state, the page also shows the effective sample size of the log for that policy, the widths
+    of its confidence intervals, and its predictions beside the rewards. If the policy has learnt these very rewards, the last
+    picture is better than the policy is on new decisions. The policy learns nothing. The caller's random numbers stay as they
+    are.
+
+    *The alarm* compares each window of rewards with the first. With a fixed ``window`` and ``alpha``, all reports on one growing
+    log make the same comparisons, so ``alpha`` bounds the probability of a false alarm in any of them.
+
+    The log is read in pages, twice for decisions and once for rewards. Memory: O(page_size) decisions, the window, and a count
+    for each action. Decisions that are logged meanwhile are left out. The file is written aside, synced and renamed, so a reader
+    never sees a part of it.
+
+    Args:
+        log: a :class:`torchonline.feedback.DecisionLog`, or any object with ``read(after, limit)``, ``decisions(after, limit)``
+            and ``counts()`` that return what those of a DecisionLog do.
+        path: of the page. An existing file is replaced.
+        policy: a :class:`Policy`, :class:`~torchonline.DisjointArms` or another policy with a scaler, or a
+            :class:`~torchonline.models.BanditHead`, without ``batch_shape``. None leaves its pictures out.
+        window: number of rewards in a window of the drift alarm.
+        alpha: probability of a false drift alarm, in (0, 1).
+        title: of the page.
+        page_size: number of decisions or rewards to read at once.
+
+    Raises:
+        TypeError: ``log`` lacks a method.
+        ValueError: ``policy`` has a ``batch_shape``, or does not take the inputs of the log.
+        ImportError: matplotlib is not installed.
+
+    Example:
+        >>> from typing import NamedTuple
+        >>> class Empty:
+        ...     def counts(self):
+        ...         return {"decisions": 0, "open": 0, "known": 0}
+        ...
+        ...     def decisions(self, after=0, limit=1000):
+        ...         return []
+        ...
+        ...     def read(self, after=0, limit=1000):
+        ...         return []
+        >>> report(Empty(), folder / "report.html").name
+        'report.html'
+    """
+    for name in ("read", "decisions", "counts"):
+        if not callable(getattr(log, name, None)):
+            raise TypeError(f"log: expected an object with read, decisions and counts, got {type(log).__name__}")
+    positive_integer("window", window)
+    within("alpha", alpha, 0.0, 1.0)
+    instance_of("title", title, str, "a string")
+    page_size, path = positive_integer("page_size", page_size), Path(path)
+    summary = Summary(log, None if policy is None else Reader(policy), window, alpha, page_size)
+    _write(path, page_of(summary, title))
+    return path
+
+
+class Version(NamedTuple):
+    """Decisions of one encoder version."""
+
+    name: str
+    decisions: int
+    first: float
+    last: float
+
+
+class Summary:
+    """What the page shows of a log.
+
+    Attributes:
+        counts: those of the log, by name.
+        decisions: number of decisions read.
+        first, last: Unix seconds of the first and the last decision, or None.
+        actions: numbers of the actions that are shown by themselves, in order.
+        has_others: whether there are more, which share the last place of the metrics.
+        versions: encoder versions in the order of their first decision.
+        shares, version_shares, probabilities, probability_by_time, weights, policy_weights: of the decisions.
+        rewards, rewards_by_time, alarm, delays, defaults: of the rewards; of ``rewards_by_time`` the second value is the square.
+        widths, calibration: of the policy; the calibration has predictions and rewards of each group.
+    """
+
+    def __init__(self, log: Any, reader: "Reader | None", window: int, alpha: float, page_size: int) -> None:
+        self.counts: dict[str, int] = dict(log.counts())
+        self.has_policy = reader is not None
+        self._look_over(log, page_size)
+        places = len(self.actions) + self.has_others
+        self._place = {action: i for i, action in enumerate(self.actions)}
+        self.shares = ActionShares(max(1, places), points=POINTS)
+        self.version_shares = ActionShares(max(1, min(len(self.versions), MOST_SHOWN + 1)), points=POINTS)
+        self.probabilities = LoggedProbabilities()
+        self.probability_by_time = ValueByTime("logged probability", points=POINTS)
+        self.weights, self.policy_weights = EffectiveSampleSize(points=POINTS), EffectiveSampleSize(points=POINTS)
+        for page in self._pages(log.decisions, page_size, self._last_number):
+            self._add_decisions(page, reader)
+        self.rewards = MeanByArm(max(1, places), "reward")
+        self.rewards_by_time = ValueByTime("reward", (2,), points=POINTS)
+        self.alarm = DriftAlarm(window, alpha, warn=False)
+        self.delays = LogHistogram(1e-3, 1e8, name="delay of the feedback")
+        self.defaults = 0
+        self.widths = ValueByTime("width of the confidence interval", points=POINTS)
+        self.calibration: tuple[MeanByArm, MeanByArm] | None = None
+        self._waiting: list[tuple[Tensor, Tensor]] = []
+        for page in self._pages(log.read, page_size):
+            self._add_rewards([one for one in page if int(one.action) in self._seen], reader)
+        self._group_waiting()
+
+    def _look_over(self, log: Any, page_size: int) -> None:
+        """Count actions and versions in a first reading of the decisions."""
+        seen: Counter[int] = Counter()
+        versions: dict[str, list[Any]] = {}
+        self.first: float | None = None
+        self.last: float | None = None
+        self._last_number = 0
+        for page in self._pages(log.decisions, page_size):
+            seen.update(int(one.action) for one in page)
+            for one in page:
+                name = str(one.encoder)
+                name = name if name in versions or len(versions) < MOST_VERSIONS else "(further versions)"
+                found = versions.setdefault(name, [0, one.time, one.time])
+                found[0], found[1], found[2] = found[0] + 1, min(found[1], one.time), max(found[2], one.time)
+            times = [one.time for one in page]
+            self.first = min([*times, *([] if self.first is None else [self.first])])
+            self.last = max([*times, *([] if self.last is None else [self.last])])
+            self._last_number = page[-1].number
+        self._seen = set(seen)
+        self.decisions = seen.total()
+        self.has_others = len(seen) > MOST_SHOWN
+        self.actions = sorted(action for action, _ in seen.most_common(MOST_SHOWN))
+        self.actions_seen = len(seen)
+        self.most_actions = max(seen, default=0) + 1
+        self.versions = [Version(name, *found) for name, found in versions.items()]
+
+    def _pages(self, read: Callable[..., Any], size: int, last: int | None = None) -> Iterator[list[Any]]:
+        """Read all pages of a log, or those of decisions up to number ``last``."""
+        after = 0
+        while page := list(read(after=after, limit=size)):
+            after = page[-1][0]  # number of a decision, position of a reward
+            if last is not None:
+                page = [one for one in page if one.number <= last]
+            if page:
+                yield page
+            if last is not None and after >= last:
+                return
+
+    def _places(self, page: list[Any]) -> Tensor:
+        others = len(self.actions)
+        return torch.tensor([self._place.get(int(one.action), others) for one in page], dtype=torch.int64)
+
+    def _add_decisions(self, page: list[Any], reader: "Reader | None") -> None:
+        self.shares.update(self._places(page))
+        number = {version.name: i for i, version in enumerate(self.versions)}
+        most = self.version_shares.actions - 1
+        self.version_shares.update([min(number.get(str(one.encoder), most), most) for one in page])
+        probability = torch.tensor([float(one.probability) for one in page], dtype=torch.float64)
+        self.probabilities.update(probability)
+        self.probability_by_time.update(probability)
+        arms = torch.tensor([self._arms_of(one) for one in page], dtype=torch.float64)
+        self.weights.update(1.0 / (arms * probability))
+        if reader is not None:
+            self.policy_weights.update(reader.probabilities(page) / probability)
+
+    def _arms_of(self, decision: Any) -> int:
+        """Return the number of arms that a decision had, as far as the log tells."""
+        if decision.mask is not None:
+            return int(decision.mask.sum())
+        if decision.inputs.dim() == 2:  # a row for each arm
+            return len(decision.inputs)
+        return self.most_actions
+
+    def _add_rewards(self, page: list[Any], reader: "Reader | None") -> None:
+        if not page:
+            return
+        reward = torch.tensor([float(one.reward) for one in page], dtype=torch.float64)
+        self.rewards.update(self._places(page), reward)
+        self.rewards_by_time.update(torch.stack([reward, reward.square()], -1))
+        self.alarm.update(reward)
+        self.defaults += sum(bool(one.is_default) for one in page)
+        delays = [float(one.known_at) - float(one.time) for one in page if not one.is_default]
+        self.delays.update(torch.tensor(delays, dtype=torch.float64))
+        if reader is not None:
+            mean, low, high = reader.predicted(page)
+            self.widths.update(high - low)
+            self._waiting.append((mean, reward))
+            if self.calibration is not None or sum(len(mean) for mean, _ in self._waiting) >= ROUNDS_FOR_GROUPS:
+                self._group_waiting()
+
+    def _group_waiting(self) -> None:
+        """Put predictions and rewards into groups of like predictions."""
+        if not self._waiting:
+            return
+        mean, reward = (torch.cat(values) for values in zip(*self._waiting, strict=True))
+        self._waiting = []
+        if self.calibration is None:
+            self._ends = mean.quantile(torch.arange(1, GROUPS, dtype=torch.float64) / GROUPS).unique()
+            self.calibration = MeanByArm(GROUPS, "prediction"), MeanByArm(GROUPS, "reward")
+        group = torch.bucketize(mean, self._ends)
+        for metric, value in zip(self.calibration, (mean, reward), strict=True):
+            metric.update(group, value)
+
+
+class Reader:
+    """A policy in its present state, which reads pages of a log."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+        self.is_head = hasattr(policy, "encode")
+        self.inner: Any = policy.policy if self.is_head else policy
+        if not isinstance(self.inner, (Policy, ComposedPolicy)):
+            raise TypeError(f"policy: expected a policy or a BanditHead, got {type(policy).__name__}")
+        if batch_shape := learner_of(self.inner).batch_shape:
+            raise ValueError(f"policy: expected one without batch_shape, got {batch_shape}")
+        self.device = self.inner.estimator.theta_hat.device
+
+    def probabilities(self, page: list[Any]) -> Tensor:
+        """Return the policy's probabilities of the logged actions, ``(n)``."""
+
+        def of_group(inputs: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
+            # A policy whose scores are random draws them.
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.default_generator.manual_seed(0)
+                return of_chosen(self.policy.probabilities(inputs, mask), action).unsqueeze(0)
+
+        return self._of_groups(page, of_group, 1)[0]
+
+    def predicted(self, page: list[Any]) -> Tensor:
+        """Return predictions, lower and upper bounds of the logged actions, ``(3, n)``."""
+
+        def of_group(inputs: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
+            with torch.no_grad():
+                x = self.policy.encode(inputs) if self.is_head else inputs
+            return torch.stack(predicted(self.inner, x, action))
+
+        return self._of_groups(page, of_group, 3)
+
+    def _of_groups(self, page: list[Any], call: Callable[..., Tensor], rows: int) -> Tensor:
+        """Call a function on the decisions of a page that have one shape, together."""
+        found = torch.empty(rows, len(page), dtype=torch.float64)
+
+        def kind(i: int) -> tuple[Any, ...]:
+            mask = page[i].mask
+            return (tuple(page[i].inputs.shape), str(page[i].inputs.dtype), () if mask is None else tuple(mask.shape))
+
+        for _, numbers in itertools.groupby(sorted(range(len(page)), key=kind), key=kind):
+            group = list(numbers)
+            inputs = torch.stack([page[i].inputs for i in group]).to(self.device)
+            has_mask = page[group[0]].mask is not None
+            mask = torch.stack([page[i].mask for i in group]).to(self.device) if has_mask else None
+            action = torch.tensor([int(page[i].action) for i in group], device=self.device)
+            try:
+                found[:, group] = call(inputs, mask, action).double().cpu()
+            except (ValueError, RuntimeError, IndexError) as error:
+                raise ValueError(
+                    f"policy: expected one that takes the inputs and actions of the log, of which decision "
+                    f"{page[group[0]].id!r} has inputs of shape {tuple(inputs.shape[1:])}: {error}"
+                ) from error
+        return found
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file so that no reader ever sees a part of it."""
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(part, 0o644)
+        os.replace(part, path)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
