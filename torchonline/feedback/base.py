@@ -93,9 +93,9 @@ class FeedbackLog(ABC):
 
     @abstractmethod
     def _transaction(self, is_write: bool = True) -> AbstractContextManager[Execute]:
-        """Return a transaction; leaving it stores all that was written, or raises a LogStorageError.
+        """Return a transaction, which stores all that is written in it, or nothing.
 
-        A writing transaction excludes all others, of other processes too, from its start to its end.
+        Where it cannot, it raises a LogStorageError. A writing transaction excludes all others, of other processes too, from its start to its end.
         """
 
     @abstractmethod
@@ -286,8 +286,17 @@ class FeedbackLog(ABC):
         )
         return last
 
+    def _open(self) -> None:
+        """Create or check the log in the database."""
+        try:
+            with self._transaction() as execute:
+                self._create(execute)
+        except BaseException:
+            self.close()
+            raise
+
     def _create(self, execute: Execute) -> None:
-        """Create what is missing, and check what is given against the settings of the log."""
+        """Create what is missing, and check the given settings against those of the log."""
         for table in TABLES:
             execute(table.format(**self.types))
         for name in COUNTED:
@@ -415,7 +424,7 @@ class FeedbackLog(ABC):
         now: float,
         reward: float | None = None,
     ) -> None:
-        """Give a decision its position: with a reward, the one that was held, or the default."""
+        """Give a decision its position, with ``reward``, the held reward or the default."""
         counts["known"] += 1
         if held is not None:
             execute(

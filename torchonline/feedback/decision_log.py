@@ -16,7 +16,7 @@ PATIENCE = 60_000
 
 
 class DecisionLog(FeedbackLog):
-    """Log of decisions and rewards in one SQLite file, which loses nothing and joins once.
+    """Log of decisions and rewards in one SQLite file, which loses nothing.
 
     A service logs each decision before it answers, and each reward when it comes. One learner reads what is known and learns from
     it, see :func:`follow`. Any number of threads and processes of one machine may use the file at the same time, each process
@@ -76,8 +76,7 @@ class DecisionLog(FeedbackLog):
         self.synchronous = one_of("synchronous", synchronous, ("full", "normal"))
         self._connections = threading.RLock()
         self._connection: tuple[int, sqlite3.Connection] | None = None
-        with self._transaction() as execute:
-            self._create(execute)
+        self._open()
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(

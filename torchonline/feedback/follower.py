@@ -46,6 +46,7 @@ class Follower:
         ValueError: the snapshot is of another log or of a later position than the log has.
 
     Example:
+        >>> from torchonline.feedback import DecisionLog
         >>> log, policy = DecisionLog(":memory:"), OFUL(2)
         >>> _ = log.decide("visitor", torch.eye(2), 0, 1.0), log.reward("visitor", 1.0)
         >>> with Follower(policy, log, folder / "policy.pt") as follower:
@@ -102,9 +103,9 @@ class Follower:
         return self.snapshot.position
 
     def advance(self, limit: int = ROUNDS_AT_ONCE) -> int:
-        """Learn from what is known, ``limit`` rounds at most, and return how many were read.
+        """Learn from what is known, and return how many rounds were read.
 
-        Closes decisions whose window is over first.
+        The call reads ``limit`` rounds at most. First it closes decisions whose window is over.
         """
         self.log.close_due()
         before = self.position
@@ -202,6 +203,7 @@ def follow(
         OSError: the last snapshot could not be written.
 
     Example:
+        >>> from torchonline.feedback import DecisionLog
         >>> log = DecisionLog(":memory:")
         >>> _ = log.decide("visitor", torch.eye(2), 0, 1.0), log.reward("visitor", 1.0)
         >>> snapshot = follow(OFUL(2), log, folder / "policy.pt")
@@ -233,7 +235,7 @@ def follow(
 
 
 def _arguments_of(policy: Any) -> Callable[[Feedback], tuple[Tensor, ...]]:
-    """Return the function from a logged round to the arguments of a policy's ``step``."""
+    """Return the function from a logged round to arguments of a policy's ``step``."""
     learners = [part for part in policy.modules() if isinstance(part, Learner)]
     if any(learner.batch_shape for learner in learners):
         raise ValueError(f"policy: expected one without a batch shape, got {learners[0].batch_shape}")
@@ -260,7 +262,7 @@ def _arguments_of(policy: Any) -> Callable[[Feedback], tuple[Tensor, ...]]:
 
 
 def _locked(path: Path) -> int | None:
-    """Return a file that is locked until it is closed, which the end of a process does."""
+    """Return a locked file. Closing it, or the end of the process, unlocks it."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -61,8 +61,7 @@ class SQLDecisionLog(FeedbackLog):
         if database == "sqlite":
             sqlalchemy.event.listen(self.engine, "connect", _prepare_sqlite)
             sqlalchemy.event.listen(self.engine, "begin", _begin_sqlite)
-        with self._transaction() as execute:
-            self._create(execute)
+        self._open()
 
     def close(self) -> None:
         """Close the connections. The next call opens new ones."""
@@ -87,7 +86,7 @@ class SQLDecisionLog(FeedbackLog):
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
-    """Leave transactions to the log, and make them as durable as those of :class:`DecisionLog`."""
+    """Leave transactions to the log, and make them durable."""
     connection.isolation_level = None
     for pragma in ("journal_mode = WAL", "synchronous = full", f"busy_timeout = {PATIENCE}"):
         connection.execute(f"PRAGMA {pragma}")
