@@ -95,7 +95,7 @@ class FeedbackLog(ABC):
     def _transaction(self, is_write: bool = True) -> AbstractContextManager[Execute]:
         """Return a transaction, which stores all that is written in it, or nothing.
 
-        Where it cannot, it raises a LogStorageError. A writing transaction excludes all others, of other processes too, from its start to its end.
+        Where it cannot, it raises a LogStorageError. A writing transaction excludes all others, of other processes too.
         """
 
     @abstractmethod

@@ -15,6 +15,7 @@ from torchonline.core.learner import Learner
 from torchonline.feedback.base import FeedbackLog
 from torchonline.feedback.records import Feedback
 from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot
+from torchonline.privacy.composition import private_learners
 
 # Rounds that are read in one go, and refusals that are remembered.
 ROUNDS_AT_ONCE, REFUSALS = 1000, 100
@@ -25,8 +26,11 @@ class Follower:
 
     It starts from the snapshot, if there is one. After a crash it learns again what came after its last snapshot: no round is
     lost and none is learnt twice. The state is then, bit for bit, that of a learner which was never interrupted, on the same kind
-    of processor and with the same number of threads. A private learner goes on with fresh noise, and its ledger counts one more
-    run, see docs/privacy.md.
+    of processor and with the same number of threads.
+
+    A private learner goes on with fresh noise, and its ledger counts one more run from the snapshot on, see docs/privacy.md. The
+    ledger of a snapshot is about what the snapshots have published. So decide from snapshots, not from the follower's learner,
+    whose steps since the last one are lost in a crash.
 
     A round that the policy refuses, because its reward is out of the link's range for example, is left out and counted. So is one
     whose features another encoder computed.
@@ -77,6 +81,8 @@ class Follower:
         self._lock = _locked(self.path.with_name(self.path.name + ".lock"))
         try:
             self.snapshot = self._start()
+            if self.path.exists() and private_learners(policy):
+                self.save()  # books the run before it takes a step
         except BaseException:
             self.close()
             raise
@@ -148,7 +154,7 @@ class Follower:
         self.close()
 
     def _learn_in_order(self, rounds: Sequence[Feedback]) -> list[tuple[int, str]]:
-        """Learn from rounds one by one, and return the positions of those that are refused, with reasons."""
+        """Learn from rounds one by one, and return positions and reasons of refusals."""
         refusals = []
         for entry in rounds:
             try:
@@ -236,9 +242,9 @@ def follow(
 
 def _arguments_of(policy: Any) -> Callable[[Feedback], tuple[Tensor, ...]]:
     """Return the function from a logged round to arguments of a policy's ``step``."""
-    learners = [part for part in policy.modules() if isinstance(part, Learner)]
-    if any(learner.batch_shape for learner in learners):
-        raise ValueError(f"policy: expected one without a batch shape, got {learners[0].batch_shape}")
+    learner = next((part for part in policy.modules() if isinstance(part, Learner)), None)
+    if learner is not None and learner.batch_shape:
+        raise ValueError(f"policy: expected one without a batch shape, got {learner.batch_shape}")
     names = [*inspect.signature(policy.step).parameters, ""]
     buffer = next(
         (buffer for buffer in policy.buffers() if buffer.is_floating_point()), torch.zeros((), dtype=torch.float64)
