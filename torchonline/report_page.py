@@ -81,7 +81,9 @@ TILES = {
     "known": ("known", "may be learnt", False),
     "defaults": ("defaults", "closed without a reward", False),
     "duplicates": ("duplicates", "delivered again, ignored", False),
-    "unknown": ("unknown", "rewards without a decision", True),
+    "unknown": ("unknown", "rewards without a decision, when they came", False),
+    "strays": ("strays", "rewards that still have no decision", True),
+    "repeats": ("repeats", "decisions logged again, ignored", False),
     "late": ("late", "rewards after the window closed", True),
 }
 
@@ -174,12 +176,12 @@ def _findings(summary: "Summary") -> list[tuple[str, str]]:
     for key, text in (
         (
             "late",
-            "rewards came after the attribution window had closed, and are not learnt. A longer window would keep them",
+            "rewards came after the attribution window had closed, and are not learnt. A longer window would keep them.",
         ),
-        ("unknown", "rewards have an id without a decision: is another service writing, or are ids changed on the way"),
+        ("strays", "rewards have an id that no decision has. Are decisions logged under other ids, or not at all?"),
     ):
         if value := int(summary.counts.get(key, 0)):
-            found.append((BAD, f"Feedback: {value:,} {text}{'.' if key == 'late' else '?'}"))
+            found.append((BAD, f"Feedback: {value:,} {text}"))
     return found
 
 

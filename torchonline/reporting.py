@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchonline.bandits.chosen import predicted
 from torchonline.bandits.composed import ComposedPolicy, learner_of
+from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of, positive_integer, within
 from torchonline.core.ops import of_chosen
@@ -64,7 +65,7 @@ def report(
     never sees a part of it.
 
     Args:
-        log: a :class:`torchonline.feedback.DecisionLog`, or any object with ``read(after, limit)``, ``decisions(after, limit)``
+        log: a :class:`~torchonline.feedback.DecisionLog`, or any object with ``read(after, limit)``, ``decisions(after, limit)``
             and ``counts()`` that return what those of a DecisionLog do.
         path: of the page. An existing file is replaced.
         policy: a :class:`Policy`, :class:`~torchonline.DisjointArms` or another policy with a scaler, or a
@@ -80,17 +81,12 @@ def report(
         ImportError: matplotlib is not installed.
 
     Example:
-        >>> from typing import NamedTuple
-        >>> class Empty:
-        ...     def counts(self):
-        ...         return {"decisions": 0, "open": 0, "known": 0}
-        ...
-        ...     def decisions(self, after=0, limit=1000):
-        ...         return []
-        ...
-        ...     def read(self, after=0, limit=1000):
-        ...         return []
-        >>> report(Empty(), folder / "report.html").name
+        >>> from torchonline.feedback import DecisionLog
+        >>> log, policy, arms = DecisionLog(":memory:"), OFUL(2), torch.eye(2)
+        >>> k, probability = policy.decide(arms)
+        >>> _ = log.decide("first visitor", arms, k, probability)
+        >>> _ = log.reward("first visitor", 0.5)
+        >>> report(log, folder / "report.html", policy=policy).name
         'report.html'
     """
     for name in ("read", "decisions", "counts"):
@@ -140,7 +136,7 @@ class Summary:
         self.probabilities = LoggedProbabilities()
         self.probability_by_time = ValueByTime("logged probability", points=POINTS)
         self.weights, self.policy_weights = EffectiveSampleSize(points=POINTS), EffectiveSampleSize(points=POINTS)
-        for page in self._pages(log.decisions, page_size, self._last_number):
+        for page in _pages(log.decisions, "number", page_size, self._last_number):
             self._add_decisions(page, reader)
         self.rewards = MeanByArm(max(1, places), "reward")
         self.rewards_by_time = ValueByTime("reward", (2,), points=POINTS)
@@ -150,8 +146,8 @@ class Summary:
         self.widths = ValueByTime("width of the confidence interval", points=POINTS)
         self.calibration: tuple[MeanByArm, MeanByArm] | None = None
         self._waiting: list[tuple[Tensor, Tensor]] = []
-        for page in self._pages(log.read, page_size):
-            self._add_rewards([one for one in page if int(one.action) in self._seen], reader)
+        for page in _pages(log.read, "position", page_size):
+            self._add_rewards([one for one in page if one.number <= self._last_number], reader)
         self._group_waiting()
 
     def _look_over(self, log: Any, page_size: int) -> None:
@@ -161,7 +157,7 @@ class Summary:
         self.first: float | None = None
         self.last: float | None = None
         self._last_number = 0
-        for page in self._pages(log.decisions, page_size):
+        for page in _pages(log.decisions, "number", page_size):
             seen.update(int(one.action) for one in page)
             for one in page:
                 name = str(one.encoder)
@@ -172,25 +168,12 @@ class Summary:
             self.first = min([*times, *([] if self.first is None else [self.first])])
             self.last = max([*times, *([] if self.last is None else [self.last])])
             self._last_number = page[-1].number
-        self._seen = set(seen)
         self.decisions = seen.total()
         self.has_others = len(seen) > MOST_SHOWN
         self.actions = sorted(action for action, _ in seen.most_common(MOST_SHOWN))
         self.actions_seen = len(seen)
         self.most_actions = max(seen, default=0) + 1
         self.versions = [Version(name, *found) for name, found in versions.items()]
-
-    def _pages(self, read: Callable[..., Any], size: int, last: int | None = None) -> Iterator[list[Any]]:
-        """Read all pages of a log, or those of decisions up to number ``last``."""
-        after = 0
-        while page := list(read(after=after, limit=size)):
-            after = page[-1][0]  # number of a decision, position of a reward
-            if last is not None:
-                page = [one for one in page if one.number <= last]
-            if page:
-                yield page
-            if last is not None and after >= last:
-                return
 
     def _places(self, page: list[Any]) -> Tensor:
         others = len(self.actions)
@@ -207,7 +190,8 @@ class Summary:
         arms = torch.tensor([self._arms_of(one) for one in page], dtype=torch.float64)
         self.weights.update(1.0 / (arms * probability))
         if reader is not None:
-            self.policy_weights.update(reader.probabilities(page) / probability)
+            weight = reader.probabilities(page) / probability
+            self.policy_weights.update(weight[~weight.isnan()])
 
     def _arms_of(self, decision: Any) -> int:
         """Return the number of arms that a decision had, as far as the log tells."""
@@ -262,9 +246,14 @@ class Reader:
         self.device = self.inner.estimator.theta_hat.device
 
     def probabilities(self, page: list[Any]) -> Tensor:
-        """Return the policy's probabilities of the logged actions, ``(n)``."""
+        """Return the policy's probabilities of the logged actions, ``(n)``.
+
+        They are NaN where the log holds the features of the chosen arm alone.
+        """
 
         def of_group(inputs: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
+            if self._is_chosen_alone(inputs):
+                return torch.full((1, len(inputs)), torch.nan)
             # A policy whose scores are random draws them.
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 torch.default_generator.manual_seed(0)
@@ -278,9 +267,15 @@ class Reader:
         def of_group(inputs: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
             with torch.no_grad():
                 x = self.policy.encode(inputs) if self.is_head else inputs
+            if self._is_chosen_alone(inputs):
+                x, action = x.unsqueeze(-2), torch.zeros_like(action)
             return torch.stack(predicted(self.inner, x, action))
 
         return self._of_groups(page, of_group, 3)
+
+    def _is_chosen_alone(self, inputs: Tensor) -> bool:
+        """Return whether inputs ``(n, ...)`` are features of the chosen arms alone."""
+        return not self.is_head and not isinstance(self.inner, DisjointArms) and inputs.dim() == 2
 
     def _of_groups(self, page: list[Any], call: Callable[..., Tensor], rows: int) -> Tensor:
         """Call a function on the decisions of a page that have one shape, together."""
@@ -304,6 +299,16 @@ class Reader:
                     f"{page[group[0]].id!r} has inputs of shape {tuple(inputs.shape[1:])}: {error}"
                 ) from error
         return found
+
+
+def _pages(read: Callable[..., Any], key: str, size: int, last: int | None = None) -> Iterator[list[Any]]:
+    """Read the pages of a log, up to the entry with key ``last``, if given."""
+    after = 0
+    while page := list(read(after=after, limit=size)):
+        after = getattr(page[-1], key)
+        yield page if last is None else [one for one in page if getattr(one, key) <= last]
+        if last is not None and after >= last:
+            return
 
 
 def _write(path: Path, text: str) -> None:
