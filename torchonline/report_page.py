@@ -5,8 +5,9 @@ import html
 import io
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from torchonline.reporting import Summary
 
 # Paul Tol's bright and light schemes, in an order that keeps neighbours apart.
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#99ddff", "#44bb99")
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#99ddff", "#44bb99", "#9a6324")
 GOOD, BAD, PLAIN = "good", "bad", "plain"
 
 STYLE = {
@@ -91,14 +92,13 @@ TILES = {
 def page_of(summary: "Summary", title: str) -> str:
     """Return the page as text."""
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError("report: expected matplotlib, got none; pip install matplotlib") from error
     parts = [f"<h1>{html.escape(title)}</h1>", f'<p class="range">{_range(summary)}</p>', _tiles(summary)]
     if summary.decisions:
-        cycle = matplotlib.rcsetup.cycler(color=COLOURS)
-        with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "axes.prop_cycle": cycle, "backend": "svg"}):
-            figures = [figure for picture in PICTURES if (figure := picture(summary))]
+        with style():
+            figures = [_figure(picture) for picture in pictures_of(summary)]
         findings = "".join(f'<li class="{kind}">{html.escape(text)}</li>' for kind, text in _findings(summary))
         parts += ["<h2>Findings</h2>", f'<ul class="findings">{findings}</ul>']
         parts += ["<h2>Pictures</h2>", f'<div class="figures">{"".join(figures)}</div>']
@@ -233,23 +233,44 @@ def _table(header: list[str], rows: list[list[str]], note: str) -> str:
 # Pictures. Text that comes from users is in tables only, and never in a picture.
 
 
-def _picture(title: str, caption: str, draw: Callable[[Any], None]) -> str:
-    """Return an HTML figure of what ``draw`` draws on matplotlib axes."""
+class Picture(NamedTuple):
+    """A picture of the page: ``draw`` draws it on matplotlib axes."""
+
+    title: str
+    caption: str
+    draw: Callable[[Any], None]
+
+
+def pictures_of(summary: "Summary") -> list[Picture]:
+    """Return the pictures of a log, without those that it has no numbers for."""
+    return [picture for make in PICTURES if (picture := make(summary)) is not None]
+
+
+def style() -> AbstractContextManager[None]:
+    """Return a context in which matplotlib draws in the style of the page."""
+    import matplotlib
+
+    cycle = matplotlib.rcsetup.cycler(color=COLOURS)
+    return matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "axes.prop_cycle": cycle, "backend": "svg"})
+
+
+def _figure(picture: Picture) -> str:
+    """Return a picture as an HTML figure."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     figure = Figure()
     FigureCanvasSVG(figure)
-    draw(figure.add_subplot())
+    picture.draw(figure.add_subplot())
     file = io.BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     data = base64.b64encode(file.getvalue()).decode("ascii")
-    title, caption = html.escape(title), html.escape(caption)
+    title, caption = html.escape(picture.title), html.escape(picture.caption)
     image = f'<img alt="{title}. {caption}" src="data:image/svg+xml;base64,{data}">'
     return f"<figure><h3>{title}</h3>{image}<figcaption>{caption}</figcaption></figure>"
 
 
-def shares_picture(summary: "Summary") -> str:
+def shares_picture(summary: "Summary") -> Picture:
     """Draw the shares of actions over time."""
 
     def draw(axes: Any) -> None:
@@ -261,14 +282,12 @@ def shares_picture(summary: "Summary") -> str:
         _legend(axes, "action")
 
     more = (
-        f" The {summary.actions_seen - len(summary.actions):,} rarer actions are shown together."
-        if summary.has_others
-        else ""
+        f" The {summary.actions_seen - len(summary.actions):,} others are shown together." if summary.has_others else ""
     )
-    return _picture("Shares of actions", f"In the order of the decisions.{more}", draw)
+    return Picture("Shares of actions", f"In the order of the decisions.{more}", draw)
 
 
-def probabilities_picture(summary: "Summary") -> str:
+def probabilities_picture(summary: "Summary") -> Picture:
     """Draw the histogram of the logged probabilities."""
 
     def draw(axes: Any) -> None:
@@ -280,10 +299,10 @@ def probabilities_picture(summary: "Summary") -> str:
     spread = summary.probabilities.compute()
     weight = 1.0 / float(spread.smallest)
     caption = f"Of the chosen actions. The smallest, {_number(spread.smallest)}, gives weights up to {_number(weight)}."
-    return _picture("Logged probabilities", caption, draw)
+    return Picture("Logged probabilities", caption, draw)
 
 
-def probability_picture(summary: "Summary") -> str:
+def probability_picture(summary: "Summary") -> Picture:
     """Draw mean and smallest logged probability over time."""
 
     def draw(axes: Any) -> None:
@@ -297,10 +316,10 @@ def probability_picture(summary: "Summary") -> str:
         _thousands(axes)
         axes.legend()
 
-    return _picture("Exploration over time", "Small probabilities make a log hard to learn other policies from.", draw)
+    return Picture("Exploration over time", "Small probabilities make a log hard to learn other policies from.", draw)
 
 
-def sample_size_picture(summary: "Summary") -> str:
+def sample_size_picture(summary: "Summary") -> Picture:
     """Draw the effective sample sizes over the decisions."""
 
     def draw(axes: Any) -> None:
@@ -319,10 +338,10 @@ def sample_size_picture(summary: "Summary") -> str:
     if summary.has_policy:
         caption += f", {_number(summary.policy_weights.compute().mean_weight)} for the given policy"
     caption += "; clearly below 1, actions of that policy are missing in the log."
-    return _picture("Effective sample size", caption, draw)
+    return Picture("Effective sample size", caption, draw)
 
 
-def rewards_picture(summary: "Summary") -> str | None:
+def rewards_picture(summary: "Summary") -> Picture | None:
     """Draw mean rewards by arm with standard errors."""
     if not int(summary.rewards.rounds):
         return None
@@ -345,10 +364,10 @@ def rewards_picture(summary: "Summary") -> str | None:
         axes.legend()
 
     caption = "With one standard error. Not a comparison of the arms: they were played in different contexts."
-    return _picture("Reward by action", caption, draw)
+    return Picture("Reward by action", caption, draw)
 
 
-def reward_picture(summary: "Summary") -> str | None:
+def reward_picture(summary: "Summary") -> Picture | None:
     """Draw the reward over time, with the alarm's windows."""
     if not int(summary.rewards.rounds):
         return None
@@ -374,12 +393,12 @@ def reward_picture(summary: "Summary") -> str | None:
     verdict = "not tested yet"
     if int(report.comparisons):
         verdict = f"alarm at reward {int(report.drifted_at):,}" if bool(report.drifted) else "no alarm"
-    return _picture(
+    return Picture(
         "Reward over time", f"Drift: {verdict}. False alarms have probability at most {summary.alarm.alpha:g}.", draw
     )
 
 
-def alarm_picture(summary: "Summary") -> str | None:
+def alarm_picture(summary: "Summary") -> Picture | None:
     """Draw the statistics of the drift alarm."""
     report = summary.alarm.compute()
     if not int(report.comparisons):
@@ -393,10 +412,10 @@ def alarm_picture(summary: "Summary") -> str | None:
         _thousands(axes)
 
     caption = f"Each window of {summary.alarm.window:,} rewards against the first. The alarm comes at 1."
-    return _picture("Drift test", caption, draw)
+    return Picture("Drift test", caption, draw)
 
 
-def delays_picture(summary: "Summary") -> str | None:
+def delays_picture(summary: "Summary") -> Picture | None:
     """Draw the histogram of the delays."""
     if not int(summary.delays.rounds):
         return None
@@ -415,10 +434,10 @@ def delays_picture(summary: "Summary") -> str | None:
     caption = f"Median {_duration(float(spread.quantiles[2]))}, 99 % within {_duration(float(spread.quantiles[4]))}."
     if summary.defaults:
         caption += f" {summary.defaults:,} decisions were closed without a reward, and are not shown."
-    return _picture("Delay of the feedback", caption, draw)
+    return Picture("Delay of the feedback", caption, draw)
 
 
-def versions_picture(summary: "Summary") -> str | None:
+def versions_picture(summary: "Summary") -> Picture | None:
     """Draw the shares of encoder versions over time, if there are several."""
     if len(summary.versions) < 2:
         return None
@@ -435,10 +454,10 @@ def versions_picture(summary: "Summary") -> str | None:
         _thousands(axes)
         _legend(axes, "version")
 
-    return _picture("Encoder versions", "Numbered in the order of their first decision, as in the table below.", draw)
+    return Picture("Encoder versions", "Numbered in the order of their first decision, as in the table below.", draw)
 
 
-def widths_picture(summary: "Summary") -> str | None:
+def widths_picture(summary: "Summary") -> Picture | None:
     """Draw the widths of the policy's confidence intervals."""
     if not int(summary.widths.rounds):
         return None
@@ -451,10 +470,10 @@ def widths_picture(summary: "Summary") -> str | None:
         _thousands(axes)
         axes.legend()
 
-    return _picture("Confidence intervals", "Of the chosen actions, by the given policy in its present state.", draw)
+    return Picture("Confidence intervals", "Of the chosen actions, by the given policy in its present state.", draw)
 
 
-def calibration_picture(summary: "Summary") -> str | None:
+def calibration_picture(summary: "Summary") -> Picture | None:
     """Draw mean rewards against predictions."""
     if summary.calibration is None:
         return None
@@ -473,10 +492,10 @@ def calibration_picture(summary: "Summary") -> str | None:
         axes.legend()
 
     caption = f"{len(used)} groups of like predictions. Too good if the policy has learnt these rewards."
-    return _picture("Predictions beside rewards", caption, draw)
+    return Picture("Predictions beside rewards", caption, draw)
 
 
-PICTURES: tuple[Callable[["Summary"], str | None], ...] = (
+PICTURES: tuple[Callable[["Summary"], Picture | None], ...] = (
     shares_picture,
     rewards_picture,
     reward_picture,

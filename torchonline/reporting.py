@@ -37,6 +37,7 @@ def report(
     path: str | Path = "report.html",
     *,
     policy: Any = None,
+    encoder: str | None = None,
     window: int = 500,
     alpha: float = 0.01,
     title: str = "Decision log",
@@ -70,6 +71,8 @@ def report(
         path: of the page. An existing file is replaced.
         policy: a :class:`Policy`, :class:`~torchonline.DisjointArms` or another policy with a scaler, or a
             :class:`~torchonline.models.BanditHead`, without ``batch_shape``. None leaves its pictures out.
+        encoder: version whose features fit the policy; its pictures are then about the decisions of this version. None if all
+            do, as where logged inputs are raw.
         window: number of rewards in a window of the drift alarm.
         alpha: probability of a false drift alarm, in (0, 1).
         title: of the page.
@@ -92,11 +95,13 @@ def report(
     for name in ("read", "decisions", "counts"):
         if not callable(getattr(log, name, None)):
             raise TypeError(f"log: expected an object with read, decisions and counts, got {type(log).__name__}")
+    if encoder is not None:
+        instance_of("encoder", encoder, str, "a string or None")
     positive_integer("window", window)
     within("alpha", alpha, 0.0, 1.0)
     instance_of("title", title, str, "a string")
     page_size, path = positive_integer("page_size", page_size), Path(path)
-    summary = Summary(log, None if policy is None else Reader(policy), window, alpha, page_size)
+    summary = Summary(log, None if policy is None else Reader(policy, encoder), window, alpha, page_size)
     _write(path, page_of(summary, title))
     return path
 
@@ -190,7 +195,10 @@ class Summary:
         arms = torch.tensor([self._arms_of(one) for one in page], dtype=torch.float64)
         self.weights.update(1.0 / (arms * probability))
         if reader is not None:
-            weight = reader.probabilities(page) / probability
+            page = [one for one in page if reader.fits(one)]
+            weight = reader.probabilities(page) / torch.tensor(
+                [float(one.probability) for one in page], dtype=torch.float64
+            )
             self.policy_weights.update(weight[~weight.isnan()])
 
     def _arms_of(self, decision: Any) -> int:
@@ -212,17 +220,18 @@ class Summary:
         delays = [float(one.known_at) - float(one.time) for one in page if not one.is_default]
         self.delays.update(torch.tensor(delays, dtype=torch.float64))
         if reader is not None:
+            page = [one for one in page if reader.fits(one)]
             mean, low, high = reader.predicted(page)
             self.widths.update(high - low)
-            self._waiting.append((mean, reward))
+            self._waiting.append((mean, torch.tensor([float(one.reward) for one in page], dtype=torch.float64)))
             if self.calibration is not None or sum(len(mean) for mean, _ in self._waiting) >= ROUNDS_FOR_GROUPS:
                 self._group_waiting()
 
     def _group_waiting(self) -> None:
         """Put predictions and rewards into groups of like predictions."""
-        if not self._waiting:
+        mean, reward = (torch.cat(values) for values in zip(*self._waiting, strict=True)) if self._waiting else ([], [])
+        if len(mean) == 0:
             return
-        mean, reward = (torch.cat(values) for values in zip(*self._waiting, strict=True))
         self._waiting = []
         if self.calibration is None:
             self._ends = mean.quantile(torch.arange(1, GROUPS, dtype=torch.float64) / GROUPS).unique()
@@ -235,8 +244,8 @@ class Summary:
 class Reader:
     """A policy in its present state, which reads pages of a log."""
 
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
+    def __init__(self, policy: Any, encoder: str | None) -> None:
+        self.policy, self.encoder = policy, encoder
         self.is_head = hasattr(policy, "encode")
         self.inner: Any = policy.policy if self.is_head else policy
         if not isinstance(self.inner, (Policy, ComposedPolicy)):
@@ -244,6 +253,10 @@ class Reader:
         if batch_shape := learner_of(self.inner).batch_shape:
             raise ValueError(f"policy: expected one without batch_shape, got {batch_shape}")
         self.device = self.inner.estimator.theta_hat.device
+
+    def fits(self, decision: Any) -> bool:
+        """Return whether the features of a decision fit the policy."""
+        return self.encoder is None or decision.encoder == self.encoder
 
     def probabilities(self, page: list[Any]) -> Tensor:
         """Return the policy's probabilities of the logged actions, ``(n)``.

@@ -11,7 +11,7 @@ from torchonline.metrics.curve import TotalsByRound
 from torchonline.metrics.plots import axes_or_new
 
 # Actions with a colour of their own in a plot; the others share grey.
-MOST_SHOWN = 9
+MOST_SHOWN = 10
 
 
 def checked_actions(action: Any, actions: int) -> Tensor:
@@ -60,7 +60,7 @@ class ActionShares(TotalsByRound):
     def plot(self, axes: Any = None, labels: list[str] | None = None) -> tuple[Any, Any]:
         """Draw the shares over time on matplotlib axes. Return the figure and the axes.
 
-        The nine actions with the largest shares are shown by themselves, and the rest together.
+        The ten actions with the largest shares are shown by themselves, and the rest together.
         """
         axes = axes_or_new(axes)
         rounds, shares = self.means()
