@@ -140,21 +140,22 @@ def _findings(summary: "Summary") -> list[tuple[str, str]]:
     """Return what an operator should know first: how bad it is, and a sentence."""
     found = []
     drift, alarm = summary.alarm.compute(), summary.alarm
-    if int(drift.comparisons) == 0:
+    if int(drift.rounds) < 2 * alarm.window:
         text = f"Drift: not tested. Two windows of {alarm.window:,} rewards are needed, and {int(drift.rounds):,} are known."
         found.append((PLAIN, text))
-    elif bool(drift.drifted):
+    elif int(drift.alarms):
+        times = _times(summary)
         text = (
-            f"Drift: the rewards have changed. The alarm came at reward {int(drift.drifted_at):,}. The mean was "
-            f"{_number(drift.reference)} in the first {alarm.window:,} rewards and is {_number(drift.latest)} in the last "
-            f"complete window. If nothing had changed, an alarm would ever come with probability at most {alarm.alpha:g}. A "
-            "policy that learns changes its own rewards: compare with a control group before you look for another cause."
+            f"Drift: the rewards have changed. Alarms came at reward {times}. The mean of the last complete window is "
+            f"{_number(drift.latest)}. With probability at least {1.0 - alarm.alpha:g} no alarm is false. A policy that learns "
+            "changes its own rewards: compare with a control group before you look for another cause."
         )
         found.append((BAD, text))
     else:
+        windows = int(drift.rounds) // alarm.window - 1
         text = (
-            f"Drift: no alarm in {int(drift.comparisons):,} comparisons with the first {alarm.window:,} rewards. That is no "
-            "proof that nothing changed."
+            f"Drift: no alarm in {windows:,} comparisons with the first {alarm.window:,} rewards. That is no proof that nothing "
+            "changed."
         )
         found.append((GOOD, text))
     size = summary.weights.compute()
@@ -186,8 +187,8 @@ def _findings(summary: "Summary") -> list[tuple[str, str]]:
 
 
 def _table_of_actions(summary: "Summary") -> str:
-    shares = summary.shares.compute()
-    count, mean, error = summary.rewards.compute()
+    shares = summary.shares.compute().reshape(-1)
+    count, mean, error = _by_action(summary)
     rows = []
     for i, name in enumerate(_names(summary)):
         error_text = "" if math.isnan(float(error[i])) else _number(error[i])
@@ -347,7 +348,7 @@ def rewards_picture(summary: "Summary") -> Picture | None:
         return None
 
     def draw(axes: Any) -> None:
-        count, mean, error = summary.rewards.compute()
+        count, mean, error = _by_action(summary)
         names = _names(summary)
         shown = count.nonzero().squeeze(-1).tolist()
         for x, i in enumerate(shown):
@@ -371,7 +372,6 @@ def reward_picture(summary: "Summary") -> Picture | None:
     """Draw the reward over time, with the alarm's windows."""
     if not int(summary.rewards.rounds):
         return None
-    report = summary.alarm.compute()
 
     def draw(axes: Any) -> None:
         rounds, mean, error = _means_and_errors(summary.rewards_by_time)
@@ -379,11 +379,8 @@ def reward_picture(summary: "Summary") -> Picture | None:
         axes.fill_between(
             rounds, mean - 2.0 * error, mean + 2.0 * error, alpha=0.2, linewidth=0, label="2 standard errors"
         )
-        if int(report.comparisons):
-            axes.axhline(float(report.reference), color="0.5", linestyle="--", linewidth=1.0, label="first window")
-            axes.axvspan(0, summary.alarm.window, color="0.5", alpha=0.12, linewidth=0)
-        if bool(report.drifted):
-            axes.axvline(int(report.drifted_at), color=COLOURS[1], label="drift alarm")
+        for i, time in enumerate(_alarms(summary)):
+            axes.axvline(time, color=COLOURS[1], label="" if i else "drift alarm")
         axes.set_xlim(left=0)
         axes.set_xlabel("reward, in the order known")
         axes.set_ylabel("reward")
@@ -391,17 +388,15 @@ def reward_picture(summary: "Summary") -> Picture | None:
         axes.legend()
 
     verdict = "not tested yet"
-    if int(report.comparisons):
-        verdict = f"alarm at reward {int(report.drifted_at):,}" if bool(report.drifted) else "no alarm"
-    return Picture(
-        "Reward over time", f"Drift: {verdict}. False alarms have probability at most {summary.alarm.alpha:g}.", draw
-    )
+    if int(summary.alarm.rounds) >= 2 * summary.alarm.window:
+        verdict = f"alarms at reward {_times(summary)}" if int(summary.alarm.epoch) else "no alarm"
+    caption = f"Drift: {verdict}. Any false alarm has probability at most {summary.alarm.alpha:g}."
+    return Picture("Reward over time", caption, draw)
 
 
 def alarm_picture(summary: "Summary") -> Picture | None:
     """Draw the statistics of the drift alarm."""
-    report = summary.alarm.compute()
-    if not int(report.comparisons):
+    if int(summary.alarm.rounds) < 2 * summary.alarm.window:
         return None
 
     def draw(axes: Any) -> None:
@@ -411,7 +406,8 @@ def alarm_picture(summary: "Summary") -> Picture | None:
         axes.set_xlabel("reward, in the order known")
         _thousands(axes)
 
-    caption = f"Each window of {summary.alarm.window:,} rewards against the first. The alarm comes at 1."
+    windows = f"Windows of {summary.alarm.window:,} rewards"
+    caption = f"{windows} against the first one, or against the one after the last alarm. An alarm comes at 1."
     return Picture("Drift test", caption, draw)
 
 
@@ -530,6 +526,25 @@ TICKS = (
 
 def _names(summary: "Summary") -> list[str]:
     return [*map(str, summary.actions), *(["others"] if summary.has_others else [])] or ["none"]
+
+
+def _alarms(summary: "Summary") -> list[int]:
+    """Return the numbers of rewards at which alarms came, in the last 256 windows."""
+    rounds, ratios = summary.alarm.recent()
+    return rounds[ratios >= 1.0].tolist()
+
+
+def _times(summary: "Summary") -> str:
+    """Return the first alarm and the last five as text."""
+    first, *others = sorted({int(summary.alarm.first_at), *_alarms(summary)})
+    shown = [f"{time:,}" for time in [first, *others[-5:]]]
+    gap = " ... " if len(others) > 5 else ""
+    return f"{shown[0]}{',' if others else ''}{gap} {', '.join(shown[1:])}".strip()
+
+
+def _by_action(summary: "Summary") -> list[Any]:
+    """Return counts, means and standard errors of the rewards of each action."""
+    return [value.reshape(-1) for value in summary.rewards.compute()]  # torchmetrics squeezes those of one action
 
 
 def _colours(summary: "Summary") -> list[str]:

@@ -100,7 +100,7 @@ class MeanByArm(ExactMetric):
         Arms without rounds are left out. Return the figure and the axes.
         """
         axes = axes_or_new(axes)
-        count, mean, error = (x.cpu() for x in self.compute())
+        count, mean, error = (x.cpu().reshape(-1) for x in self.compute())  # torchmetrics squeezes those of one arm
         shown = count.nonzero().squeeze(-1)
         bars = error[shown].nan_to_num(0.0).numpy()  # an arm with one round has no bar
         axes.errorbar(range(len(shown)), mean[shown].numpy(), bars, fmt="o", capsize=3)

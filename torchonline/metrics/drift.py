@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_values, positive_integer, sizes, within
+from torchonline.core.checks import check_values, instance_of, positive_integer, sizes, within
 from torchonline.metrics.base import ExactMetric, check_rounds, level_of_caller, of_one_rank
 from torchonline.metrics.plots import axes_or_new
 
-# Comparisons that a plot can show.
+# Windows that a plot can show.
 KEPT = 256
 
 
@@ -21,66 +21,66 @@ class DriftWarning(UserWarning):
 
 
 class DriftReport(NamedTuple):
-    r"""Report of :class:`DriftAlarm` on the rounds so far, for each stream.
+    r"""Report of :class:`DriftAlarm` on the values so far, for each stream.
 
     Attributes:
         rounds: number of values, ``()``, int64.
-        comparisons: number of windows compared with the first one, ``()``, int64.
-        drifted: whether there was an alarm, ``(*B)``, bool. Once True, it stays True.
-        drifted_at: number of values when the first alarm came, ``(*B)``, int64; 0 without an alarm.
-        reference: mean of the first window, ``(*B)``; NaN before it is complete.
-        latest: mean of the last complete window after the first, ``(*B)``; NaN before there is one.
-        ratio: the larger statistic of the last comparison over the threshold, ``(*B)``: 1 or more is an alarm. NaN before the
-            first comparison.
+        alarms: number of alarms, ``(*B)``, int64.
+        first_at: number of values when the first alarm came, ``(*B)``, int64; 0 without an alarm.
+        last_at: number of values when the last alarm came, ``(*B)``, int64; 0 without an alarm.
+        reference: mean of the window that others are compared with, ``(*B)``; NaN while there is none.
+        latest: mean of the last complete window, ``(*B)``; NaN before it.
+        ratio: the larger statistic of the last window over the threshold, ``(*B)``: 1 or more is an alarm. NaN if the last
+            window is the reference, or there is none.
     """
 
     rounds: Tensor
-    comparisons: Tensor
-    drifted: Tensor
-    drifted_at: Tensor
+    alarms: Tensor
+    first_at: Tensor
+    last_at: Tensor
     reference: Tensor
     latest: Tensor
     ratio: Tensor
 
 
 class DriftAlarm(ExactMetric):
-    r"""Alarm for drift: compares each window of values with the first window.
+    r"""Alarm for drift: compares windows of values with a reference window.
 
     The first m = ``window`` values :math:`x_1, \dots, x_m` are the reference. The j-th comparison is with the values
     :math:`y_1, \dots, y_m` of the j-th window after it, pair by pair, :math:`d_i = y_i - x_i`. There is an alarm if one of two
     statistics reaches a threshold,
 
-    .. math:: \frac{|\sum_i d_i|}{\sqrt{\sum_i d_i^2}} \ge c_j \quad\text{or}\quad
-              \frac{|\sum_i \operatorname{sign} d_i|}{\sqrt{\sum_i (\operatorname{sign} d_i)^2}} \ge c_j,
-              \qquad c_j = \sqrt{2\log\frac{4j(j+1)}{\alpha}}.
+    .. math:: \frac{|\sum_i d_i|}{\sqrt{\sum_i d_i^2}} \ge c \quad\text{or}\quad
+              \frac{|\sum_i \operatorname{sign} d_i|}{\sqrt{\sum_i (\operatorname{sign} d_i)^2}} \ge c,
+              \qquad c = \sqrt{2\log\frac{4\,e(e+1)\,j(j+1)}{\alpha}}.
 
     The first sees a change of the mean. The second sees a change of what is typical, also where a few huge values hide it from
-    the first. Neither sees a change of the spread alone.
+    the first. Neither sees a change of the spread alone. After an alarm, the next window is the new reference, e grows by one
+    from 1, and j begins anew.
 
-    *Guarantee.* If the values are exchangeable, for example independent with one law, an alarm ever comes with probability at
-    most ``alpha``, however long the stream is and however often one looks. The same holds for independent values whose laws
-    repeat with period m, such as those of the hours of a week if a window is a whole number of weeks. Values may be unbounded,
-    and need no moments. Proof: docs/monitoring.md.
+    *Guarantee.* An alarm is false if the values from the first one of its reference to the last one of its window are
+    exchangeable, given those before; for example if they are independent with one law. With probability at least 1 - ``alpha``
+    there is never a false alarm, however long the stream is and however often one looks. The same holds for independent values
+    whose laws repeat with period m, such as those of the hours of a week if a window is a whole number of weeks. Values may be
+    unbounded, and need no moments. Proof: docs/monitoring.md.
 
     *What it does not cover.* A learner that changes its choices changes its rewards. An alarm on such rewards is right, but may
     show nothing but the learning. Watch the rewards of a policy that stays, such as those of a control group, or the residuals
     ``reward - prediction`` of a model that stays. Values that depend on one another, as in slow waves longer than the window,
     cause more alarms than ``alpha`` says. The absence of an alarm proves nothing.
 
-    *Delay.* A change of the mean by about :math:`c_j\,\sigma\sqrt{2/m}` is found in the first window after it with probability
-    1/2, for values with standard deviation :math:`\sigma`.
+    *Delay.* A change of the mean by :math:`c\,\sigma\sqrt{2/m}` is found in the first whole window after it with probability
+    about 1/2, for values with standard deviation :math:`\sigma`.
 
-    At the first alarm of a stream the metric issues a :class:`DriftWarning`. The comparisons go on, with the same reference.
-    ``reset`` begins anew, with a new reference and a new ``alpha``.
-
-    The results do not depend on how the values are split into updates. They are the values of one process: ``compute`` gathers
-    nothing, and ``sync`` of several ranks raises a RuntimeError. Cost of n values: O(n). Memory: O(m) for each stream.
+    At each alarm the metric issues a :class:`DriftWarning`. The results do not depend on how the values are split into updates.
+    They are the values of one process: ``compute`` gathers nothing, and ``sync`` of several ranks raises a RuntimeError. Cost of
+    n values: O(n). Memory: O(m) for each stream.
 
     Args:
         window: m, number of values in a window.
-        alpha: probability of a false alarm ever, in (0, 1), for each stream.
+        alpha: probability of any false alarm, in (0, 1), for each stream.
         batch_shape: ``*B``, batch shape of the streams.
-        warn: whether to issue the warning.
+        warn: whether to issue the warnings.
 
     Shape:
         - ``update(value)``: one round ``(*B)``, or n rounds in order ``(n, *B)``; floating point, of magnitude up to 5.6e102.
@@ -90,25 +90,28 @@ class DriftAlarm(ExactMetric):
         >>> alarm = DriftAlarm(window=100, alpha=0.01, warn=False)
         >>> generator = torch.Generator().manual_seed(0)
         >>> alarm.update(torch.rand(500, generator=generator))
-        >>> alarm.compute().drifted
-        tensor(False)
+        >>> alarm.compute().alarms
+        tensor(0)
         >>> alarm.update(0.5 + torch.rand(100, generator=generator))
-        >>> alarm.compute().drifted_at
+        >>> alarm.compute().last_at
         tensor(600)
 
     Reference:
-        The bound is Hoeffding's for weighted signs (JASA 58, 1963); self-normalised by Efron, JASA 64, 1969. The threshold spends
-        alpha over the comparisons by a union bound.
+        The bound is Hoeffding's for weighted signs, JASA 58, 1963, on differences over the root of their sum of squares, as in
+        Efron, JASA 64, 1969. The threshold spends alpha over the comparisons by a union bound.
     """
 
     higher_is_better = None
-    least = {"rounds": 0, "alarm_at": 0}
+    least = {"rounds": 0, "epoch": 0, "compared": 0, "first_at": 0, "last_at": 0}
 
     constants: Tensor
     reference: Tensor
     sums: Tensor
     latest: Tensor
-    alarm_at: Tensor
+    epoch: Tensor
+    compared: Tensor
+    first_at: Tensor
+    last_at: Tensor
     ratios: Tensor
 
     def __init__(
@@ -116,8 +119,12 @@ class DriftAlarm(ExactMetric):
     ) -> None:
         super().__init__(sync_on_compute=False)
         self.window, self.alpha = positive_integer("window", window), within("alpha", alpha, 0.0, 1.0)
-        self.batch_shape, self.warn = sizes("batch_shape", batch_shape), warn
+        self.batch_shape, self.warn = (
+            sizes("batch_shape", batch_shape),
+            instance_of("warn", warn, bool, "True or False"),
+        )
         zero = torch.zeros(self.batch_shape, dtype=torch.float64)
+        count = zero.long()
         self._add_states(
             of_one_rank,
             # Options that the other states depend on, to be checked on loading.
@@ -127,8 +134,12 @@ class DriftAlarm(ExactMetric):
             # Of the present window: sums of d, d^2, sign d and (sign d)^2, and of the values.
             sums=zero.expand(5, *self.batch_shape).clone(),
             latest=zero,  # mean of the last complete window
-            alarm_at=zero.long(),
-            ratios=zero.expand(KEPT, *self.batch_shape).clone(),  # of comparison j in row (j - 1) % KEPT
+            epoch=count,  # number of alarms
+            compared=count.clone(),  # windows since the reference began: the reference, and those compared with it
+            first_at=count.clone(),
+            last_at=count.clone(),
+            # Of the i-th window in row i % KEPT, -1 where there was no comparison.
+            ratios=torch.full((KEPT, *self.batch_shape), -1.0, dtype=torch.float64),
         )
 
     def update(self, value: Tensor) -> None:
@@ -137,43 +148,34 @@ class DriftAlarm(ExactMetric):
         value = check_rounds("value", value, self.batch_shape).detach().to(self.reference)
         value = value.reshape(-1, *self.batch_shape)
         check_values("value", value)
-        before = self.alarm_at
         while len(value):
-            place, window = int(self.rounds) % self.window, int(self.rounds) // self.window
+            place = int(self.rounds) % self.window
             part, value = value[: self.window - place], value[self.window - place :]
-            if window == 0:
-                self.reference = torch.cat([self.reference[:place], part, self.reference[place + len(part) :]])
-            else:
-                d = part - self.reference[place : place + len(part)]
-                terms = torch.stack([d, d.square(), d.sign(), d.sign().square(), part], 1)
-                # Adding one by one makes the result independent of the split into updates.
-                self.sums = torch.cat([self.sums.unsqueeze(0), terms]).cumsum(0)[-1].clone()
+            last = place + len(part)
+            known = self.reference[place:last]
+            kept = torch.where(self.compared == 0, part, known)  # streams that need a reference
+            self.reference = torch.cat([self.reference[:place], kept, self.reference[last:]])
+            d = part - known
+            terms = torch.stack([d, d.square(), d.sign(), d.sign().square(), part], 1)
+            # Adding one by one makes the result independent of the split into updates.
+            self.sums = torch.cat([self.sums.unsqueeze(0), terms]).cumsum(0)[-1].clone()
             self.rounds = self.rounds + len(part)
-            if window and place + len(part) == self.window:
-                self._compare(window)
-        for index in ((self.alarm_at > 0) & (before == 0)).nonzero().tolist() if self.warn else ():
-            reference, latest = (float(x[tuple(index)]) for x in (self.reference.mean(0), self.latest))
-            text = (
-                f"values have changed{f' in stream {index}' if index else ''}: after {int(self.alarm_at[tuple(index)])} of them, "
-                f"the mean of the last {self.window} is {latest:.4g}, and {reference:.4g} in the first {self.window}. With "
-                f"exchangeable values, an alarm ever comes with probability at most {self.alpha:g}"
-            )
-            warnings.warn(text, DriftWarning, stacklevel=level_of_caller())
+            if last == self.window:
+                self._end_window()
 
     def compute(self) -> DriftReport:
         """Return the report on the values so far."""
-        rounds = int(self.rounds)
-        comparisons = max(0, rounds // self.window - 1)
+        windows = int(self.rounds) // self.window
         nothing = torch.full_like(self.latest, torch.nan)
-        reference = self.reference.mean(0) if rounds >= self.window else nothing
+        ratio = self.ratios[(windows - 1) % KEPT]
         return DriftReport(
             self.rounds.clone(),
-            torch.full_like(self.rounds, comparisons),
-            self.alarm_at > 0,
-            self.alarm_at.clone(),
-            reference,
-            self.latest.clone() if comparisons else nothing,
-            self.ratios[(comparisons - 1) % KEPT].clone() if comparisons else nothing,
+            self.epoch.clone(),
+            self.first_at.clone(),
+            self.last_at.clone(),
+            torch.where(self.compared > 0, self.reference.mean(0), nothing),
+            self.latest.clone() if windows else nothing,
+            torch.where(ratio >= 0.0, ratio, nothing),
         )
 
     def forward(self, value: Tensor) -> DriftReport:
@@ -181,38 +183,65 @@ class DriftAlarm(ExactMetric):
         self.update(value)
         return self.compute()
 
+    def recent(self) -> tuple[Tensor, Tensor]:
+        """Return the last 256 windows: values at their ends, ``(p)``, and ratios.
+
+        A ratio, ``(p, *B)``, is that of the larger statistic and the threshold; NaN for a window that is a reference.
+        """
+        windows = int(self.rounds) // self.window
+        shown = torch.arange(max(0, windows - KEPT), windows, device=self.ratios.device)
+        ratios = self.ratios[shown % KEPT]
+        return (shown + 1) * self.window, torch.where(ratios >= 0.0, ratios, torch.nan)
+
     def plot(self, axes: Any = None, label: str | None = None) -> tuple[Any, Any]:
-        """Draw the ratio of statistic and threshold for the last 256 comparisons.
+        """Draw the ratio of statistic and threshold for the last 256 windows.
 
         The largest of a fleet. An alarm is a point at 1 or above. Return the figure and the axes.
         """
         axes = axes_or_new(axes)
-        comparisons = max(0, int(self.rounds) // self.window - 1)
-        shown = torch.arange(max(0, comparisons - KEPT), comparisons)
-        ratios = self.ratios.cpu().reshape(KEPT, -1).amax(1)[shown % KEPT]
-        axes.plot(((shown + 2) * self.window).numpy(), ratios.numpy(), marker=".", label=label)
+        rounds, ratios = (x.cpu() for x in self.recent())
+        largest = ratios.reshape(len(rounds), -1).nan_to_num(-1.0).amax(1)  # -1: no stream has a ratio
+        is_known = largest >= 0.0
+        axes.plot(rounds[is_known].numpy(), largest[is_known].numpy(), marker=".", label=label)
         axes.axhline(1.0, color="0.3", linestyle="--", linewidth=1.0)
         axes.set_ylim(bottom=0.0)
         axes.set_xlabel("round")
         axes.set_ylabel("statistic / threshold")
         return axes.figure, axes
 
-    def threshold(self, comparison: int) -> float:
-        """Return the threshold of the j-th comparison, counted from 1."""
-        j = positive_integer("comparison", comparison)
-        # Two statistics with two sides each. The probabilities alpha / (j (j + 1)) add up to alpha.
-        return math.sqrt(2.0 * math.log(4.0 * j * (j + 1) / self.alpha))
+    def threshold(self, comparison: int, alarms: int = 0) -> float:
+        """Return the threshold of the j-th comparison, from 1, after some alarms."""
+        j, before = torch.tensor([positive_integer("comparison", comparison), alarms], dtype=torch.int64)
+        return float(self._thresholds(j, before))
 
-    def _compare(self, comparison: int) -> None:
-        """Compare a complete window with the reference, and begin the next."""
+    def _thresholds(self, comparison: Tensor, alarms: Tensor) -> Tensor:
+        # Two statistics with two sides each. The probabilities alpha / (e (e + 1) j (j + 1)) add up to alpha.
+        j, e = comparison.double(), alarms.double() + 1.0
+        return (2.0 * (4.0 * e * (e + 1.0) * j * (j + 1.0) / self.alpha).log()).sqrt()
+
+    def _end_window(self) -> None:
+        """Compare a complete window with the reference, unless it is one."""
         total, squares, signs, untied, values = self.sums
         means = torch.where(squares > 0.0, total.abs() / squares.sqrt(), 0.0)
         typical = torch.where(untied > 0.0, signs.abs() / untied.sqrt(), 0.0)
-        ratio = means.maximum(typical) / self.threshold(comparison)
+        is_compared = self.compared > 0
+        ratio = means.maximum(typical) / self._thresholds(self.compared.clamp(min=1), self.epoch)
+        is_alarm = is_compared & (ratio >= 1.0)
         self.ratios = self.ratios.clone()
-        self.ratios[(comparison - 1) % KEPT] = ratio
-        self.alarm_at = torch.where((self.alarm_at == 0) & (ratio >= 1.0), self.rounds, self.alarm_at)
-        self.latest, self.sums = values / self.window, torch.zeros_like(self.sums)
+        self.ratios[(int(self.rounds) // self.window - 1) % KEPT] = torch.where(is_compared, ratio, -1.0)
+        before, self.latest, self.sums = self.reference, values / self.window, torch.zeros_like(self.sums)
+        self.first_at = torch.where(is_alarm & (self.epoch == 0), self.rounds, self.first_at)
+        self.last_at = torch.where(is_alarm, self.rounds, self.last_at)
+        self.epoch = self.epoch + is_alarm.long()
+        self.compared = torch.where(is_alarm, 0, self.compared + 1)
+        for index in is_alarm.nonzero().tolist() if self.warn else ():
+            place = tuple(index)
+            text = (
+                f"values have changed{f' in stream {index}' if index else ''}: after {int(self.rounds)} of them, the mean of the "
+                f"last {self.window} is {float(self.latest[place]):.4g}, and {float(before.mean(0)[place]):.4g} in the window "
+                f"that it is compared with. A false alarm ever comes with probability at most {self.alpha:g}"
+            )
+            warnings.warn(text, DriftWarning, stacklevel=level_of_caller())
 
     def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
         if self._is_synced or not isinstance(loaded.get("constants"), Tensor) or loaded["constants"].shape != (2,):
