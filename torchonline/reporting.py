@@ -141,6 +141,7 @@ class Summary:
         self.probabilities = LoggedProbabilities()
         self.probability_by_time = ValueByTime("logged probability", points=POINTS)
         self.weights, self.policy_weights = EffectiveSampleSize(points=POINTS), EffectiveSampleSize(points=POINTS)
+        self._add_decisions([], reader)
         for page in _pages(log.decisions, "number", page_size, self._last_number):
             self._add_decisions(page, reader)
         self.rewards = MeanByArm(max(1, places), "reward")
@@ -151,6 +152,7 @@ class Summary:
         self.widths = ValueByTime("width of the confidence interval", points=POINTS)
         self.calibration: tuple[MeanByArm, MeanByArm] | None = None
         self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._add_rewards([], reader)  # torchmetrics warns where nothing was ever added
         for page in _pages(log.read, "position", page_size):
             self._add_rewards([one for one in page if one.number <= self._last_number], reader)
         self._group_waiting()
@@ -210,8 +212,6 @@ class Summary:
         return self.most_actions
 
     def _add_rewards(self, page: list[Any], reader: "Reader | None") -> None:
-        if not page:
-            return
         reward = torch.tensor([float(one.reward) for one in page], dtype=torch.float64)
         self.rewards.update(self._places(page), reward)
         self.rewards_by_time.update(torch.stack([reward, reward.square()], -1))

@@ -117,7 +117,7 @@ class ValueByTime(TotalsByRound):
         states = super()._dealt(loaded, at, totals, rank, ranks)
         least, largest = self._extremes(loaded)
         known = torch.stack([-least, largest])
-        extremes = torch.full_like(self.extremes, -torch.inf)
+        extremes = known.new_full((2, self.points, *self._shape), -torch.inf)
         rounds, spacing = int(states["rounds"]), int(states["spacing"])
         for i in range(-(-rounds // spacing)):
             # The rounds of all ranks that are played in laps i * spacing + 1 to (i + 1) * spacing.

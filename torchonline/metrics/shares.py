@@ -79,7 +79,7 @@ def draw_bands(axes: Any, rounds: Tensor, bands: Tensor, labels: list[str], colo
     """Draw shares ``(bands, p)`` between p points, one on top of another."""
     ends = torch.cat([rounds.new_zeros(1), rounds]).numpy()
     bottom = torch.zeros(len(rounds), dtype=torch.float64)
-    for band, label, colour in zip(bands, labels, colours, strict=False):
+    for band, label, colour in zip(bands, labels, colours, strict=False) if len(rounds) else ():
         axes.stairs((bottom + band).numpy(), ends, baseline=bottom.numpy(), fill=True, color=colour, label=label)
         bottom = bottom + band
     axes.set_xlabel("decision")
