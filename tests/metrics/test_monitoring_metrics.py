@@ -15,6 +15,7 @@ from torch import Tensor, distributed
 from tests.process_groups import on_ranks
 from torchonline.metrics import (
     ActionShares,
+    DriftAlarm,
     EffectiveSampleSize,
     ExactMetric,
     LoggedProbabilities,
@@ -239,6 +240,11 @@ COUNTS = [(40, 100), (0, 30), (9, 9), (0, 0), (5, 300)]
 def of_ranks() -> list[Any]:
     """What each metric says of the rounds of both ranks."""
     rank, found = distributed.get_rank(), []
+    alarm = DriftAlarm(20)
+    alarm.update(torch.rand(40))
+    alarm.compute()  # gathers nothing: each rank has alarms of its own
+    with pytest.raises(RuntimeError, match=r"^sync: expected the rounds of one process, got those of 2"):
+        alarm.sync()
     for counts in COUNTS:
         for name in MAKE:
             metric = fed(name, [data(name, counts[rank], seed=rank)])

@@ -92,7 +92,7 @@ class ValueByTime(TotalsByRound):
         axes = axes_or_new(axes)
         found = self.by_time()
         rounds = found.rounds.cpu().numpy()
-        mean, least, largest = (x.cpu().reshape(len(rounds), -1) for x in found[1:])
+        mean, least, largest = (x.cpu().unsqueeze(-1).flatten(1) for x in found[1:])
         (line,) = axes.plot(rounds, mean.mean(1).numpy(), label=label)
         if len(rounds):
             low, high = least.amin(1).numpy(), largest.amax(1).numpy()

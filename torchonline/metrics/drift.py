@@ -77,7 +77,8 @@ class DriftAlarm(ExactMetric):
     n values: O(n). Memory: O(m) for each stream.
 
     Args:
-        window: m, number of values in a window.
+        window: m, number of values in a window, at least c^2 of the first comparison. The statistics are at most the root of
+            m, so a window below about 50 soon raises no alarm at all.
         alpha: probability of any false alarm, in (0, 1), for each stream.
         batch_shape: ``*B``, batch shape of the streams.
         warn: whether to issue the warnings.
@@ -123,6 +124,8 @@ class DriftAlarm(ExactMetric):
             sizes("batch_shape", batch_shape),
             instance_of("warn", warn, bool, "True or False"),
         )
+        if self.window < (least := self.threshold(1) ** 2):
+            raise ValueError(f"window: expected at least {math.ceil(least)} values for alpha = {alpha:g}, got {window}")
         zero = torch.zeros(self.batch_shape, dtype=torch.float64)
         count = zero.long()
         self._add_states(
@@ -200,7 +203,7 @@ class DriftAlarm(ExactMetric):
         """
         axes = axes_or_new(axes)
         rounds, ratios = (x.cpu() for x in self.recent())
-        largest = ratios.reshape(len(rounds), -1).nan_to_num(-1.0).amax(1)  # -1: no stream has a ratio
+        largest = ratios.unsqueeze(-1).flatten(1).nan_to_num(-1.0).amax(1)  # -1: no stream has a ratio
         is_known = largest >= 0.0
         axes.plot(rounds[is_known].numpy(), largest[is_known].numpy(), marker=".", label=label)
         axes.axhline(1.0, color="0.3", linestyle="--", linewidth=1.0)
