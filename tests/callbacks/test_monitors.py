@@ -2,6 +2,7 @@
 
 import csv
 import logging
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.plugins.environments import LightningEnvironment
 from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader
 
@@ -34,7 +36,7 @@ from torchonline.bandits.chosen import chosen_probability, predicted
 from torchonline.callbacks import BanditMonitor, MisspecifiedWarning, NoiseMonitor, RegretLogger
 from torchonline.diagnostics import NoiseScaleWarning
 from torchonline.metrics import DriftAlarm, DriftWarning
-from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader
+from torchonline.models import BanditHead, LearnerStrategy, LoggedRounds, NeuralLinearBandit, RoundLoader
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.
 pytestmark = [
@@ -333,7 +335,22 @@ def monitored() -> dict[str, Any]:
     for one in (monitor, twin):
         computed = {name: metric.compute() for name, metric in one.metrics.items()}
         found.append({name: list(value) if isinstance(value, tuple) else [value] for name, value in computed.items()})
-    return {"found": found, "state": state}
+    return {"found": found, "state": state, "fit": shared_fit()}
+
+
+def shared_fit() -> tuple[int, int, float]:
+    """What the monitors of one learner for all ranks know, under Lightning."""
+    warnings.resetwarnings()  # Lightning has many
+    os.environ |= {"LOCAL_RANK": str(distributed.get_rank()), "NODE_RANK": "0"}
+    module = bandit(policies()["disjoint"], feedback="batch")
+    monitor, noise, witness = BanditMonitor(ARMS), NoiseMonitor(), Witness()
+    group: Any = {"devices": 2, "plugins": [LightningEnvironment()], "strategy": LearnerStrategy()}
+    trainer(monitor, noise, witness, **group).fit(module, RoundLoader(*data(41, module), batch_size=5))
+    assert noise.diagnostic is not None
+    assert int(monitor.shares.rounds) == int(noise.diagnostic.rounds) == len(witness.all("prediction"))
+    with pytest.raises(RuntimeError, match=r"^drift: expected one process, got 2"):
+        BanditMonitor(ARMS, drift=DriftAlarm()).setup(trainer(**group), module, "fit")
+    return int(monitor.shares.rounds), int(module.rounds), float(monitor.probabilities.compute().smallest)
 
 
 def test_several_processes() -> None:
@@ -343,6 +360,8 @@ def test_several_processes() -> None:
     for part in parts:
         alone.on_train_batch_end(None, Once(), part, None, 0)  # type: ignore[arg-type]
     results = on_ranks(2, monitored)
+    assert sum(rank["fit"][0] for rank in results) == results[0]["fit"][1] == 41
+    assert results[0]["fit"][2] == results[1]["fit"][2]
     resumed = BanditMonitor(ARMS, points=8)
     resumed.load_state_dict(results[0]["state"])
     for name, metric in alone.metrics.items():
