@@ -152,9 +152,7 @@ class FeedbackLog(ABC):
         Returns what :meth:`decide` returns for each of them, or the :class:`ConflictError` that it raises. The number of a
         given :class:`Decision` is ignored.
         """
-        checked = [checked_decision(decision) for decision in decisions]
-        packed = [(decision, to_bytes(decision.inputs), to_bytes(decision.mask)) for decision in checked]
-        return self._write(lambda execute, counts: [self._decide(execute, counts, *entry) for entry in packed])
+        return self.write(decisions)[0]
 
     def reward(self, id: str, value: float | Tensor, *, time: float | None = None) -> str:
         """Join a reward to its decision, and return what became of it.
@@ -177,10 +175,30 @@ class FeedbackLog(ABC):
 
     def reward_many(self, rewards: Iterable[tuple[str, float | Tensor]], *, time: float | None = None) -> list[str]:
         """Join rewards, pairs of id and value, in one transaction; see :meth:`reward`."""
+        return self.write((), rewards, time=time)[1]
+
+    def write(
+        self,
+        decisions: Iterable[Decision] = (),
+        rewards: Iterable[tuple[str, float | Tensor]] = (),
+        *,
+        time: float | None = None,
+    ) -> tuple[list[Decision | ConflictError], list[str]]:
+        """Log decisions, then join rewards, in one transaction: all are stored, or none.
+
+        Returns what :meth:`decide_many` and :meth:`reward_many` return. For a service that collects the calls of many clients.
+        """
         now = clock.time() if time is None else checked_time("time", time)
-        checked = [(checked_id(id), checked_reward(value)) for id, value in rewards]
+        checked = [checked_decision(decision) for decision in decisions]
+        packed = [(decision, to_bytes(decision.inputs), to_bytes(decision.mask)) for decision in checked]
+        joined = [(checked_id(id), checked_reward(value)) for id, value in rewards]
+        if not packed and not joined:
+            return [], []
         return self._write(
-            lambda execute, counts: [self._reward(execute, counts, id, value, now) for id, value in checked]
+            lambda execute, counts: (
+                [self._decide(execute, counts, *entry) for entry in packed],
+                [self._reward(execute, counts, id, value, now) for id, value in joined],
+            )
         )
 
     def close_due(self, now: float | None = None, *, limit: int = 10_000) -> int:
