@@ -15,6 +15,7 @@ import random
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class Told:
     """What the clients have been told."""
 
     def __init__(self) -> None:
+        self.run = uuid.uuid4().hex[:8]
         self.actions: dict[str, int] = {}
         self.rewards: dict[str, float] = {}
         self.statuses: dict[int, int] = {}
@@ -47,7 +49,7 @@ async def play(client: Client, number: int, told: Told) -> None:
     generator, settings, i = random.Random(number), Settings(), 0
     while not told.stop:
         i += 1
-        name = f"{number}/{i}"
+        name = f"{told.run}/{number}/{i}"
         context = [generator.gauss(0.0, 1.0) for _ in range(settings.dim)]
         status, answer = await patiently(client, "/decide", {"id": name, "context": context})
         told.statuses[status] = told.statuses.get(status, 0) + 1
