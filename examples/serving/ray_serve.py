@@ -12,7 +12,6 @@ The script plays sixteen clients against it, and compares the learner's state wi
 
 import argparse
 import asyncio
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ import ray
 import torch
 from client import Client
 from fastapi import FastAPI
-from fleet import free_port
+from fleet import folder_in, free_port
 from load import quantiles, replayed, visit
 from ray import serve
 from replica import Replica, Watcher
@@ -90,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0)
     options = parser.parse_args()
-    settings = Settings(folder=Path(tempfile.mkdtemp(prefix="serving")))
+    settings = Settings(folder=folder_in(Path("outputs/serving")))
     here = str(Path(__file__).parent)
     ray.init(num_cpus=2, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here, "OMP_NUM_THREADS": "1"}})
     port = free_port()
