@@ -164,7 +164,7 @@ class BanditMonitor(pl.Callback):
 WATCHED = ("reward", "regret", "probability", "low", "high")
 
 
-def watch(module: pl.LightningModule, watched: bool) -> None:
+def watch(module: Any, watched: bool) -> None:
     """Ask a module for what monitors need, or no longer, if it can be asked."""
     if hasattr(module, "watched"):
         module.watched = watched

@@ -76,7 +76,8 @@ class NoiseMonitor(pl.Callback):
     ) -> None:
         if outputs["action"].numel() == 0:  # a rank may have no rounds in its last batch
             return
-        estimator: Any = pl_module.head.policy.estimator
+        module: Any = pl_module
+        estimator = module.head.policy.estimator
         self._check_model(estimator)
         scale = _promised_scale(estimator)
         if outputs.get("prediction") is None or scale is None:

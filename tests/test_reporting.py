@@ -178,7 +178,7 @@ def test_the_numbers_of_a_summary(log: DecisionLog) -> None:
     low, high = policy.estimator.interval(x)
     assert summary.widths.compute() == pytest.approx(float((high - low).mean()))
     assert summary.calibration is not None
-    assert summary.calibration[1].compute().count.sum() == len(known)
+    assert summary.calibration[1].compute().rounds.sum() == len(known)
 
 
 def drawn(summary: Summary) -> dict[str, Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#99ddff", "#44bb99", "#9a6324")
 GOOD, BAD, PLAIN = "good", "bad", "plain"
 
-STYLE = {
+STYLE: dict[str, Any] = {
     "figure.figsize": (5.4, 3.1),
     "figure.constrained_layout.use": True,
     "font.size": 9.5,
@@ -252,7 +252,8 @@ def style() -> AbstractContextManager[None]:
     import matplotlib
 
     cycle = matplotlib.rcsetup.cycler(color=COLOURS)
-    return matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "axes.prop_cycle": cycle, "backend": "svg"})
+    settings: dict[str, Any] = {**matplotlib.rcParamsDefault, **STYLE, "axes.prop_cycle": cycle, "backend": "svg"}
+    return matplotlib.rc_context(settings)
 
 
 def _figure(picture: Picture) -> str:
@@ -474,7 +475,7 @@ def calibration_picture(summary: "Summary") -> Picture | None:
     if summary.calibration is None:
         return None
     predictions, rewards = (metric.compute() for metric in summary.calibration)
-    used = predictions.count.nonzero().squeeze(-1)
+    used = predictions.rounds.nonzero().squeeze(-1)
 
     def draw(axes: Any) -> None:
         x, y = predictions.mean[used], rewards.mean[used]

@@ -229,7 +229,9 @@ class Summary:
 
     def _group_waiting(self) -> None:
         """Put predictions and rewards into groups of like predictions."""
-        mean, reward = (torch.cat(values) for values in zip(*self._waiting, strict=True)) if self._waiting else ([], [])
+        if not self._waiting:
+            return
+        mean, reward = (torch.cat(values) for values in zip(*self._waiting, strict=True))
         if len(mean) == 0:
             return
         self._waiting = []

@@ -345,11 +345,12 @@ def shared_fit() -> tuple[int, int, float]:
     module = bandit(policies()["disjoint"], feedback="batch")
     monitor, noise, witness = BanditMonitor(ARMS), NoiseMonitor(), Witness()
     group: Any = {"devices": 2, "plugins": [LightningEnvironment()], "strategy": LearnerStrategy()}
-    trainer(monitor, noise, witness, **group).fit(module, RoundLoader(*data(41, module), batch_size=5))
+    run = trainer(monitor, noise, witness, **group)
+    run.fit(module, RoundLoader(*data(41, module), batch_size=5))
     assert noise.diagnostic is not None
     assert int(monitor.shares.rounds) == int(noise.diagnostic.rounds) == len(witness.all("prediction"))
     with pytest.raises(RuntimeError, match=r"^drift: expected one process, got 2"):
-        BanditMonitor(ARMS, drift=DriftAlarm()).setup(trainer(**group), module, "fit")
+        BanditMonitor(ARMS, drift=DriftAlarm()).setup(run, module, "fit")
     return int(monitor.shares.rounds), int(module.rounds), float(monitor.probabilities.compute().smallest)
 
 

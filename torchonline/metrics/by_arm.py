@@ -15,12 +15,12 @@ class ArmMeans(NamedTuple):
     """Report of :class:`MeanByArm`.
 
     Attributes:
-        count: number of rounds of each arm, ``(K)``, int64.
+        rounds: number of rounds of each arm, ``(K)``, int64.
         mean: mean value of each arm, ``(K)``, float64; NaN for an arm without rounds.
         standard_error: of the mean, ``(K)``; NaN for an arm with less than two rounds.
     """
 
-    count: Tensor
+    rounds: Tensor
     mean: Tensor
     standard_error: Tensor
 
