@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import matplotlib
+import matplotlib.pyplot
 import numpy as np
 import pytest
 import torch
@@ -179,6 +179,15 @@ def test_the_numbers_of_a_summary(log: DecisionLog) -> None:
     assert summary.widths.compute() == pytest.approx(float((high - low).mean()))
     assert summary.calibration is not None
     assert summary.calibration[1].compute().rounds.sum() == len(known)
+
+
+def test_the_settings_of_matplotlib_stay(log: DecisionLog, tmp_path: Path) -> None:
+    with matplotlib.rc_context({"font.size": 31.0}):
+        before = dict(matplotlib.rcParams)
+        torchonline.report(log, tmp_path / "page.html")
+        assert dict(matplotlib.rcParams) == before
+        assert matplotlib.get_backend().lower() == "agg"
+    assert matplotlib.pyplot.get_fignums() == []
 
 
 def drawn(summary: Summary) -> dict[str, Any]:

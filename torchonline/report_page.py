@@ -4,6 +4,7 @@ import base64
 import html
 import io
 import math
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 # Paul Tol's bright and light schemes, in an order that keeps neighbours apart.
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#99ddff", "#44bb99", "#9a6324")
+# Matplotlib's settings are those of the whole process.
+DRAWING = threading.Lock()
+
 GOOD, BAD, PLAIN = "good", "bad", "plain"
 
 STYLE: dict[str, Any] = {
@@ -97,7 +101,7 @@ def page_of(summary: "Summary", title: str) -> str:
         raise ImportError("report: expected matplotlib, got none; pip install matplotlib") from error
     parts = [f"<h1>{html.escape(title)}</h1>", f'<p class="range">{_range(summary)}</p>', _tiles(summary)]
     if summary.decisions:
-        with style():
+        with DRAWING, style():
             figures = [_figure(picture) for picture in pictures_of(summary)]
         findings = "".join(f'<li class="{kind}">{html.escape(text)}</li>' for kind, text in _findings(summary))
         parts += ["<h2>Findings</h2>", f'<ul class="findings">{findings}</ul>']
@@ -250,10 +254,11 @@ def pictures_of(summary: "Summary") -> list[Picture]:
 def style() -> AbstractContextManager[None]:
     """Return a context in which matplotlib draws in the style of the page."""
     import matplotlib
+    import matplotlib.style
 
     cycle = matplotlib.rcsetup.cycler(color=COLOURS)
-    settings: dict[str, Any] = {**matplotlib.rcParamsDefault, **STYLE, "axes.prop_cycle": cycle, "backend": "svg"}
-    return matplotlib.rc_context(settings)
+    context: Any = matplotlib.style.context({**STYLE, "axes.prop_cycle": cycle}, after_reset=True)
+    return context
 
 
 def _figure(picture: Picture) -> str:

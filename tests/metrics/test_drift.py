@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import matplotlib
+import matplotlib.pyplot
 import numpy as np
 import pytest
 import torch

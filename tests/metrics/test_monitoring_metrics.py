@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-import matplotlib
+import matplotlib.pyplot
 import numpy as np
 import pytest
 import torch
