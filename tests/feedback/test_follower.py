@@ -209,6 +209,39 @@ def test_a_private_learner_books_its_run_before_it_steps(log: DecisionLog, tmp_p
     assert int(torch.load(tmp_path / "p.pt")["state"]["continuations"]) == 2
 
 
+def test_an_interrupted_follower_saves_nothing(log: DecisionLog, tmp_path: Path) -> None:
+    fill(log, 10)
+    policy = OFUL(2)
+    with Follower(policy, log, tmp_path / "p.pt") as follower:
+        follower.advance(limit=4)
+        follower.save()
+        step, calls = policy.step, iter(range(3))
+
+        def interrupted(*arguments: torch.Tensor) -> None:
+            step(*arguments)
+            if next(calls) == 2:
+                raise KeyboardInterrupt
+
+        policy.step = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            follower.advance()
+        with pytest.raises(RuntimeError, match="save: expected a follower whose advance"):
+            follower.save()
+    assert load_snapshot(tmp_path / "p.pt", OFUL(2)).position == 4
+
+
+def test_an_error_keeps_what_was_learnt_before(log: DecisionLog, tmp_path: Path) -> None:
+    for i in range(5):
+        log.decide(f"{i}", CONTEXT, i % 3, 1 / 3)
+        log.reward(f"{i}", 0.5)
+    learner = DPHDB(2, arms=3, horizon=3, warmup=1, epsilon=1.0, delta=1e-6)
+    with Follower(learner, log, tmp_path / "p.pt") as follower:
+        with pytest.raises(RuntimeError, match="budget is spent"):
+            follower.advance()
+        assert (follower.position, int(learner.rounds)) == (3, 3)
+        follower.save()
+
+
 def test_spawned_processes_share_a_log(log: DecisionLog, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="by its path"):
         multiprocessing.get_context("spawn").Process(target=fill, args=(log, 1)).start()
