@@ -13,7 +13,16 @@ import torch
 from tests.fake_device import environment
 from tests.feedback.logs import ARMS, fill, learnt_from
 from torchonline import DPHDB, OFUL, DisjointArms, FixedArms, LocalGLB, RadiusMaster, RidgeRegression, bandit
-from torchonline.feedback import DecisionLog, Follower, Snapshot, follow, load_snapshot, save_snapshot
+from torchonline.feedback import (
+    DecisionLog,
+    Feedback,
+    Follower,
+    LogStorageError,
+    Snapshot,
+    follow,
+    load_snapshot,
+    save_snapshot,
+)
 from torchonline.models import BanditHead
 
 ROOT = Path(__file__).parents[2]
@@ -161,6 +170,25 @@ def test_a_full_disk_is_tried_again(log: DecisionLog, tmp_path: Path, monkeypatc
     assert load_snapshot(tmp_path / "p.pt", OFUL(2)).position == log.counts()["known"]
     tries.clear()
     with pytest.raises(OSError, match="No space"):
+        follow(OFUL(2), log, tmp_path / "q.pt")
+
+
+def test_a_log_that_is_away_is_tried_again(log: DecisionLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(log, 10)
+    looks: list[int] = []
+    read = log.read
+
+    def away(after: int = 0, limit: int = 1000) -> list[Feedback]:
+        looks.append(after)
+        if len(looks) < 3:
+            raise LogStorageError("the server restarts")
+        return read(after, limit)
+
+    monkeypatch.setattr(log, "read", away)
+    snapshot = follow(OFUL(2), log, tmp_path / "p.pt", poll=1e-3, stop=lambda: len(looks) >= 3)
+    assert snapshot.learnt == log.counts()["known"]
+    looks.clear()
+    with pytest.raises(LogStorageError, match="restarts"):
         follow(OFUL(2), log, tmp_path / "q.pt")
 
 

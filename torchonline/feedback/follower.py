@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from torchonline.core.checks import instance_of, positive, positive_integer
 from torchonline.core.learner import Learner
-from torchonline.feedback.log import FeedbackLog
+from torchonline.feedback.log import FeedbackLog, LogStorageError
 from torchonline.feedback.records import Feedback
 from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot
 from torchonline.privacy.composition import private_learners
@@ -208,7 +208,8 @@ def follow(
     """Learn from a log, now or for as long as it grows, and save snapshots.
 
     Without ``stop``, the call learns what is known, saves and returns. With it, the call learns what comes until ``stop()`` is
-    True. A snapshot that cannot be written, because the disk is full for example, is tried again until the end.
+    True. A snapshot that cannot be written, because the disk is full for example, is tried again until the end, and so is a log
+    that cannot be read, because its server restarts.
 
     Args:
         policy: the learner, see :class:`Follower`.
@@ -226,6 +227,7 @@ def follow(
 
     Raises:
         OSError: the last snapshot could not be written.
+        LogStorageError: the log could not be read at the end.
 
     Example:
         >>> from torchonline.feedback import DecisionLog
@@ -240,7 +242,12 @@ def follow(
         saved, due = -1, time.monotonic() + every
         while True:
             is_last = stop is None or stop()
-            found = follower.advance(limit)
+            try:
+                found = follower.advance(limit)
+            except LogStorageError:  # before anything was learnt
+                if is_last:
+                    raise
+                found = 0
             is_last = is_last and (found == 0 or stop is not None)
             if is_last or (time.monotonic() >= due and follower.position != saved):
                 try:
