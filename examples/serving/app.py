@@ -55,6 +55,7 @@ class Metrics:
         times = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
         self.seconds = Histogram("seconds", "Seconds to answer", ["endpoint"], buckets=times, **here)
         self.position = Gauge("snapshot_position", "Position of the snapshot that decides", **here)
+        self.not_learnt = Gauge("snapshot_refused", "Rounds that the learner refused", **here)
         self.age = Gauge("snapshot_age_seconds", "Seconds since the snapshot was loaded", **here)
         self.entries = Gauge("log_entries", "Entries of the log", ["kind"], **here)
 
@@ -103,13 +104,14 @@ def create_app() -> FastAPI:
     @app.get("/health")
     async def health() -> JSONResponse:
         replica, error = app.state.replica, app.state.watcher.error
-        facts = {"position": replica.position, "encoder": settings.encoder, "error": error}
+        facts = {"position": replica.snapshot.position, "encoder": settings.encoder, "error": error}
         return JSONResponse(facts, status_code=503 if error else 200)
 
     @app.get("/metrics")
     async def read_metrics() -> PlainTextResponse:
         replica = app.state.replica
-        metrics.position.set(replica.position)
+        metrics.position.set(replica.snapshot.position)
+        metrics.not_learnt.set(replica.snapshot.refused)
         metrics.age.set(time.time() - replica.loaded_at if replica.loaded_at else math.inf)
         for kind, count in (await asyncio.to_thread(replica.log.counts)).items():
             metrics.entries.labels(kind).set(count)

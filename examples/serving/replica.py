@@ -15,7 +15,7 @@ from settings import Settings
 from torch import Tensor
 
 from torchonline.export import to_torchscript
-from torchonline.feedback import Decision, FeedbackLog, load_snapshot
+from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
 
 
 class Request(NamedTuple):
@@ -35,7 +35,7 @@ class Replica:
     def __init__(self, settings: Settings, log: FeedbackLog) -> None:
         self.settings, self.log = settings, log
         self.policy = settings.make_policy()
-        self.position, self.loaded_at, self._version = 0, 0.0, (0, 0.0)
+        self.snapshot, self.loaded_at, self._version = Snapshot(), 0.0, (0, 0.0)
         # Processes that start from one seed would draw the same actions.
         torch.seed()
 
@@ -47,7 +47,7 @@ class Replica:
             return
         version = (facts.st_ino, facts.st_mtime)
         if version != self._version:
-            self.position = load_snapshot(self.settings.snapshot, self.policy).position
+            self.snapshot = load_snapshot(self.settings.snapshot, self.policy)
             self.loaded_at, self._version = time.time(), version
 
     def checked(self, id: str | None, context: Any, mask: Any) -> Request:

@@ -13,7 +13,16 @@ import torch
 from tests.fake_device import environment
 from tests.feedback.logs import ARMS, fill, learnt_from
 from torchonline import DPHDB, OFUL, DisjointArms, FixedArms, LocalGLB, RadiusMaster, RidgeRegression, bandit
-from torchonline.feedback import DecisionLog, Follower, Snapshot, follow, load_snapshot, save_snapshot
+from torchonline.feedback import (
+    DecisionLog,
+    Feedback,
+    Follower,
+    LogStorageError,
+    Snapshot,
+    follow,
+    load_snapshot,
+    save_snapshot,
+)
 from torchonline.models import BanditHead
 
 ROOT = Path(__file__).parents[2]
@@ -164,6 +173,25 @@ def test_a_full_disk_is_tried_again(log: DecisionLog, tmp_path: Path, monkeypatc
         follow(OFUL(2), log, tmp_path / "q.pt")
 
 
+def test_a_log_that_is_away_is_tried_again(log: DecisionLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(log, 10)
+    looks: list[int] = []
+    read = log.read
+
+    def away(after: int = 0, limit: int = 1000) -> list[Feedback]:
+        looks.append(after)
+        if len(looks) < 3:
+            raise LogStorageError("the server restarts")
+        return read(after, limit)
+
+    monkeypatch.setattr(log, "read", away)
+    snapshot = follow(OFUL(2), log, tmp_path / "p.pt", poll=1e-3, stop=lambda: len(looks) >= 3)
+    assert snapshot.learnt == log.counts()["known"]
+    looks.clear()
+    with pytest.raises(LogStorageError, match="restarts"):
+        follow(OFUL(2), log, tmp_path / "q.pt")
+
+
 def test_one_follower_at_a_time(log: DecisionLog, tmp_path: Path) -> None:
     with Follower(OFUL(2), log, tmp_path / "p.pt"):
         with pytest.raises(BlockingIOError, match="path: expected no other follower"):
@@ -207,6 +235,39 @@ def test_a_private_learner_books_its_run_before_it_steps(log: DecisionLog, tmp_p
     follow(learner(), log, tmp_path / "p.pt")
     Follower(learner(), log, tmp_path / "p.pt").close()  # as a crash would
     assert int(torch.load(tmp_path / "p.pt")["state"]["continuations"]) == 2
+
+
+def test_an_interrupted_follower_saves_nothing(log: DecisionLog, tmp_path: Path) -> None:
+    fill(log, 10)
+    policy = OFUL(2)
+    with Follower(policy, log, tmp_path / "p.pt") as follower:
+        follower.advance(limit=4)
+        follower.save()
+        step, calls = policy.step, iter(range(3))
+
+        def interrupted(*arguments: torch.Tensor) -> None:
+            step(*arguments)
+            if next(calls) == 2:
+                raise KeyboardInterrupt
+
+        policy.step = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            follower.advance()
+        with pytest.raises(RuntimeError, match="save: expected a follower whose advance"):
+            follower.save()
+    assert load_snapshot(tmp_path / "p.pt", OFUL(2)).position == 4
+
+
+def test_an_error_keeps_what_was_learnt_before(log: DecisionLog, tmp_path: Path) -> None:
+    for i in range(5):
+        log.decide(f"{i}", CONTEXT, i % 3, 1 / 3)
+        log.reward(f"{i}", 0.5)
+    learner = DPHDB(2, arms=3, horizon=3, warmup=1, epsilon=1.0, delta=1e-6)
+    with Follower(learner, log, tmp_path / "p.pt") as follower:
+        with pytest.raises(RuntimeError, match="budget is spent"):
+            follower.advance()
+        assert (follower.position, int(learner.rounds)) == (3, 3)
+        follower.save()
 
 
 def test_spawned_processes_share_a_log(log: DecisionLog, tmp_path: Path) -> None:

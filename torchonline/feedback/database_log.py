@@ -90,13 +90,12 @@ class DatabaseLog(FeedbackLog):
     ) -> tuple[list[Decision | ConflictError], list[str]]:
         now = clock.time() if time is None else checked_time("time", time)
         checked = [checked_decision(decision) for decision in decisions]
-        packed = [(decision, to_bytes(decision.inputs), to_bytes(decision.mask)) for decision in checked]
         joined = [(checked_id(id), checked_reward(value)) for id, value in rewards]
-        if not packed and not joined:
+        if not checked and not joined:
             return [], []
         return self._write(
             lambda execute, counts: (
-                [self._decide(execute, counts, *entry) for entry in packed],
+                [self._decide(execute, counts, decision) for decision in checked],
                 [self._reward(execute, counts, id, value, now) for id, value in joined],
             )
         )
@@ -131,7 +130,7 @@ class DatabaseLog(FeedbackLog):
                 **bounds,
             )
         return [
-            Feedback(position, *_unpacked(fields), float(value), float(known_at), bool(is_default))
+            Feedback(int(position), *_unpacked(fields), float(value), float(known_at), bool(is_default))
             for position, *fields, value, known_at, is_default in rows
         ]
 
@@ -141,7 +140,7 @@ class DatabaseLog(FeedbackLog):
             rows = execute(
                 f"SELECT {FIELDS} FROM decisions d WHERE d.number > :after ORDER BY d.number LIMIT :limit", **bounds
             )
-        return [Decision(*_unpacked(row)) for row in rows]
+        return [_unpacked(row) for row in rows]
 
     def counts(self) -> dict[str, int]:
         with self._transaction(is_write=False) as execute:
@@ -235,9 +234,9 @@ class DatabaseLog(FeedbackLog):
             for call in calls:
                 call.error, call.is_done = error, True
 
-    def _decide(
-        self, execute: Execute, counts: dict[str, int], decision: Decision, inputs: bytes, mask: bytes | None
-    ) -> Decision | ConflictError:
+    def _decide(self, execute: Execute, counts: dict[str, int], decision: Decision) -> Decision | ConflictError:
+        inputs = to_bytes(decision.inputs)
+        mask = None if decision.mask is None else to_bytes(decision.mask)
         rows = execute(f"SELECT {FIELDS} FROM decisions d WHERE d.id = :id", id=decision.id)
         if rows:
             (row,) = rows
@@ -245,7 +244,7 @@ class DatabaseLog(FeedbackLog):
             if not same:
                 return ConflictError(f"id: expected a new one, got {decision.id!r}, which stands for another decision")
             counts["repeats"] += 1
-            return Decision(*_unpacked(row))
+            return _unpacked(row)
         counts["decisions"] += 1
         decision = decision._replace(number=counts["decisions"])
         execute(
@@ -347,10 +346,13 @@ def _insert_outcome(
     )
 
 
-def _unpacked(row: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the fields of a decision, in the order of :class:`Decision`."""
+def _unpacked(row: Sequence[Any]) -> Decision:
+    """Return a decision from its columns."""
     id, inputs, action, probability, mask, encoder, time, number = row
-    return id, from_bytes(inputs), int(action), float(probability), from_bytes(mask), encoder, float(time), int(number)
+    available = None if mask is None else from_bytes(mask)
+    return Decision(
+        id, from_bytes(inputs), int(action), float(probability), available, encoder, float(time), int(number)
+    )
 
 
 def _interrupted() -> LogStorageError:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.core.checks import instance_of, positive
+from torchonline.core.checks import instance_of, positive, positive_integer
 from torchonline.core.learner import Learner
-from torchonline.feedback.log import FeedbackLog
+from torchonline.feedback.log import FeedbackLog, LogStorageError
 from torchonline.feedback.records import Feedback
 from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot
 from torchonline.privacy.composition import private_learners
@@ -76,6 +76,7 @@ class Follower:
         self.encoder: str | None = None if encoder is None else instance_of("encoder", encoder, str, "a string or None")
         self.name: str = instance_of("name", name, str, "a string")
         self._arguments = _arguments_of(policy)
+        self._is_whole = True  # whether the position is that of the state
         if blocks and not hasattr(policy, "learn"):
             raise ValueError(f"blocks: expected False for {type(policy).__name__}, which has no learn, got True")
         self._lock = _locked(self.path.with_name(self.path.name + ".lock"))
@@ -111,7 +112,8 @@ class Follower:
     def advance(self, limit: int = ROUNDS_AT_ONCE) -> int:
         """Learn from what is known, and return how many rounds were read.
 
-        The call reads ``limit`` rounds at most. First it closes decisions whose window is over.
+        The call reads ``limit`` rounds at most. First it closes decisions whose window is over. An error that is no refusal, such
+        as that of a private learner whose budget is spent, is raised; the rounds before it are learnt.
         """
         self.log.close_due()
         before = self.position
@@ -120,17 +122,17 @@ class Follower:
             if limit == 0:
                 return 0
         rounds = self.log.read(before, limit)
-        fitting = [entry for entry in rounds if self.encoder is None or entry.encoder == self.encoder]
-        refusals = self._learn_block(fitting) if self.blocks else self._learn_in_order(fitting)
-        if rounds:
-            last = self.snapshot
-            self.snapshot = last._replace(
-                position=rounds[-1].position,
-                learnt=last.learnt + len(fitting) - len(refusals),
-                skipped=last.skipped + len(rounds) - len(fitting),
-                refused=last.refused + len(refusals),
-                refusals=(*last.refusals, *refusals)[-REFUSALS:],
-            )
+        parts = [rounds] if self.blocks else [[entry] for entry in rounds]
+        failure: Exception | None = None
+        self._is_whole = False
+        try:
+            for part in parts:
+                self.snapshot = self._learnt(part)
+        except Exception as error:  # the step of this part has left the state as it was
+            failure = error
+        self._is_whole = True
+        if failure is not None:
+            raise failure
         return len(rounds)
 
     def save(self) -> None:
@@ -138,7 +140,13 @@ class Follower:
 
         Raises:
             OSError: the file could not be written. The old snapshot is as it was, and the learner may go on.
+            RuntimeError: a call of :meth:`advance` was interrupted. The state may be ahead of the position; a new follower starts
+                from the last snapshot.
         """
+        if not self._is_whole:
+            raise RuntimeError(
+                "save: expected a follower whose advance() has ended, got one that was interrupted in it"
+            )
         save_snapshot(self.path, self.policy, self.snapshot)
 
     def close(self) -> None:
@@ -153,26 +161,35 @@ class Follower:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _learn_in_order(self, rounds: Sequence[Feedback]) -> list[tuple[int, str]]:
-        """Learn from rounds one by one, and return positions and reasons of refusals."""
-        refusals = []
-        for entry in rounds:
-            try:
-                self.policy.step(*self._arguments(entry))
-            except (ValueError, TypeError) as error:
-                refusals.append((entry.position, str(error)))
-        return refusals
+    def _learnt(self, rounds: Sequence[Feedback]) -> Snapshot:
+        """Learn from rounds at once, and return the facts about the new state."""
+        last = self.snapshot
+        if not rounds:
+            return last
+        fitting = [entry for entry in rounds if self.encoder is None or entry.encoder == self.encoder]
+        refusals = self._learn(fitting)
+        return last._replace(
+            position=rounds[-1].position,
+            learnt=last.learnt + len(fitting) - len(refusals),
+            skipped=last.skipped + len(rounds) - len(fitting),
+            refused=last.refused + len(refusals),
+            refusals=(*last.refusals, *refusals)[-REFUSALS:],
+        )
 
-    def _learn_block(self, rounds: Sequence[Feedback]) -> list[tuple[int, str]]:
-        """Learn from rounds at once, or one by one if one of them is refused."""
+    def _learn(self, rounds: Sequence[Feedback]) -> list[tuple[int, str]]:
+        """Learn from rounds, and return positions and reasons of refusals."""
         try:
             rows = [self._arguments(entry) for entry in rounds]
             if len({tuple(part.shape for part in row) for row in rows}) > 1:
                 raise ValueError("inputs: expected one shape in a block, got several")
-            if rows:
+            if len(rows) == 1:
+                self.policy.step(*rows[0])
+            elif rows:
                 self.policy.learn(*map(torch.stack, zip(*rows, strict=True)))
-        except (ValueError, TypeError):
-            return self._learn_in_order(rounds)
+        except (ValueError, TypeError) as error:
+            if len(rounds) == 1:
+                return [(rounds[0].position, str(error))]
+            return [refusal for entry in rounds for refusal in self._learn([entry])]
         return []
 
 
@@ -183,6 +200,7 @@ def follow(
     *,
     every: float = 1.0,
     poll: float = 0.02,
+    limit: int = ROUNDS_AT_ONCE,
     stop: Callable[[], bool] | None = None,
     on_save: Callable[[Follower], None] | None = None,
     **options: Any,
@@ -190,7 +208,8 @@ def follow(
     """Learn from a log, now or for as long as it grows, and save snapshots.
 
     Without ``stop``, the call learns what is known, saves and returns. With it, the call learns what comes until ``stop()`` is
-    True. A snapshot that cannot be written, because the disk is full for example, is tried again until the end.
+    True. A snapshot that cannot be written, because the disk is full for example, is tried again until the end, and so is a log
+    that cannot be read, because its server restarts.
 
     Args:
         policy: the learner, see :class:`Follower`.
@@ -198,6 +217,7 @@ def follow(
         path: file of the snapshots.
         every: seconds between snapshots, above 0.
         poll: seconds between looks at a log in which nothing is new, above 0.
+        limit: the most rounds to read at once, which must fit in memory.
         stop: whether to stop; ``threading.Event().is_set`` for example.
         on_save: called with the follower after each snapshot.
         **options: keyword arguments of :class:`Follower`.
@@ -207,6 +227,7 @@ def follow(
 
     Raises:
         OSError: the last snapshot could not be written.
+        LogStorageError: the log could not be read at the end.
 
     Example:
         >>> from torchonline.feedback import DecisionLog
@@ -216,12 +237,17 @@ def follow(
         >>> snapshot.position, load_snapshot(folder / "policy.pt", OFUL(2)).learnt
         (1, 1)
     """
-    every, poll = positive("every", every), positive("poll", poll)
+    every, poll, limit = positive("every", every), positive("poll", poll), positive_integer("limit", limit)
     with Follower(policy, log, path, **options) as follower:
         saved, due = -1, time.monotonic() + every
         while True:
             is_last = stop is None or stop()
-            found = follower.advance()
+            try:
+                found = follower.advance(limit)
+            except LogStorageError:  # before anything was learnt
+                if is_last:
+                    raise
+                found = 0
             is_last = is_last and (found == 0 or stop is not None)
             if is_last or (time.monotonic() >= due and follower.position != saved):
                 try:

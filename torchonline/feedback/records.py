@@ -145,18 +145,14 @@ def _plain(name: str, value: Any) -> Tensor:
     return as_tensor(name, value, CPU)
 
 
-def to_bytes(tensor: Tensor | None) -> bytes | None:
+def to_bytes(tensor: Tensor) -> bytes:
     """Return a tensor as the bytes of a ``.npy`` file; bfloat16 becomes float32."""
-    if tensor is None:
-        return None
     array = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).contiguous().numpy()
     return _header(array.dtype.str, array.shape) + array.tobytes()
 
 
-def from_bytes(data: bytes | None) -> Tensor | None:
-    """Return the tensor of :func:`to_bytes`, or None."""
-    if data is None:
-        return None
+def from_bytes(data: bytes) -> Tensor:
+    """Return the tensor of :func:`to_bytes`."""
     data = bytes(data)
     start = LENGTH + int.from_bytes(data[8:LENGTH], "little")
     dtype, shape = _parsed(data[:start])

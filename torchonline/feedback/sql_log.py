@@ -29,7 +29,7 @@ class SQLDecisionLog(DatabaseLog):
     Args:
         url: of the database, such as ``"postgresql+psycopg://user@host/name"`` or ``"sqlite:///decisions.db"``.
         window, default_reward, hold: as in :class:`DecisionLog`.
-        options: keyword arguments of ``sqlalchemy.create_engine``.
+        **options: keyword arguments of ``sqlalchemy.create_engine``.
 
     Raises:
         ValueError: the log was made with another window, default or hold.
@@ -53,7 +53,8 @@ class SQLDecisionLog(DatabaseLog):
         super().__init__(window, default_reward, hold)
         import sqlalchemy
 
-        self.engine = sqlalchemy.create_engine(url, **options)
+        # A connection that a restart of the server has closed is replaced.
+        self.engine = sqlalchemy.create_engine(url, **{"pool_pre_ping": True, **options})
         database = self.engine.dialect.name
         if database not in TYPES:
             raise ValueError(f"url: expected a database of {' or '.join(TYPES)}, got {database}")
