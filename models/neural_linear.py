@@ -433,7 +433,7 @@ class NeuralLinearBandit(pl.LightningModule):
                     outputs = _outputs_of(rounds, self.watched)
                 else:
                     outputs = payoffs(rounds, self._decided(rounds.inputs, rounds.rewards))
-                if self.watched:
+                if self.watched and len(rounds.inputs):
                     lead = self._batch_dims()
                     x = self.head.encode(rounds.inputs.movedim(0, lead))
                     self._see(x, outputs["action"].movedim(0, lead))

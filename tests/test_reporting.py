@@ -153,6 +153,7 @@ def test_the_page_says_what_the_log_says(log: DecisionLog, tmp_path: Path) -> No
         assert re.search(rf"\b{k} \d+ [\d.]+% {len(values)} {mean:.3g} {error:.3g}\b", page.said)
 
 
+@pytest.mark.fast
 def test_the_numbers_of_a_summary(log: DecisionLog) -> None:
     policy = EpsilonGreedy(RidgeRegression(DIM), epsilon=0.3)
     summary = Summary(log, Reader(policy, None), 50, 0.01, 37)

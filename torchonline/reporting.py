@@ -58,8 +58,9 @@ def report(
     picture is better than the policy is on new decisions. The policy learns nothing. The caller's random numbers stay as they
     are.
 
-    *The alarm* compares each window of rewards with the first. With a fixed ``window`` and ``alpha``, all reports on one growing
-    log make the same comparisons, so ``alpha`` bounds the probability of a false alarm in any of them.
+    *The alarm* compares each window of rewards with the first one, or with the one after the last alarm. With a fixed ``window``
+    and ``alpha``, all reports on one growing log make the same comparisons, so ``alpha`` bounds the probability of a false alarm
+    in any of them.
 
     The log is read in pages, twice for decisions and once for rewards. Memory: O(page_size) decisions, the window, and a count
     for each action. Decisions that are logged meanwhile are left out. The file is written aside, synced and renamed, so a reader
@@ -198,9 +199,8 @@ class Summary:
         self.weights.update(1.0 / (arms * probability))
         if reader is not None:
             page = [one for one in page if reader.fits(one)]
-            weight = reader.probabilities(page) / torch.tensor(
-                [float(one.probability) for one in page], dtype=torch.float64
-            )
+            probability = torch.tensor([float(one.probability) for one in page], dtype=torch.float64)
+            weight = reader.probabilities(page) / probability
             self.policy_weights.update(weight[~weight.isnan()])
 
     def _arms_of(self, decision: Any) -> int:

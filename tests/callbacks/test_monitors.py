@@ -175,6 +175,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.fast
 def test_what_is_logged(tmp_path: Path) -> None:
     """Beside a RegretLogger, by rounds."""
     module, monitor, witness = bandit(policies()["greedy"]), BanditMonitor(ARMS), Witness()
@@ -260,6 +261,7 @@ def test_estimators_that_promise_nothing_are_not_tested() -> None:
     assert monitor.diagnostic is None
 
 
+@pytest.mark.fast
 def test_a_misspecified_estimator_is_warned_of_once() -> None:
     policy = UCB(LocalGLMRegression(DIM, link=Gaussian(0.5)))
     module, monitor = bandit(policy), NoiseMonitor()

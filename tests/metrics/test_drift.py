@@ -93,6 +93,7 @@ def test_a_change_is_found_soon(draw: Callable[[int, torch.Generator], Tensor], 
     assert (alarm.compute().alarms >= 2).double().mean() > 0.8
 
 
+@pytest.mark.fast
 def test_statistics_against_numpy() -> None:
     generator = torch.Generator().manual_seed(2)
     values = torch.rand(200, generator=generator, dtype=torch.float64)
