@@ -181,7 +181,9 @@ def test_the_frame_of_the_sample_is_the_same_log() -> None:
 def test_one_campaign_of_thompson_sampling_says_too_little_of_uniform_items() -> None:
     """In the log for women, one impression of an item with probability 1e-6 has 69 % of the weight."""
     logs = {campaign: from_obp(feedback_of("bts", campaign)) for campaign in ("all", "men", "women")}
-    targets = {name: torch.full((len(log), log.arms), 1.0 / log.arms) for name, log in logs.items()}
+    targets = {
+        name: torch.full((len(log), log.arms), 1.0 / log.arms, dtype=torch.float64) for name, log in logs.items()
+    }
     with pytest.warns(
         OverlapWarning, match=r"got one of which the effective sample size is 2.08, of 10000 rounds; one"
     ):

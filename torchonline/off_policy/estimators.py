@@ -141,12 +141,15 @@ def clipped_ips(log: BanditLog, target: Any, largest: float) -> Estimate:
     Reference:
         Ionides, Truncated importance sampling, Journal of Computational and Graphical Statistics 2008.
     """
-    weights = _checked_weights(log, target).clamp(max=positive("largest", largest))
+    largest = positive("largest", largest)
+    weights = _checked_weights(log, target).clamp(max=largest)
     return Estimate("clipped_ips", log, torch.zeros_like(log.reward), weights, log.reward, shrunk=True)
 
 
 def direct_method(log: BanditLog, target: Any, predicted: Any) -> Estimate:
-    r"""Estimate by a reward model alone: :math:`\frac1N\sum_i\sum_a \pi(a \mid x_i)\,\hat q(x_i, a)`.
+    r"""Estimate by a reward model alone.
+
+    .. math:: \frac1N\sum_i\sum_a \pi(a \mid x_i)\,\hat q(x_i, a)
 
     It has the bias of the model, and uses no weights. Intervals of it say nothing of that bias.
 
@@ -219,9 +222,8 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
             f"logging: expected probabilities, of logged actions those of the log, got a least of {float(logged.min()):g} and a "
             f"difference of {difference:g}"
         )
-    weights = _weights(log, probability)
+    weights, q = _weights(log, probability), _predictions(log, predicted)
     warn_of_overlap(log, probability, weights)
-    q = _predictions(log, predicted)
     # Products in the place of ratios, which are 0 / 0 where both probabilities are 0.
     is_large = probability > threshold * logged
     is_large.scatter_(1, log.action.unsqueeze(1), (weights > threshold).unsqueeze(1))
