@@ -28,8 +28,8 @@ class LogDataModule(pl.LightningDataModule):
     Files are read with pandas, Parquet files also need pyarrow. All of the named columns are held in memory.
 
     Args:
-        files: a file, a folder or a list of files, which are ``.csv`` or ``.parquet``. Those of a folder are taken in the order of
-            their names.
+        files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their
+            names.
         context: columns of the inputs, all numbers: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list
             of such lists, one for each arm, gives ``(N, K, d)``.
         action: column of the chosen arms, integers from 0.
