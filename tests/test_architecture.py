@@ -63,6 +63,7 @@ ALLOWED = {
     "dp_accounting": ("torchonline.baselines.private.noisy_sgd",),
     "statsmodels": (),
     "pandas": ("torchonline.models.log_data",),
+    "sqlalchemy": ("torchonline.feedback.sql_log",),
     "ray": (),
     "scipy": (),
     "rich": (),

@@ -54,8 +54,8 @@ __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"
 
 # These load when they are asked for: some bring in Lightning.
 _SUBMODULES = frozenset(
-    ("baselines", "callbacks", "datasets", "diagnostics", "distributed", "environments", "export", "linalg", "metrics")
-    + ("models", "off_policy", "privacy")
+    ("baselines", "callbacks", "datasets", "diagnostics", "distributed", "environments", "export", "feedback", "linalg")
+    + ("metrics", "models", "off_policy", "privacy")
 )
 
 

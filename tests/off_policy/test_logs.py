@@ -2,6 +2,7 @@
 
 import datetime
 import importlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchonline import DisjointArms, EpsilonGreedy, Greedy, RidgeRegression
+from torchonline.feedback import DecisionLog
 from torchonline.off_policy import (
     BanditLog,
     at_positions,
@@ -253,3 +255,26 @@ def test_decisions_with_different_arms_are_masked() -> None:
         from_decisions(stored([None, 2], known=[0, 1]), arms=2)
     masked = from_decisions(stored([None, None], known=[0, 1], masks={0: [True, False], 1: [True, True]}))
     assert (masked.arms, masked.mask.tolist()) == (2, [[True, False], [True, True]])
+
+
+def test_the_decision_log_of_the_library_is_read(tmp_path: Path) -> None:
+    """Rewards that come in another order, one that is late, and one that never comes."""
+    policy = EpsilonGreedy(RidgeRegression(2), epsilon=0.5)
+    arms = torch.randn(6, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with DecisionLog(tmp_path / "decisions.db", window=10.0, default_reward=-1.0) as decisions:
+        made = []
+        for k in range(6):
+            action, probability = policy.decide(arms[k])
+            made.append((int(action), float(probability)))
+            decisions.decide(f"name{k}", arms[k], int(action), float(probability), time=100.0 + k)
+        for k in (4, 0, 2):
+            decisions.reward(f"name{k}", 0.5 * k, time=106.0)
+        assert len(from_decisions(decisions)) == 1
+        decisions.close_due(now=111.5)
+        log = from_decisions(decisions, page=2)
+        assert log.reward.tolist() == [0.0, -1.0, 1.0]
+        assert torch.equal(log.context, arms[:3])
+        decisions.close_due(now=120.0)
+        log = from_decisions(decisions)
+    assert log.reward.tolist() == [0.0, -1.0, 1.0, -1.0, 2.0, -1.0]
+    assert [(int(a), float(p)) for a, p in zip(log.action, log.probability, strict=True)] == made

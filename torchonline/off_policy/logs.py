@@ -311,11 +311,12 @@ def from_decisions(decisions: Any, *, arms: int | None = None, page: int = 1000)
     Decisions are in order, up to the first open one.
 
     An open decision has no reward yet. What comes after it is left out, because rewards that are known early may differ from
-    those that come late. ``decisions.close_due()`` closes decisions whose window is over. Decisions with fewer arms than others
+    those that come late. ``close_due()`` of a log with a window closes decisions whose
+    window is over, at the default reward. Decisions with fewer arms than others
     get arms of zeros at the end, which the mask makes unavailable. All of the log is held in memory.
 
     Args:
-        decisions: a ``torchonline.feedback.DecisionLog``, or an object with its methods ``decisions(after, limit)`` and
+        decisions: a :class:`~torchonline.feedback.DecisionLog`, or an object with its methods ``decisions(after, limit)`` and
             ``read(after, limit)``.
         arms: K. None takes it from the features of the arms or from the masks.
         page: rows to ask for at a time.

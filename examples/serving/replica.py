@@ -1,0 +1,154 @@
+"""A replica: decides from the last snapshot, many decisions at a time, and logs what it decides."""
+
+import asyncio
+import copy
+import io
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import torch
+from settings import Settings
+from torch import Tensor
+
+from torchonline.export import to_torchscript
+from torchonline.feedback import Decision, FeedbackLog, load_snapshot
+
+
+class Request(NamedTuple):
+    """A checked request for a decision."""
+
+    id: str
+    context: Tensor
+    mask: Tensor
+
+
+class Replica:
+    """The policy of a process, and its log.
+
+    Decisions that wait for each other are made in one call and logged in one transaction.
+    """
+
+    def __init__(self, settings: Settings, log: FeedbackLog) -> None:
+        self.settings, self.log = settings, log
+        self.policy = settings.make_policy()
+        self.position, self.loaded_at, self._version = 0, 0.0, (0, 0.0)
+        # Processes that start from one seed would draw the same actions.
+        torch.seed()
+
+    def refresh(self) -> None:
+        """Load the snapshot if there is a newer one."""
+        try:
+            facts = self.settings.snapshot.stat()
+        except FileNotFoundError:  # nothing has been learnt yet
+            return
+        version = (facts.st_ino, facts.st_mtime)
+        if version != self._version:
+            self.position = load_snapshot(self.settings.snapshot, self.policy).position
+            self.loaded_at, self._version = time.time(), version
+
+    def checked(self, id: str | None, context: Any, mask: Any) -> Request:
+        """Return a request with tensors, or raise a ValueError that names what is wrong."""
+        settings = self.settings
+        try:
+            values = torch.tensor(context, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            values = torch.zeros(0)
+        if values.shape != (settings.dim,) or not bool(values.isfinite().all()) or bool((values.abs() > 1e50).any()):
+            raise ValueError(f"context: expected {settings.dim} finite numbers up to 1e50")
+        available = torch.ones(settings.actions, dtype=torch.bool)
+        if mask is not None:
+            if len(mask) != settings.actions or not any(mask):
+                raise ValueError(f"mask: expected {settings.actions} booleans, of which one is true")
+            available = torch.tensor(mask)
+        return Request(uuid.uuid4().hex if id is None else id, values, available)
+
+    def answer(self, calls: Sequence[Request | tuple[str, float]]) -> list[Any]:
+        """Answer many requests and rewards: decide from one state, and log all in one transaction.
+
+        Nobody hears of a decision before it is on the disk.
+        """
+        requests = [call for call in calls if isinstance(call, Request)]
+        rewards = [call for call in calls if not isinstance(call, Request)]
+        decisions, outcomes = self.log.write(self.decided(requests), rewards)
+        found, joined = iter(decisions), iter(outcomes)
+        return [next(found) if isinstance(call, Request) else next(joined) for call in calls]
+
+    def decided(self, requests: Sequence[Request]) -> list[Decision]:
+        """Decide many requests in one call of the policy."""
+        if not requests:
+            return []
+        contexts = torch.stack([request.context for request in requests])
+        actions, probabilities = self.policy.decide(contexts, torch.stack([request.mask for request in requests]))
+        now, encoder = time.time(), self.settings.encoder
+        chosen = zip(requests, actions.tolist(), probabilities.tolist(), strict=True)
+        return [Decision(r.id, r.context, action, p, r.mask, encoder, now) for r, action, p in chosen]
+
+    def exported(self) -> bytes:
+        """Return the present policy as a TorchScript file, which decides and learns without torchonline."""
+        file = io.BytesIO()
+        # Of a copy, because a newer snapshot may be loaded meanwhile.
+        torch.jit.save(to_torchscript(copy.deepcopy(self.policy)), file)
+        return file.getvalue()
+
+
+class Batcher:
+    """Collects the calls of many requests, and makes them together in a thread.
+
+    While a batch is under way the next one collects. So the batches grow with the load, and no call waits for a full one.
+    """
+
+    def __init__(self, call: Callable[[Sequence[Any]], Sequence[Any]], largest: int = 256) -> None:
+        self.call, self.largest = call, largest
+        self.waiting: list[tuple[Any, asyncio.Future[Any]]] = []
+        self.thread = ThreadPoolExecutor(1)
+        self.running: asyncio.Task[None] | None = None
+
+    async def __call__(self, item: Any) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.waiting.append((item, future))
+        if self.running is None:
+            self.running = asyncio.create_task(self._run())
+        found = await future
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self.waiting:
+            batch, self.waiting = self.waiting[: self.largest], self.waiting[self.largest :]
+            results: Sequence[Any]
+            try:
+                results = await loop.run_in_executor(self.thread, self.call, [item for item, _ in batch])
+            except Exception as error:
+                results = [error] * len(batch)
+            for (_, future), result in zip(batch, results, strict=True):
+                if not future.done():  # the client may have gone
+                    future.set_result(result)
+        self.running = None
+
+    async def drain(self) -> None:
+        """Wait for the calls under way."""
+        if self.running is not None:
+            await self.running
+        self.thread.shutdown()
+
+
+class Watcher(threading.Thread):
+    """Looks for a newer snapshot until it is stopped."""
+
+    def __init__(self, replica: Replica) -> None:
+        super().__init__(daemon=True)
+        self.replica, self.stopped, self.error = replica, threading.Event(), ""
+
+    def run(self) -> None:
+        while not self.stopped.wait(self.replica.settings.every / 5):
+            try:
+                self.replica.refresh()
+                self.error = ""
+            except Exception as error:  # a file of another policy, say; the old state goes on
+                self.error = str(error)

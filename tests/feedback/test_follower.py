@@ -1,0 +1,214 @@
+"""Learners that follow a log: what is learnt, refused and skipped, and what a kill leaves."""
+
+import ast
+import multiprocessing
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.fake_device import environment
+from tests.feedback.logs import ARMS, fill, learnt_from
+from torchonline import DPHDB, OFUL, DisjointArms, FixedArms, LocalGLB, RadiusMaster, RidgeRegression, bandit
+from torchonline.feedback import DecisionLog, Follower, Snapshot, follow, load_snapshot, save_snapshot
+from torchonline.models import BanditHead
+
+ROOT = Path(__file__).parents[2]
+
+
+def same_bits(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    mine, theirs = one.state_dict(), other.state_dict()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.mark.parametrize("kind", ["learner", "blocks", "save", "writer", "private"])
+def test_twenty_kills_lose_nothing(kind: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.feedback.kills", kind, str(tmp_path), "20"]
+    run = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    found = ast.literal_eval(run.stdout.splitlines()[-1])
+    assert found["killed"] == 20
+    assert (found["lost"], found["learnt twice"]) == (0, 0)
+    zero = {"stored calls lost": 0, "joined twice": 0}
+    true = {"bits equal": True, "runs never fall": True, "last start booked": True}
+    assert {name: found[name] for name in zero | true if name in found}.items() <= (zero | true).items()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DecisionLog:
+    return DecisionLog(tmp_path / "log.db")
+
+
+def test_learning_in_parts_is_learning_at_once(log: DecisionLog, tmp_path: Path) -> None:
+    fill(log, 60)
+    policy = OFUL(2)
+    with Follower(policy, log, tmp_path / "policy.pt") as follower:
+        while follower.advance(limit=7):
+            pass
+    state = learnt_from(log)
+    assert all(torch.equal(value, state[name]) for name, value in policy.state_dict().items())
+
+
+def test_a_follower_goes_on_from_its_snapshot(log: DecisionLog, tmp_path: Path) -> None:
+    fill(log, 20)
+    first = follow(OFUL(2), log, tmp_path / "policy.pt")
+    fill(log, 20, start=20)
+    policy = OFUL(2)
+    with Follower(policy, log, tmp_path / "policy.pt") as follower:
+        assert follower.position == first.position == int(policy.estimator.rounds)
+        follower.advance()
+    state = learnt_from(log)
+    assert all(torch.equal(value, state[name]) for name, value in policy.state_dict().items())
+
+
+CONTEXT = torch.tensor([0.3, 0.7], dtype=torch.float64)
+KINDS: dict[str, tuple[Any, torch.Tensor]] = {
+    "arms with a model each": (lambda: DisjointArms(RidgeRegression(2), 3), CONTEXT),
+    "the recommended policy": (lambda: bandit(2, actions=3), CONTEXT),
+    "radius master": (lambda: RadiusMaster(RidgeRegression(2), actions=3), CONTEXT),
+    "arms that stay": (lambda: FixedArms(OFUL(2), ARMS), torch.zeros(0)),
+    "head on a context": (
+        lambda: BanditHead(torch.nn.Linear(2, 2), bandit(2, actions=3, scale=False)),
+        CONTEXT.float(),
+    ),
+    "head on arms": (lambda: BanditHead(torch.nn.Linear(2, 4), OFUL(4)), ARMS.float()),
+    "chosen features": (lambda: OFUL(2), CONTEXT),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_policy_follows(kind: str, log: DecisionLog, tmp_path: Path) -> None:
+    make, inputs = KINDS[kind]
+    for i in range(6):
+        log.decide(f"{i}", inputs, i % 3, 1 / 3)
+        log.reward(f"{i}", 0.1 * i)
+    torch.manual_seed(0)
+    policy = make()
+    snapshot = follow(policy, log, tmp_path / "policy.pt")
+    assert (snapshot.learnt, snapshot.refused, snapshot.refusals) == (6, 0, ())
+    torch.manual_seed(0)
+    twin = make()
+    for i in range(6):
+        action, reward = torch.tensor(i % 3), torch.tensor(0.1 * i, dtype=torch.float64)
+        if kind == "arms that stay":
+            twin.step(action, reward)
+        elif kind == "chosen features":
+            twin.step(inputs, reward)
+        else:
+            twin.step(inputs, action, reward)
+    assert same_bits(policy, twin)
+    if hasattr(policy, "learn"):
+        torch.manual_seed(0)
+        assert follow(make(), log, tmp_path / "blocks.pt", blocks=True).learnt == 6
+
+
+def test_refused_rounds_are_left_out_and_counted(log: DecisionLog, tmp_path: Path) -> None:
+    for i, (action, reward) in enumerate([(0, 1.0), (1, 7.0), (9, 1.0), (2, 0.0)]):
+        log.decide(f"{i}", ARMS, action, 1.0)
+        log.reward(f"{i}", reward)
+    log.decide("wide", torch.ones(3, 5), 0, 1.0)
+    log.reward("wide", 1.0)
+    for blocks in (False, True):
+        policy = LocalGLB(2)
+        snapshot = follow(policy, log, tmp_path / f"{blocks}.pt", blocks=blocks)
+        assert (snapshot.position, snapshot.learnt, snapshot.refused) == (5, 2, 3)
+        assert [position for position, _ in snapshot.refusals] == [2, 3, 5]
+        reasons = [reason for _, reason in snapshot.refusals]
+        assert "reward" in reasons[0]
+        assert reasons[1] == "action: expected one of 3 arms, got 9"
+        assert int(policy.estimator.rounds) == 2
+        assert load_snapshot(tmp_path / f"{blocks}.pt", LocalGLB(2)).refusals == snapshot.refusals
+
+
+def test_features_of_another_encoder_are_skipped(log: DecisionLog, tmp_path: Path) -> None:
+    for i in range(6):
+        log.decide(f"{i}", ARMS, 0, 1.0, encoder=f"v{i % 3}")
+        log.reward(f"{i}", 1.0)
+    policy = OFUL(2)
+    snapshot = follow(policy, log, tmp_path / "policy.pt", encoder="v1")
+    assert (snapshot.learnt, snapshot.skipped, int(policy.estimator.rounds)) == (2, 4, 2)
+
+
+def test_a_running_follower_learns_what_comes(log: DecisionLog, tmp_path: Path) -> None:
+    saved: list[int] = []
+
+    def save(follower: Follower) -> None:
+        saved.append(follower.position)
+        fill(log, 5, seed=len(saved), start=5 * len(saved))
+
+    policy = OFUL(2)
+    fill(log, 5)
+    snapshot = follow(policy, log, tmp_path / "p.pt", every=1e-3, poll=1e-3, stop=lambda: len(saved) > 3, on_save=save)
+    assert saved == sorted(set(saved))
+    assert snapshot.position == saved[-1] == int(policy.estimator.rounds)
+
+
+def test_a_full_disk_is_tried_again(log: DecisionLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(log, 10)
+    tries: list[int] = []
+
+    def save(self: Follower) -> None:
+        tries.append(self.position)
+        if len(tries) < 3:
+            raise OSError(28, "No space left on device")
+        save_snapshot(self.path, self.policy, self.snapshot)
+
+    monkeypatch.setattr(Follower, "save", save)
+    follow(OFUL(2), log, tmp_path / "p.pt", every=1e-3, poll=1e-3, stop=lambda: len(tries) >= 3)
+    assert load_snapshot(tmp_path / "p.pt", OFUL(2)).position == log.counts()["known"]
+    tries.clear()
+    with pytest.raises(OSError, match="No space"):
+        follow(OFUL(2), log, tmp_path / "q.pt")
+
+
+def test_one_follower_at_a_time(log: DecisionLog, tmp_path: Path) -> None:
+    with Follower(OFUL(2), log, tmp_path / "p.pt"):
+        with pytest.raises(BlockingIOError, match="path: expected no other follower"):
+            Follower(OFUL(2), log, tmp_path / "p.pt")
+        Follower(OFUL(2), log, tmp_path / "q.pt").close()
+    Follower(OFUL(2), log, tmp_path / "p.pt").close()
+
+
+def test_a_snapshot_belongs_to_its_log(log: DecisionLog, tmp_path: Path) -> None:
+    fill(log, 5)
+    follow(OFUL(2), log, tmp_path / "p.pt")
+    with pytest.raises(ValueError, match="log: expected the log"):
+        Follower(OFUL(2), DecisionLog(tmp_path / "other.db"), tmp_path / "p.pt")
+    save_snapshot(tmp_path / "p.pt", OFUL(2), Snapshot(position=99, log=log.name))
+    with pytest.raises(ValueError, match="log: expected at least 99 known rounds"):
+        Follower(OFUL(2), log, tmp_path / "p.pt")
+    Follower(OFUL(2), log, tmp_path / "new.pt").close()  # the lock was let go
+
+
+def test_wrong_arguments(log: DecisionLog, tmp_path: Path) -> None:
+    path = tmp_path / "p.pt"
+    with pytest.raises(ValueError, match=r"policy: expected one without a batch shape, got \(2,\)"):
+        Follower(OFUL(2, batch_shape=(2,)), log, path)
+    with pytest.raises(ValueError, match="blocks: expected False for FixedArms"):
+        Follower(FixedArms(OFUL(2), ARMS), log, path, blocks=True)
+    with pytest.raises(TypeError, match="log: expected a FeedbackLog, got str"):
+        Follower(OFUL(2), "log.db", path)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="every: expected a number above 0"):
+        follow(OFUL(2), log, path, every=0.0)
+    with pytest.raises(TypeError, match="encoder: expected a string or None"):
+        Follower(OFUL(2), log, path, encoder=7)  # type: ignore[arg-type]
+
+
+def test_a_private_learner_books_its_run_before_it_steps(log: DecisionLog, tmp_path: Path) -> None:
+    def learner() -> DPHDB:
+        return DPHDB(2, arms=3, horizon=30, warmup=1, epsilon=1.0, delta=1e-6)
+
+    for i in range(4):
+        log.decide(f"{i}", CONTEXT, i % 3, 1 / 3)
+        log.reward(f"{i}", 0.5)
+    follow(learner(), log, tmp_path / "p.pt")
+    Follower(learner(), log, tmp_path / "p.pt").close()  # as a crash would
+    assert int(torch.load(tmp_path / "p.pt")["state"]["continuations"]) == 2
+
+
+def test_spawned_processes_share_a_log(log: DecisionLog, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="by its path"):
+        multiprocessing.get_context("spawn").Process(target=fill, args=(log, 1)).start()

@@ -1,0 +1,278 @@
+"""Every log on every database: what is stored, joined, closed and read."""
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.feedback.logs import ARMS, fill
+from torchonline import OFUL
+from torchonline.feedback import ConflictError, Decision, FeedbackLog
+
+Open = Callable[..., FeedbackLog]
+
+
+def test_a_decision_comes_back_as_it_was(open_log: Open) -> None:
+    mask = torch.tensor([True, False, True])
+    with open_log() as log:
+        stored = log.decide("one", ARMS, 2, 0.25, mask=mask, encoder="v7", time=12.5)
+        assert log.reward("one", -0.5, time=13.0) == "joined"
+    (entry,), (decision,) = open_log().read(), open_log().decisions()
+    assert (entry.position, entry.id, entry.action, entry.probability, entry.encoder) == (1, "one", 2, 0.25, "v7")
+    assert (entry.time, entry.known_at, entry.reward, entry.is_default, entry.number) == (12.5, 13.0, -0.5, False, 1)
+    for found in (entry, decision, stored):
+        assert torch.equal(found.inputs, ARMS)
+        assert found.inputs.dtype == ARMS.dtype
+        assert found.mask is not None
+        assert torch.equal(found.mask, mask)
+    assert decision._replace(inputs=ARMS, mask=None) == Decision("one", ARMS, 2, 0.25, None, "v7", 12.5, 1)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        torch.zeros(2, 3, 4, dtype=torch.uint8),
+        torch.tensor([1.5, math.nan, math.inf, -0.0]),
+        torch.tensor(3),
+        torch.randn(3, 2).to(torch.float16),
+        torch.randn(4, 4)[:, 1:3].mT,
+        torch.zeros(0, 2),
+    ],
+)
+def test_inputs_of_any_type_and_shape(open_log: Open, inputs: torch.Tensor) -> None:
+    log = open_log()
+    log.decide("x", inputs, 0, 1.0)
+    (found,) = log.decisions()
+    assert found.inputs.dtype == inputs.dtype
+    assert torch.equal(found.inputs, inputs) or torch.equal(found.inputs.isnan(), inputs.isnan())
+
+
+def test_inputs_of_bfloat16_and_lists(open_log: Open) -> None:
+    log = open_log()
+    log.decide(
+        "half", torch.tensor([1.5], dtype=torch.bfloat16, requires_grad=True), torch.tensor(0), torch.tensor(0.5)
+    )
+    log.decide("list", [[1, 2], [3, 4]], 1, 0.5, mask=[True, True])
+    half, plain = log.decisions()
+    assert half.inputs.dtype == torch.float32
+    assert half.inputs.tolist() == [1.5]
+    assert plain.inputs.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_a_reward_is_joined_once(open_log: Open) -> None:
+    log = open_log()
+    log.decide("a", ARMS, 0, 1.0)
+    assert [log.reward("a", value) for value in (1.0, 2.0, 1.0)] == ["joined", "duplicate", "duplicate"]
+    assert [entry.reward for entry in log.read()] == [1.0]
+    counts = log.counts()
+    assert (counts["known"], counts["duplicates"], counts["open"], counts["decisions"]) == (1, 2, 0, 1)
+
+
+def test_a_reward_without_a_decision_waits_for_it(open_log: Open) -> None:
+    log = open_log()
+    assert [log.reward("late to log", 0.5), log.reward("late to log", 0.7)] == ["unknown", "duplicate"]
+    assert log.read() == []
+    log.decide("late to log", ARMS, 1, 0.5)
+    assert [entry.reward for entry in log.read()] == [0.5]
+    counts = log.counts()
+    assert (counts["unknown"], counts["strays"], counts["known"]) == (1, 0, 1)
+
+
+def test_a_repeated_call_gets_the_first_decision(open_log: Open) -> None:
+    log = open_log()
+    log.decide("a", ARMS, 0, 0.3, time=1.0)
+    again = log.decide("a", ARMS, 2, 0.7, time=2.0)
+    assert (again.action, again.probability, again.time, again.number) == (0, 0.3, 1.0, 1)
+    with pytest.raises(ConflictError, match="id: expected a new one, got 'a'"):
+        log.decide("a", ARMS + 1.0, 0, 0.3)
+    with pytest.raises(ConflictError, match="id: "):
+        log.decide("a", ARMS, 0, 0.3, mask=[True, True, True])
+    assert (log.counts()["decisions"], log.counts()["repeats"]) == (1, 1)
+
+
+def test_positions_follow_the_order_of_rewards(open_log: Open) -> None:
+    log = open_log()
+    for name in "abcd":
+        log.decide(name, ARMS, 0, 1.0)
+    for name in "cab":
+        log.reward(name, 1.0)
+    assert [(entry.position, entry.id) for entry in log.read()] == [(1, "c"), (2, "a"), (3, "b")]
+    assert [entry.id for entry in log.read(after=1, limit=1)] == ["a"]
+    assert [decision.id for decision in log.decisions(after=2)] == ["c", "d"]
+
+
+def test_a_window_closes_at_the_default(open_log: Open) -> None:
+    log = open_log(window=10.0, default_reward=-1.0)
+    for time, name in enumerate("abc"):
+        log.decide(name, ARMS, 0, 1.0, time=float(time))
+    log.reward("b", 5.0, time=3.0)
+    assert log.close_due(now=9.9) == 0
+    assert log.close_due(now=10.5) == 1  # a
+    assert [(entry.id, entry.reward, entry.is_default) for entry in log.read()] == [
+        ("b", 5.0, False),
+        ("a", -1.0, True),
+    ]
+    assert log.reward("a", 1.0, time=10.6) == "late"
+    assert log.reward("c", 1.0, time=12.1) == "late"  # over, although nobody had closed it
+    assert [entry.reward for entry in log.read()] == [5.0, -1.0, -1.0]
+    counts = log.counts()
+    assert (counts["late"], counts["defaults"], counts["open"]) == (2, 2, 0)
+
+
+def test_held_rewards_wait_for_the_window(open_log: Open) -> None:
+    log = open_log(window=10.0, hold=True)
+    for time, name in enumerate("abc"):
+        log.decide(name, ARMS, 0, 1.0, time=float(time))
+    assert [log.reward("c", 3.0, time=4.0), log.reward("c", 4.0, time=4.0)] == ["joined", "duplicate"]
+    assert log.reward("a", 1.0, time=5.0) == "joined"
+    assert log.read() == []
+    assert log.close_due(now=11.0, limit=1) == 1
+    assert log.close_due(now=13.0) == 2
+    found = [(entry.id, entry.reward, entry.is_default, entry.known_at) for entry in log.read()]
+    assert found == [("a", 1.0, False, 5.0), ("b", 0.0, True, 13.0), ("c", 3.0, False, 4.0)]
+
+
+def test_a_stray_reward_may_come_after_the_window(open_log: Open) -> None:
+    log = open_log(window=1.0)
+    log.reward("a", 1.0, time=50.0)
+    log.decide("a", ARMS, 0, 1.0, time=2.0)
+    assert [(entry.reward, entry.is_default) for entry in log.read()] == [(0.0, True)]
+    assert log.counts()["late"] == 1
+
+
+def test_a_log_keeps_its_settings(open_log: Open) -> None:
+    first = open_log(window=5.0, default_reward=2.0)
+    second = open_log()
+    assert (second.window, second.default_reward, second.hold, second.name) == (5.0, 2.0, False, first.name)
+    with pytest.raises(ValueError, match=r"window: expected 5\.0, with which the log was made, got 6\.0"):
+        open_log(window=6.0)
+    with pytest.raises(ValueError, match="hold: expected False"):
+        open_log(hold=True)
+
+
+def test_hold_needs_a_window(open_log: Open) -> None:
+    with pytest.raises(ValueError, match="hold: expected False, because there is no window"):
+        open_log(hold=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"id": ""}, ValueError, "id: expected 1 to 512 characters"),
+        ({"id": "x" * 513}, ValueError, "id: expected 1 to 512"),
+        ({"id": "a\0b"}, ValueError, "id: expected 1 to 512 characters other than NUL"),
+        ({"id": "\ud800"}, ValueError, "id: expected a string that UTF-8 can encode"),
+        ({"id": 7}, TypeError, "id: expected a string, got int"),
+        ({"inputs": "text"}, TypeError, "inputs: expected"),
+        ({"inputs": None}, TypeError, "inputs: expected"),
+        ({"action": -1}, ValueError, "action: expected an integer of at least 0, got -1"),
+        ({"action": 1.0}, TypeError, "action: expected an integer, got float"),
+        ({"action": True}, TypeError, "action: expected an integer, got bool"),
+        ({"action": 3, "mask": [True, True, True]}, ValueError, "action: expected an available arm, got 3"),
+        ({"action": 1, "mask": [True, False, True]}, ValueError, "action: expected an available arm, got 1"),
+        ({"mask": [1, 0, 1]}, ValueError, r"mask: expected booleans of shape \(K\)"),
+        ({"probability": 0.0}, ValueError, "probability: expected a number in"),
+        ({"probability": 1.1}, ValueError, "probability: expected a number in"),
+        ({"probability": math.nan}, ValueError, "probability: expected a finite number"),
+        ({"encoder": None}, TypeError, "encoder: expected a string"),
+        ({"time": math.inf}, ValueError, "time: expected a finite number"),
+    ],
+)
+def test_bad_decisions_are_refused(
+    open_log: Open, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    log = open_log()
+    arguments: dict[str, Any] = {"id": "a", "inputs": ARMS, "action": 0, "probability": 1.0}
+    with pytest.raises(error, match=message):
+        log.decide(**arguments | change)
+    assert log.counts()["decisions"] == 0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
+def test_rewards_must_be_finite(open_log: Open, value: float) -> None:
+    log = open_log()
+    log.decide("a", ARMS, 0, 1.0)
+    with pytest.raises(ValueError, match="value: expected a finite number"):
+        log.reward("a", value)
+    with pytest.raises(TypeError, match="value: expected a number"):
+        log.reward("a", "one")  # type: ignore[arg-type]
+    assert log.counts()["open"] == 1
+    assert [log.reward("a", np.float32(0.5))] == ["joined"]
+
+
+def test_many_decisions_and_rewards_in_one_transaction(open_log: Open) -> None:
+    log = open_log()
+    found = log.decide_many([Decision(f"{i % 4}", ARMS + i // 4, 0, 1.0) for i in range(5)])
+    assert [getattr(decision, "number", None) for decision in found] == [1, 2, 3, 4, None]
+    assert isinstance(found[4], ConflictError)
+    assert log.reward_many([("0", 1.0), ("0", 1.0), ("9", 2.0), ("3", 3.0)]) == [
+        "joined",
+        "duplicate",
+        "unknown",
+        "joined",
+    ]
+    with pytest.raises(ValueError, match="value: "):
+        log.reward_many([("1", 1.0), ("2", math.nan)])
+    assert [entry.id for entry in log.read()] == ["0", "3"]
+
+
+def test_sixteen_threads_lose_nothing(open_log: Open) -> None:
+    log, policy = open_log(), OFUL(2)
+
+    def serve(name: int) -> None:
+        for i in range(20):
+            k, probability = policy.decide(ARMS)
+            log.decide(f"{name}/{i}", ARMS, k, probability)
+            assert log.reward(f"{name}/{i}", 0.5) == "joined"
+
+    threads = [threading.Thread(target=serve, args=(name,)) for name in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    entries = log.read()
+    assert [entry.position for entry in entries] == list(range(1, 321))
+    assert {entry.id for entry in entries} == {f"{name}/{i}" for name in range(16) for i in range(20)}
+    assert (log.counts()["decisions"], log.counts()["known"]) == (320, 320)
+
+
+def test_two_writers_get_positions_without_gaps(open_log: Open) -> None:
+    logs = [open_log(), open_log()]
+
+    def serve(log: FeedbackLog, name: int) -> None:
+        for i in range(40):
+            log.decide(f"{name}/{i}", ARMS, 0, 1.0)
+            log.reward(f"{name}/{i}", 0.5)
+
+    threads = [threading.Thread(target=serve, args=(log, name)) for name, log in enumerate(logs)]
+    seen, reader = [0], open_log()
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads) or len(seen) < 81:
+        seen += [entry.position for entry in reader.read(after=seen[-1])]
+    assert seen == list(range(81))  # a reader that goes on from the last position misses none
+
+
+def test_blocks_are_remembered(open_log: Open) -> None:
+    log = open_log()
+    fill(log, 20)
+    known = log.counts()["known"]
+    assert log.block_end("one", 0, 8) == 8
+    assert log.block_end("one", 8, 100) == known
+    fill(log, 20, start=20)
+    again = open_log()
+    assert [again.block_end("one", after, 100) for after in (0, 8)] == [8, known]
+    assert again.block_end("two", 0, 100) == log.counts()["known"]
+    assert again.block_end("two", log.counts()["known"], 100) == log.counts()["known"]
+
+
+def test_reading_is_checked(open_log: Open) -> None:
+    log = open_log()
+    with pytest.raises(ValueError, match="after: expected an integer of at least 0, got -1"):
+        log.read(-1)
+    with pytest.raises(ValueError, match="limit: expected an integer above 0, got 0"):
+        log.read(0, 0)

@@ -1,0 +1,15 @@
+"""Decisions and rewards in a log that loses nothing, and learners that follow it.
+
+A service logs decisions and rewards; one process learns from the log; replicas decide from its snapshots. docs/service.md leads
+through it.
+"""
+
+from torchonline.feedback.base import ConflictError, FeedbackLog, LogStorageError
+from torchonline.feedback.decision_log import DecisionLog
+from torchonline.feedback.follower import Follower, follow
+from torchonline.feedback.records import Decision, Feedback
+from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot
+from torchonline.feedback.sql_log import SQLDecisionLog
+
+__all__ = ["ConflictError", "Decision", "DecisionLog", "Feedback", "FeedbackLog", "Follower", "LogStorageError"]
+__all__ += ["SQLDecisionLog", "Snapshot", "follow", "load_snapshot", "save_snapshot"]

@@ -1,0 +1,494 @@
+"""Base of the feedback logs: all that does not depend on the database."""
+
+import json
+import secrets
+import threading
+import time as clock
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from torch import Tensor
+
+from torchonline.core.checks import finite_number, instance_of, positive, positive_integer
+from torchonline.core.inputs import ArrayLike
+from torchonline.feedback.records import (
+    Decision,
+    Feedback,
+    checked_decision,
+    checked_id,
+    checked_reward,
+    checked_time,
+    from_bytes,
+    integer_from_0,
+    to_bytes,
+)
+
+# Runs a statement with named parameters, and returns the rows if there are any.
+Execute = Callable[..., list[Any]]
+
+# {blob}, {real} and {integer} are the database's own types. Decisions and outcomes are only ever added to.
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS decisions (
+        number {integer} PRIMARY KEY, id TEXT NOT NULL UNIQUE, time {real} NOT NULL, inputs {blob} NOT NULL, mask {blob},
+        action {integer} NOT NULL, probability {real} NOT NULL, encoder TEXT NOT NULL)""",
+    # A position of NULL: a reward that waits for the end of its window.
+    """CREATE TABLE IF NOT EXISTS outcomes (
+        number {integer} PRIMARY KEY, position {integer} UNIQUE, value {real} NOT NULL, known_at {real} NOT NULL,
+        is_default {integer} NOT NULL)""",
+    "CREATE TABLE IF NOT EXISTS open_decisions (number {integer} PRIMARY KEY, time {real} NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS open_by_time ON open_decisions (time, number)",
+    "CREATE TABLE IF NOT EXISTS strays (id TEXT PRIMARY KEY, value {real} NOT NULL, known_at {real} NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS blocks (learner TEXT NOT NULL, last {integer} NOT NULL, PRIMARY KEY (learner, last))",
+    "CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, value {integer} NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+)
+
+FORMAT = 1
+COUNTED = ("decisions", "known", "defaults", "duplicates", "unknown", "strays", "late", "repeats")
+FIELDS = "d.id, d.inputs, d.action, d.probability, d.mask, d.encoder, d.time, d.number"
+# Of one decision: its number, its time, and the position and kind of its outcome.
+LOOK_UP = """SELECT d.number, d.time, o.position, o.is_default FROM decisions d
+    LEFT JOIN outcomes o ON o.number = d.number WHERE d.id = :id"""
+
+
+class LogStorageError(RuntimeError):
+    """Error of a log that could not be written: nothing of the call was stored.
+
+    An interruption in the middle of a commit is the one case in which the call may have been stored. To repeat the call is right
+    in any case: a decision or reward that is there already is not stored twice.
+    """
+
+
+class ConflictError(ValueError):
+    """Error of a decision whose id stands for another decision in the log."""
+
+
+class FeedbackLog(ABC):
+    """Base of the logs of decisions and rewards; see :class:`DecisionLog`.
+
+    A subclass opens a database: :meth:`_transaction` runs statements with named parameters, one writer at a time, and stores all
+    of them or none.
+    """
+
+    types: Mapping[str, str]
+
+    window: float | None
+    default_reward: float
+    hold: bool
+    name: str  # a random word, the same for all who open the log
+
+    def __init__(self, window: float | None, default_reward: float | None, hold: bool | None) -> None:
+        self._given: dict[str, Any] = {}
+        if window is not None:
+            self._given["window"] = positive("window", window)
+        if default_reward is not None:
+            self._given["default_reward"] = finite_number("default_reward", default_reward)
+        if hold is not None:
+            self._given["hold"] = instance_of("hold", hold, bool, "True or False")
+        self._waiting: deque[_Call] = deque()
+        self._writer = threading.Lock()
+
+    @abstractmethod
+    def _transaction(self, is_write: bool = True) -> AbstractContextManager[Execute]:
+        """Return a transaction, which stores all that is written in it, or nothing.
+
+        Where it cannot, it raises a LogStorageError. A writing transaction excludes all others, of other processes too.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the database."""
+
+    def __enter__(self) -> "FeedbackLog":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def decide(
+        self,
+        id: str,
+        inputs: ArrayLike,
+        action: int | Tensor,
+        probability: float | Tensor,
+        *,
+        mask: ArrayLike | None = None,
+        encoder: str = "",
+        time: float | None = None,
+    ) -> Decision:
+        """Log a decision, and return it as it is stored.
+
+        A decision with this id that has the same inputs and mask is a repeated call: nothing is stored, and the decision of the
+        first call is returned, whose action counts. A reward that has come before its decision is joined now.
+
+        Args:
+            id: the name under which the reward will come, 1 to 512 characters.
+            inputs: what the policy's ``select`` took for one decision: arms ``(K, d)``, a context ``(d)`` or raw inputs. For a
+                policy on features, the chosen arm's alone, ``(d)``, will do to learn, but not to evaluate other policies.
+            action: index of the chosen arm, at least 0.
+            probability: probability with which it was chosen, in (0, 1]; ``policy.decide`` returns it.
+            mask: arms that were available, ``(K)``, bool.
+            encoder: version of the encoder that computed ``inputs``, if one did.
+            time: seconds since 1970; now if None.
+
+        Raises:
+            TypeError, ValueError: an argument is wrong.
+            ConflictError: the id stands for a decision with other inputs or another mask.
+            LogStorageError: the log could not be written.
+        """
+        (found,) = self.decide_many(
+            [Decision(id, inputs, action, probability, mask, encoder, clock.time() if time is None else time)]  # type: ignore[arg-type]
+        )
+        if isinstance(found, ConflictError):
+            raise found
+        return found
+
+    def decide_many(self, decisions: Iterable[Decision]) -> list[Decision | ConflictError]:
+        """Log decisions in one transaction: all are stored, or none.
+
+        Returns what :meth:`decide` returns for each of them, or the :class:`ConflictError` that it raises. The number of a
+        given :class:`Decision` is ignored.
+        """
+        return self.write(decisions)[0]
+
+    def reward(self, id: str, value: float | Tensor, *, time: float | None = None) -> str:
+        """Join a reward to its decision, and return what became of it.
+
+        - ``"joined"``: the reward counts. With ``hold``, :meth:`read` gives it when the window is over.
+        - ``"duplicate"``: the decision has a reward; this one is counted and ignored.
+        - ``"late"``: the window was over; the default counts, and this reward is counted and ignored.
+        - ``"unknown"``: no decision has this id. The reward is kept aside, and is joined if the decision comes later.
+
+        Args:
+            id: the name of the decision.
+            value: a finite number.
+            time: when the reward became known, in seconds since 1970; now if None.
+
+        Raises:
+            TypeError, ValueError: an argument is wrong.
+            LogStorageError: the log could not be written.
+        """
+        return self.reward_many([(id, value)], time=time)[0]
+
+    def reward_many(self, rewards: Iterable[tuple[str, float | Tensor]], *, time: float | None = None) -> list[str]:
+        """Join rewards, pairs of id and value, in one transaction; see :meth:`reward`."""
+        return self.write((), rewards, time=time)[1]
+
+    def write(
+        self,
+        decisions: Iterable[Decision] = (),
+        rewards: Iterable[tuple[str, float | Tensor]] = (),
+        *,
+        time: float | None = None,
+    ) -> tuple[list[Decision | ConflictError], list[str]]:
+        """Log decisions, then join rewards, in one transaction: all are stored, or none.
+
+        Returns what :meth:`decide_many` and :meth:`reward_many` return. For a service that collects the calls of many clients.
+        """
+        now = clock.time() if time is None else checked_time("time", time)
+        checked = [checked_decision(decision) for decision in decisions]
+        packed = [(decision, to_bytes(decision.inputs), to_bytes(decision.mask)) for decision in checked]
+        joined = [(checked_id(id), checked_reward(value)) for id, value in rewards]
+        if not packed and not joined:
+            return [], []
+        return self._write(
+            lambda execute, counts: (
+                [self._decide(execute, counts, *entry) for entry in packed],
+                [self._reward(execute, counts, id, value, now) for id, value in joined],
+            )
+        )
+
+    def close_due(self, now: float | None = None, *, limit: int = 10_000) -> int:
+        """Close decisions whose window is over, and return how many.
+
+        A decision without a reward gets ``default_reward``. Without a window nothing is ever due.
+
+        Args:
+            now: seconds since 1970; the present if None.
+            limit: the most decisions to close in one transaction.
+        """
+        limit = positive_integer("limit", limit)
+        end = clock.time() if now is None else checked_time("now", now)
+        if self.window is None:
+            return 0
+        due = {"before": end - self.window, "limit": limit}
+        some = """SELECT n.number, n.time, o.value FROM open_decisions n LEFT JOIN outcomes o ON o.number = n.number
+            WHERE n.time <= :before ORDER BY n.time, n.number LIMIT :limit"""
+        with self._transaction(is_write=False) as execute:  # most often nothing is due
+            if not execute(some, before=due["before"], limit=1):
+                return 0
+
+        def close(execute: Execute, counts: dict[str, int]) -> int:
+            rows = execute(some, **due)
+            for number, _, value in rows:
+                self._close(execute, counts, number, value, end)
+            return len(rows)
+
+        return self._write(close)
+
+    def read(self, after: int = 0, limit: int = 1000) -> list[Feedback]:
+        """Return what may be learnt, in the order in which it became known.
+
+        Args:
+            after: the last position that the caller has read; 0 for the start.
+            limit: the most rounds to return.
+        """
+        bounds = {"after": integer_from_0("after", after), "limit": positive_integer("limit", limit)}
+        with self._transaction(is_write=False) as execute:
+            rows = execute(
+                f"""SELECT o.position, {FIELDS}, o.value, o.known_at, o.is_default
+                FROM outcomes o JOIN decisions d ON d.number = o.number
+                WHERE o.position > :after ORDER BY o.position LIMIT :limit""",
+                **bounds,
+            )
+        return [
+            Feedback(position, *_unpacked(fields), float(value), float(known_at), bool(is_default))
+            for position, *fields, value, known_at, is_default in rows
+        ]
+
+    def decisions(self, after: int = 0, limit: int = 1000) -> list[Decision]:
+        """Return decisions in the order of logging, with or without a reward.
+
+        Args:
+            after: the number of the last decision that the caller has read; 0 for the start.
+            limit: the most decisions to return.
+        """
+        bounds = {"after": integer_from_0("after", after), "limit": positive_integer("limit", limit)}
+        with self._transaction(is_write=False) as execute:
+            rows = execute(
+                f"SELECT {FIELDS} FROM decisions d WHERE d.number > :after ORDER BY d.number LIMIT :limit", **bounds
+            )
+        return [Decision(*_unpacked(row)) for row in rows]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many decisions and rewards there are of each kind.
+
+        - ``decisions``: logged; ``known``: those that :meth:`read` gives; ``open``: the others.
+        - ``defaults``: those of the known that got the default.
+        - ``duplicates``, ``late``: rewards that were ignored; ``repeats``: repeated calls of :meth:`decide`.
+        - ``unknown``: rewards that came without a decision; ``strays``: those of them that still wait for one.
+        """
+        with self._transaction(is_write=False) as execute:
+            found = _counts(execute)
+        return found | {"open": found["decisions"] - found["known"]}
+
+    def block_end(self, learner: str, after: int, limit: int) -> int:
+        """Return where the block after a position ends, and remember it.
+
+        A learner that learns blocks asks for the next one here, so that it gets the same blocks again if it has to start from an
+        earlier position. The end is ``after`` if nothing more is known.
+
+        Args:
+            learner: the name of the learner.
+            after: the position at which the block before ended.
+            limit: the largest number of rounds in a block.
+        """
+        where = {"learner": instance_of("learner", learner, str, "a string"), "after": integer_from_0("after", after)}
+        limit = positive_integer("limit", limit)
+        recorded = "SELECT MIN(last) FROM blocks WHERE learner = :learner AND last > :after"
+        with self._transaction(is_write=False) as execute:
+            (last,) = execute(recorded, **where)[0]
+            known = _counts(execute)["known"]
+        if last is not None or known <= after:
+            return after if last is None else int(last)
+        last = min(after + limit, known)
+        self._write(
+            lambda execute, counts: execute(
+                "INSERT INTO blocks (learner, last) VALUES (:learner, :last) ON CONFLICT DO NOTHING",
+                learner=learner,
+                last=last,
+            )
+        )
+        return last
+
+    def _open(self) -> None:
+        """Create or check the log in the database."""
+        try:
+            with self._transaction() as execute:
+                self._create(execute)
+        except BaseException:
+            self.close()
+            raise
+
+    def _create(self, execute: Execute) -> None:
+        """Create what is missing, and check the given settings against those of the log."""
+        for table in TABLES:
+            execute(table.format(**self.types))
+        for name in COUNTED:
+            execute("INSERT INTO counts (name, value) VALUES (:name, 0) ON CONFLICT DO NOTHING", name=name)
+        first = {"format": FORMAT, "name": secrets.token_hex(8), "window": None, "default_reward": 0.0, "hold": False}
+        for name, value in (first | self._given).items():
+            values = {"name": name, "value": json.dumps(value)}
+            execute("INSERT INTO settings (name, value) VALUES (:name, :value) ON CONFLICT DO NOTHING", **values)
+        settings = {name: json.loads(value) for name, value in execute("SELECT name, value FROM settings")}
+        for name, value in {"format": FORMAT, **self._given}.items():
+            if settings[name] != value:
+                raise ValueError(
+                    f"{name}: expected {settings[name]}, with which the log was made, got {value}; another {name} needs a new log"
+                )
+        self.name, self.window, self.hold = settings["name"], settings["window"], settings["hold"]
+        self.default_reward = settings["default_reward"]
+        if self.hold and self.window is None:
+            raise ValueError("hold: expected False, because there is no window to wait for, got True")
+
+    def _write(self, write: Callable[[Execute, dict[str, int]], Any]) -> Any:
+        """Run a call in a transaction, together with the calls of threads that wait.
+
+        One transaction for many calls shares the time that the disk needs.
+        """
+        call = _Call(write)
+        self._waiting.append(call)
+        with self._writer:
+            if not call.is_done:
+                self._commit()
+        if not call.is_done:  # an interruption took it out of the queue
+            raise _interrupted()
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def _commit(self) -> None:
+        """Run the calls that wait in one transaction."""
+        calls: list[_Call] = []
+        error: BaseException | None = _interrupted()
+        try:
+            while self._waiting:
+                calls.append(self._waiting.popleft())
+            with self._transaction() as execute:
+                before = _counts(execute)
+                counts = dict(before)
+                for call in calls:
+                    call.result = call.write(execute, counts)
+                for name, value in counts.items():
+                    if value != before[name]:
+                        execute("UPDATE counts SET value = :value WHERE name = :name", name=name, value=value)
+            error = None
+        except Exception as exception:
+            error = exception
+        finally:
+            for call in calls:
+                call.error, call.is_done = error, True
+
+    def _decide(
+        self, execute: Execute, counts: dict[str, int], decision: Decision, inputs: bytes, mask: bytes | None
+    ) -> Decision | ConflictError:
+        rows = execute(f"SELECT {FIELDS} FROM decisions d WHERE d.id = :id", id=decision.id)
+        if rows:
+            (row,) = rows
+            same = bytes(row[1]) == inputs and (None if row[4] is None else bytes(row[4])) == mask
+            if not same:
+                return ConflictError(f"id: expected a new one, got {decision.id!r}, which stands for another decision")
+            counts["repeats"] += 1
+            return Decision(*_unpacked(row))
+        counts["decisions"] += 1
+        decision = decision._replace(number=counts["decisions"])
+        execute(
+            """INSERT INTO decisions (number, id, time, inputs, mask, action, probability, encoder)
+            VALUES (:number, :id, :time, :inputs, :mask, :action, :probability, :encoder)""",
+            **decision._asdict() | {"inputs": inputs, "mask": mask},
+        )
+        execute(
+            "INSERT INTO open_decisions (number, time) VALUES (:number, :time)",
+            number=decision.number,
+            time=decision.time,
+        )
+        if counts["strays"]:
+            for value, known_at in execute("SELECT value, known_at FROM strays WHERE id = :id", id=decision.id):
+                execute("DELETE FROM strays WHERE id = :id", id=decision.id)
+                counts["strays"] -= 1
+                self._join(execute, counts, decision.number, decision.time, value, known_at)
+        return decision
+
+    def _reward(self, execute: Execute, counts: dict[str, int], id: str, value: float, now: float) -> str:
+        rows = execute(LOOK_UP, id=id)
+        if not rows:
+            if execute("SELECT 1 FROM strays WHERE id = :id", id=id):
+                counts["duplicates"] += 1
+                return "duplicate"
+            counts["unknown"] += 1
+            counts["strays"] += 1
+            execute("INSERT INTO strays (id, value, known_at) VALUES (:id, :value, :now)", id=id, value=value, now=now)
+            return "unknown"
+        number, time, _, is_default = rows[0]
+        if is_default is None:
+            return self._join(execute, counts, number, time, value, now)
+        kind = "late" if is_default else "duplicate"
+        counts["late" if is_default else "duplicates"] += 1
+        return kind
+
+    def _join(
+        self, execute: Execute, counts: dict[str, int], number: int, time: float, value: float, now: float
+    ) -> str:
+        """Give an open decision its reward, or the default if its window is over."""
+        if self.window is not None and now > time + self.window:
+            self._close(execute, counts, number, None, now)
+            counts["late"] += 1
+            return "late"
+        if self.hold:
+            _insert_outcome(execute, number, None, value, now, False)
+        else:
+            self._close(execute, counts, number, None, now, reward=value)
+        return "joined"
+
+    def _close(
+        self,
+        execute: Execute,
+        counts: dict[str, int],
+        number: int,
+        held: float | None,
+        now: float,
+        reward: float | None = None,
+    ) -> None:
+        """Give a decision its position, with ``reward``, the held reward or the default."""
+        counts["known"] += 1
+        if held is not None:
+            execute(
+                "UPDATE outcomes SET position = :position WHERE number = :number",
+                position=counts["known"],
+                number=number,
+            )
+        else:
+            is_default = reward is None
+            counts["defaults"] += is_default
+            value = self.default_reward if reward is None else reward
+            _insert_outcome(execute, number, counts["known"], value, now, is_default)
+        execute("DELETE FROM open_decisions WHERE number = :number", number=number)
+
+
+class _Call:
+    """A call that waits for a transaction."""
+
+    def __init__(self, write: Callable[[Execute, dict[str, int]], Any]) -> None:
+        self.write, self.result, self.is_done = write, None, False
+        self.error: BaseException | None = None
+
+
+def _counts(execute: Execute) -> dict[str, int]:
+    return {name: int(value) for name, value in execute("SELECT name, value FROM counts")}
+
+
+def _insert_outcome(
+    execute: Execute, number: int, position: int | None, value: float, known_at: float, is_default: bool
+) -> None:
+    execute(
+        """INSERT INTO outcomes (number, position, value, known_at, is_default)
+        VALUES (:number, :position, :value, :known_at, :is_default)""",
+        number=number,
+        position=position,
+        value=value,
+        known_at=known_at,
+        is_default=int(is_default),
+    )
+
+
+def _unpacked(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the fields of a decision, in the order of :class:`Decision`."""
+    id, inputs, action, probability, mask, encoder, time, number = row
+    return id, from_bytes(inputs), int(action), float(probability), from_bytes(mask), encoder, float(time), int(number)
+
+
+def _interrupted() -> LogStorageError:
+    return LogStorageError("log: the call was interrupted, and may not have been stored")

@@ -1,0 +1,123 @@
+"""A feedback log in a file, on the standard library's sqlite3."""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torchonline.core.checks import one_of
+from torchonline.feedback.base import Execute, FeedbackLog, LogStorageError
+
+# How long a transaction waits for those of other processes, in milliseconds.
+PATIENCE = 60_000
+
+
+class DecisionLog(FeedbackLog):
+    """Log of decisions and rewards in one SQLite file, which loses nothing.
+
+    A service logs each decision before it answers, and each reward when it comes. One learner reads what is known and learns from
+    it, see :func:`follow`. Any number of threads and processes of one machine may use the file at the same time, each process
+    through an object of its own. Calls that wait for each other share a transaction.
+
+    What is stored. When :meth:`decide` or :meth:`reward` has returned, the entry survives a crash of the process and, with
+    ``synchronous="full"``, of the machine. A call that raises a :class:`LogStorageError`, because the disk is full for example,
+    has stored nothing. A second delivery of a reward is counted and ignored. A reward whose decision is unknown is kept aside.
+    :meth:`read` gives each decision once, at a position that never changes.
+
+    The window. A click is reported; its absence is not. With ``window``, a decision without a reward is closed at
+    ``default_reward`` when the window is over, by :meth:`close_due`. By default a reward counts when it comes, and a default when
+    the window ends, so that for the length of one window too many clicks are learnt. With ``hold=True`` all rewards count when
+    the window of their decision is over: the order of learning then tells nothing about the rewards, which is what the
+    confidence sets ask for (docs/delayed_rewards.md).
+
+    Cost. Each transaction waits for the disk once, with ``synchronous="full"``. What that costs is measured in docs/service.md.
+    The file grows by the inputs and about 200 bytes for each decision. Inputs are stored as the bytes of ``.npy`` files. The
+    file must be on a disk of this machine: SQLite's locks do not work on network file systems.
+
+    Args:
+        path: the file, made if it is missing; or ``":memory:"``. Two more files, ``-wal`` and ``-shm``, lie beside it in use.
+        window: seconds that a decision waits for its reward. None: as the log was made, and for ever in a new log.
+        default_reward: reward of a decision whose window is over. None: as the log was made, and 0 in a new log.
+        hold: whether rewards that come wait for the end of the window too. None: as the log was made, and False in a new log.
+        synchronous: ``"full"``; or ``"normal"``, with which a crash of the machine, not of the process, may take the last
+            transactions along.
+
+    Raises:
+        ValueError: the log was made with another window, default or hold.
+        LogStorageError: the file is no log, or cannot be opened.
+
+    Example:
+        >>> log = DecisionLog(folder / "decisions.db")
+        >>> policy, arms = OFUL(2), torch.eye(2)
+        >>> k, probability = policy.decide(arms)
+        >>> _ = log.decide("first visitor", arms, k, probability)
+        >>> log.reward("first visitor", 0.5), log.reward("first visitor", 0.5), log.reward("who?", 1.0)
+        ('joined', 'duplicate', 'unknown')
+        >>> [(round.id, round.action, round.reward) for round in log.read()]
+        [('first visitor', 0, 0.5)]
+    """
+
+    types = {"blob": "BLOB", "real": "REAL", "integer": "INTEGER"}
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        window: float | None = None,
+        default_reward: float | None = None,
+        hold: bool | None = None,
+        synchronous: str = "full",
+    ) -> None:
+        super().__init__(window, default_reward, hold)
+        self.path = str(path)
+        self.synchronous = one_of("synchronous", synchronous, ("full", "normal"))
+        self._connections = threading.RLock()
+        self._connection: tuple[int, sqlite3.Connection] | None = None
+        self._open()
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "DecisionLog: expected another process to open the file itself, by its path, got a copy or pickle"
+        )
+
+    def close(self) -> None:
+        """Close the file. The next call opens it again."""
+        with self._connections:
+            if self._connection is not None and self._connection[0] == os.getpid():
+                self._connection[1].close()
+            self._connection = None
+
+    @contextmanager
+    def _transaction(self, is_write: bool = True) -> Iterator[Execute]:
+        with self._connections:
+            try:
+                connection = self._connected()
+                connection.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
+                try:
+                    yield lambda statement, **values: connection.execute(statement, values).fetchall()
+                    connection.execute("COMMIT")
+                except BaseException:
+                    # A full disk may have rolled back already.
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise LogStorageError(f"path: {self.path}: {error}") from error
+
+    def _connected(self) -> sqlite3.Connection:
+        """Return this process's connection: SQLite's must not cross a fork."""
+        if self._connection is None or self._connection[0] != os.getpid():
+            connection = sqlite3.connect(
+                self.path,
+                timeout=PATIENCE / 1000.0,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+            )
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+            self._connection = (os.getpid(), connection)
+        return self._connection[1]

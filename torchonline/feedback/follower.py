@@ -1,0 +1,282 @@
+"""One learner that follows a feedback log."""
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.core.checks import instance_of, positive
+from torchonline.core.learner import Learner
+from torchonline.feedback.base import FeedbackLog
+from torchonline.feedback.records import Feedback
+from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot
+from torchonline.privacy.composition import private_learners
+
+# Rounds that are read in one go, and refusals that are remembered.
+ROUNDS_AT_ONCE, REFUSALS = 1000, 100
+
+
+class Follower:
+    """The one writer that learns from a log and saves state and position together.
+
+    It starts from the snapshot, if there is one. After a crash it learns again what came after its last snapshot: no round is
+    lost and none is learnt twice. The state is then, bit for bit, that of a learner which was never interrupted, on the same kind
+    of processor and with the same number of threads.
+
+    A private learner goes on with fresh noise, and its ledger counts one more run from the snapshot on, see docs/privacy.md. The
+    ledger of a snapshot is about what the snapshots have published. So decide from snapshots, not from the follower's learner,
+    whose steps since the last one are lost in a crash.
+
+    A round that the policy refuses, because its reward is out of the link's range for example, is left out and counted. So is one
+    whose features another encoder computed.
+
+    Args:
+        policy: whatever has ``step``: a policy, arms with a model each, a head, a private bandit. Without a batch shape.
+        log: the log.
+        path: file of the snapshots. A file beside it, ``.lock``, is locked while the follower lives.
+        blocks: whether to learn what is known at once, by ``learn``, instead of one round after another, by ``step``. The log
+            remembers where the blocks ended. A round costs less in a block, see docs/blocks.md; rounds of several shapes, or of
+            which one is refused, are learnt one after another.
+        encoder: version whose features fit the policy; None where logged inputs are raw.
+        name: name of the learner in the log, for ``blocks``.
+
+    Raises:
+        BlockingIOError: another process follows the log to the same snapshot.
+        ValueError: the snapshot is of another log or of a later position than the log has.
+
+    Example:
+        >>> from torchonline.feedback import DecisionLog
+        >>> log, policy = DecisionLog(":memory:"), OFUL(2)
+        >>> _ = log.decide("visitor", torch.eye(2), 0, 1.0), log.reward("visitor", 1.0)
+        >>> with Follower(policy, log, folder / "policy.pt") as follower:
+        ...     follower.advance()
+        1
+        >>> policy.estimator.rounds
+        tensor(1)
+    """
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        log: FeedbackLog,
+        path: str | Path,
+        *,
+        blocks: bool = False,
+        encoder: str | None = None,
+        name: str = "learner",
+    ) -> None:
+        self.policy = instance_of("policy", policy, nn.Module, "an nn.Module with step")
+        self.log, self.path = instance_of("log", log, FeedbackLog, "a FeedbackLog"), Path(path)
+        self.blocks: bool = instance_of("blocks", blocks, bool, "True or False")
+        self.encoder: str | None = None if encoder is None else instance_of("encoder", encoder, str, "a string or None")
+        self.name: str = instance_of("name", name, str, "a string")
+        self._arguments = _arguments_of(policy)
+        if blocks and not hasattr(policy, "learn"):
+            raise ValueError(f"blocks: expected False for {type(policy).__name__}, which has no learn, got True")
+        self._lock = _locked(self.path.with_name(self.path.name + ".lock"))
+        try:
+            self.snapshot = self._start()
+            if self.path.exists() and private_learners(policy):
+                self.save()  # books the run before it takes a step
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> Snapshot:
+        """Load the snapshot, if there is one."""
+        self.path.with_name(self.path.name + ".new").unlink(missing_ok=True)  # of a crash in the middle of a save
+        if not self.path.exists():
+            return Snapshot(log=self.log.name)
+        snapshot = load_snapshot(self.path, self.policy)
+        if snapshot.log != self.log.name:
+            raise ValueError(
+                f"log: expected the log {snapshot.log} of the snapshot {self.path}, got the log {self.log.name}"
+            )
+        if snapshot.position > (known := self.log.counts()["known"]):
+            raise ValueError(
+                f"log: expected at least {snapshot.position} known rounds, as in the snapshot, got {known}"
+            )
+        return snapshot
+
+    @property
+    def position(self) -> int:
+        """The last position that was read."""
+        return self.snapshot.position
+
+    def advance(self, limit: int = ROUNDS_AT_ONCE) -> int:
+        """Learn from what is known, and return how many rounds were read.
+
+        The call reads ``limit`` rounds at most. First it closes decisions whose window is over.
+        """
+        self.log.close_due()
+        before = self.position
+        if self.blocks:
+            limit = self.log.block_end(self.name, before, limit) - before
+            if limit == 0:
+                return 0
+        rounds = self.log.read(before, limit)
+        fitting = [entry for entry in rounds if self.encoder is None or entry.encoder == self.encoder]
+        refusals = self._learn_block(fitting) if self.blocks else self._learn_in_order(fitting)
+        if rounds:
+            last = self.snapshot
+            self.snapshot = last._replace(
+                position=rounds[-1].position,
+                learnt=last.learnt + len(fitting) - len(refusals),
+                skipped=last.skipped + len(rounds) - len(fitting),
+                refused=last.refused + len(refusals),
+                refusals=(*last.refusals, *refusals)[-REFUSALS:],
+            )
+        return len(rounds)
+
+    def save(self) -> None:
+        """Save state and position.
+
+        Raises:
+            OSError: the file could not be written. The old snapshot is as it was, and the learner may go on.
+        """
+        save_snapshot(self.path, self.policy, self.snapshot)
+
+    def close(self) -> None:
+        """Let another process follow. Saves nothing."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> "Follower":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _learn_in_order(self, rounds: Sequence[Feedback]) -> list[tuple[int, str]]:
+        """Learn from rounds one by one, and return positions and reasons of refusals."""
+        refusals = []
+        for entry in rounds:
+            try:
+                self.policy.step(*self._arguments(entry))
+            except (ValueError, TypeError) as error:
+                refusals.append((entry.position, str(error)))
+        return refusals
+
+    def _learn_block(self, rounds: Sequence[Feedback]) -> list[tuple[int, str]]:
+        """Learn from rounds at once, or one by one if one of them is refused."""
+        try:
+            rows = [self._arguments(entry) for entry in rounds]
+            if len({tuple(part.shape for part in row) for row in rows}) > 1:
+                raise ValueError("inputs: expected one shape in a block, got several")
+            if rows:
+                self.policy.learn(*map(torch.stack, zip(*rows, strict=True)))
+        except (ValueError, TypeError):
+            return self._learn_in_order(rounds)
+        return []
+
+
+def follow(
+    policy: nn.Module,
+    log: FeedbackLog,
+    path: str | Path,
+    *,
+    every: float = 1.0,
+    poll: float = 0.02,
+    stop: Callable[[], bool] | None = None,
+    on_save: Callable[[Follower], None] | None = None,
+    **options: Any,
+) -> Snapshot:
+    """Learn from a log, now or for as long as it grows, and save snapshots.
+
+    Without ``stop``, the call learns what is known, saves and returns. With it, the call learns what comes until ``stop()`` is
+    True. A snapshot that cannot be written, because the disk is full for example, is tried again until the end.
+
+    Args:
+        policy: the learner, see :class:`Follower`.
+        log: the log.
+        path: file of the snapshots.
+        every: seconds between snapshots, above 0.
+        poll: seconds between looks at a log in which nothing is new, above 0.
+        stop: whether to stop; ``threading.Event().is_set`` for example.
+        on_save: called with the follower after each snapshot.
+        **options: keyword arguments of :class:`Follower`.
+
+    Returns:
+        What the last snapshot says.
+
+    Raises:
+        OSError: the last snapshot could not be written.
+
+    Example:
+        >>> from torchonline.feedback import DecisionLog
+        >>> log = DecisionLog(":memory:")
+        >>> _ = log.decide("visitor", torch.eye(2), 0, 1.0), log.reward("visitor", 1.0)
+        >>> snapshot = follow(OFUL(2), log, folder / "policy.pt")
+        >>> snapshot.position, load_snapshot(folder / "policy.pt", OFUL(2)).learnt
+        (1, 1)
+    """
+    every, poll = positive("every", every), positive("poll", poll)
+    with Follower(policy, log, path, **options) as follower:
+        saved, due = -1, time.monotonic() + every
+        while True:
+            is_last = stop is None or stop()
+            found = follower.advance()
+            is_last = is_last and (found == 0 or stop is not None)
+            if is_last or (time.monotonic() >= due and follower.position != saved):
+                try:
+                    follower.save()
+                except OSError:
+                    if is_last:
+                        raise
+                else:
+                    saved = follower.position
+                    if on_save is not None:
+                        on_save(follower)
+                due = time.monotonic() + every
+            if is_last:
+                return follower.snapshot
+            if found == 0 and stop is not None:
+                time.sleep(poll)
+
+
+def _arguments_of(policy: Any) -> Callable[[Feedback], tuple[Tensor, ...]]:
+    """Return the function from a logged round to arguments of a policy's ``step``."""
+    learner = next((part for part in policy.modules() if isinstance(part, Learner)), None)
+    if learner is not None and learner.batch_shape:
+        raise ValueError(f"policy: expected one without a batch shape, got {learner.batch_shape}")
+    names = [*inspect.signature(policy.step).parameters, ""]
+    buffer = next(
+        (buffer for buffer in policy.buffers() if buffer.is_floating_point()), torch.zeros((), dtype=torch.float64)
+    )
+
+    def arguments(entry: Feedback) -> tuple[Tensor, ...]:
+        inputs = entry.inputs.to(buffer.device)
+        action = torch.tensor(entry.action, device=buffer.device)
+        reward = torch.tensor(entry.reward, dtype=torch.float64, device=buffer.device)
+        if names[0] == "action":
+            return action, reward
+        if names[1] == "action":
+            return inputs, action, reward
+        if inputs.dim() != 2:  # of the chosen arm alone
+            return inputs, reward
+        if entry.action >= len(inputs):
+            raise ValueError(f"action: expected one of {len(inputs)} arms, got {entry.action}")
+        return inputs[entry.action], reward
+
+    return arguments
+
+
+def _locked(path: Path) -> int | None:
+    """Return a locked file. Closing it, or the end of the process, unlocks it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        raise BlockingIOError(f"path: expected no other follower, got one that has locked {path}") from error
+    return file

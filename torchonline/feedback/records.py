@@ -1,0 +1,180 @@
+"""Records of a feedback log, and tensors as bytes."""
+
+import ast
+import io
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.checks import finite_number, instance_of, kind, refusal, within
+from torchonline.core.inputs import as_dense, as_tensor
+
+MAGIC, LENGTH = b"\x93NUMPY\x01\x00", 10
+CPU = torch.device("cpu")
+LARGEST_ACTION = 2**63 - 1
+LONGEST_ID = 512
+
+
+class Decision(NamedTuple):
+    """A logged decision.
+
+    Attributes:
+        id: name of the decision, unique in the log.
+        inputs: what the policy's ``select`` took for one decision, on the CPU: arms ``(K, d)``, a context ``(d)`` or raw inputs.
+        action: index of the chosen arm.
+        probability: probability with which the arm was chosen, in (0, 1].
+        mask: arms that were available, ``(K)``, bool; None if all were.
+        encoder: version of the encoder that computed ``inputs``; ``""`` if there was none.
+        time: seconds since 1970.
+        number: place in the order of logging, from 1; 0 before the decision is logged.
+    """
+
+    id: str
+    inputs: Tensor
+    action: int
+    probability: float
+    mask: Tensor | None = None
+    encoder: str = ""
+    time: float = 0.0
+    number: int = 0
+
+
+class Feedback(NamedTuple):
+    """A decision whose reward is known.
+
+    Attributes:
+        position: place in the order in which rewards became known, from 1.
+        id, inputs, action, probability, mask, encoder, time, number: those of the :class:`Decision`.
+        reward: the reward, or the default of the log.
+        known_at: when the reward became known, in seconds since 1970.
+        is_default: whether no reward came within the window.
+    """
+
+    position: int
+    id: str
+    inputs: Tensor
+    action: int
+    probability: float
+    mask: Tensor | None
+    encoder: str
+    time: float
+    number: int
+    reward: float
+    known_at: float
+    is_default: bool
+
+
+def checked_decision(decision: Decision) -> Decision:
+    """Return a decision with plain values, or raise an error that names the field."""
+    inputs = _plain("inputs", decision.inputs)
+    action = integer_from_0("action", decision.action)
+    mask = decision.mask
+    if mask is not None:
+        mask = _plain("mask", mask)
+        if mask.dtype != torch.bool or mask.dim() != 1 or not len(mask):
+            raise refusal(f"mask: expected booleans of shape (K), got {kind(mask)}")
+        if action >= len(mask) or not bool(mask[action]):
+            raise refusal(f"action: expected an available arm, got {action} with mask {mask.tolist()}")
+    probability = decision.probability
+    if isinstance(probability, Tensor):
+        probability = probability.item()
+    return Decision(
+        checked_id(decision.id),
+        inputs,
+        action,
+        within("probability", probability, 0.0, 1.0, closed=True),
+        mask,
+        instance_of("encoder", decision.encoder, str, "a string"),
+        checked_time("time", decision.time),
+    )
+
+
+def checked_id(value: Any) -> str:
+    """Return an id, or raise."""
+    if not 0 < len(instance_of("id", value, str, "a string")) <= LONGEST_ID or "\0" in value:
+        raise refusal(f"id: expected 1 to {LONGEST_ID} characters other than NUL, got {value[:40]!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise refusal(f"id: expected a string that UTF-8 can encode, got {value[:40]!r}") from error
+    return value
+
+
+def checked_time(name: str, value: Any) -> float:
+    """Return a time in seconds since 1970, or raise."""
+    return finite_number(name, value)
+
+
+def checked_reward(value: Any) -> float:
+    """Return a finite reward as a float; a tensor or array of one number will do."""
+    number = value.item() if isinstance(value, (Tensor, np.ndarray, np.generic)) and value.size else value
+    if isinstance(number, bool):
+        number = float(number)
+    if not isinstance(number, (int, float)):
+        raise TypeError(f"value: expected a number, got {type(value).__name__}")
+    try:
+        reward = float(number)
+    except OverflowError:
+        reward = math.inf
+    if not math.isfinite(reward):
+        raise refusal(f"value: expected a finite number, got {number}")
+    return reward
+
+
+def integer_from_0(name: str, value: Any) -> int:
+    """Return an integer of at least 0, or raise."""
+    if isinstance(value, (Tensor, np.generic)):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
+    if not 0 <= value <= LARGEST_ACTION:
+        raise refusal(f"{name}: expected an integer of at least 0, got {value}")
+    return value
+
+
+def _plain(name: str, value: Any) -> Tensor:
+    """Return numbers as a dense tensor on the CPU that needs no gradient."""
+    if isinstance(value, Tensor):
+        return as_dense(name, value).detach().cpu()
+    if isinstance(value, (list, tuple, np.ndarray)) and np.asarray(value).dtype.kind == "b":
+        return torch.from_numpy(np.array(value))
+    return as_tensor(name, value, CPU)
+
+
+def to_bytes(tensor: Tensor | None) -> bytes | None:
+    """Return a tensor as the bytes of a ``.npy`` file; bfloat16 becomes float32."""
+    if tensor is None:
+        return None
+    array = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).contiguous().numpy()
+    return _header(array.dtype.str, array.shape) + array.tobytes()
+
+
+def from_bytes(data: bytes | None) -> Tensor | None:
+    """Return the tensor of :func:`to_bytes`, or None."""
+    if data is None:
+        return None
+    data = bytes(data)
+    start = LENGTH + int.from_bytes(data[8:LENGTH], "little")
+    dtype, shape = _parsed(data[:start])
+    return torch.from_numpy(np.frombuffer(data, dtype, offset=start).reshape(shape).copy())
+
+
+@lru_cache(maxsize=256)
+def _header(descr: str, shape: tuple[int, ...]) -> bytes:
+    """Return the header of a ``.npy`` file."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+@lru_cache(maxsize=256)
+def _parsed(header: bytes) -> tuple[np.dtype, tuple[int, ...]]:
+    """Return type and shape of the array behind a header."""
+    if header[:8] != MAGIC:
+        raise ValueError("inputs: expected the bytes of a .npy file of version 1.0, got others")
+    found = ast.literal_eval(header[LENGTH:].decode("latin1"))
+    return np.dtype(found["descr"]), tuple(found["shape"])

@@ -1,0 +1,110 @@
+"""Snapshots: a learner's state and its position in a log, in one file."""
+
+import io
+import os
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from torchonline.core.checks import instance_of
+
+FORMAT = 1
+
+
+class Snapshot(NamedTuple):
+    """What a snapshot says besides the state.
+
+    Attributes:
+        position: the last position of the log that was read.
+        log: name of the log, a random word.
+        learnt: number of rounds learnt.
+        skipped: number of rounds left out because another encoder computed their features.
+        refused: number of rounds that the learner refused.
+        refusals: the last of them, as pairs of position and reason.
+        time: seconds since 1970.
+    """
+
+    position: int = 0
+    log: str = ""
+    learnt: int = 0
+    skipped: int = 0
+    refused: int = 0
+    refusals: tuple[tuple[int, str], ...] = ()
+    time: float = 0.0
+
+
+def save_snapshot(path: str | Path, policy: nn.Module, snapshot: Snapshot) -> None:
+    """Write a policy's state and a position in one file, whole or not at all.
+
+    The file is written beside ``path``, forced to the disk and renamed. A crash at any time leaves the old file or the new one.
+    One process at a time may write to a path.
+
+    Args:
+        path: the file.
+        policy: a learner, or a module with learners in it.
+        snapshot: what is to be saved with the state; ``time`` is set to now.
+
+    Raises:
+        OSError: the file could not be written. The old one is as it was.
+    """
+    instance_of("policy", policy, nn.Module, "an nn.Module")
+    facts = instance_of("snapshot", snapshot, Snapshot, "a Snapshot")._replace(time=time.time())._asdict()
+    facts["refusals"] = [list(entry) for entry in facts["refusals"]]
+    file = io.BytesIO()
+    torch.save({"format": FORMAT, "snapshot": facts, "state": policy.state_dict()}, file)
+    replace_file(path, file.getvalue())
+
+
+def load_snapshot(path: str | Path, policy: nn.Module) -> Snapshot:
+    """Load a snapshot's state into a policy, and return what else it says.
+
+    Args:
+        path: a file of :func:`save_snapshot` or :func:`follow`.
+        policy: constructed with the same arguments as the one that was saved.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is no snapshot. The policy is as it was.
+        RuntimeError: the state is of another kind of policy, which is as it was.
+
+    Example:
+        >>> save_snapshot(folder / "policy.pt", OFUL(2), Snapshot(position=7))
+        >>> load_snapshot(folder / "policy.pt", OFUL(2)).position
+        7
+    """
+    data = Path(path).read_bytes()
+    try:
+        found: Any = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+        facts = found["snapshot"]
+        if found["format"] != FORMAT:
+            raise ValueError(f"format {FORMAT} is known, not {found['format']}")
+        snapshot = Snapshot(**facts | {"refusals": tuple(map(tuple, facts["refusals"]))})
+        state = found["state"]
+    except Exception as error:
+        raise ValueError(f"path: expected a snapshot, got {str(path)!r}: {error}") from error
+    policy.load_state_dict(state)
+    return snapshot
+
+
+def replace_file(path: str | Path, data: bytes) -> None:
+    """Replace a file by one with other bytes, which a crash leaves whole."""
+    path = Path(path)
+    beside = path.with_name(path.name + ".new")
+    try:
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    if hasattr(os, "O_DIRECTORY"):  # the rename itself
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

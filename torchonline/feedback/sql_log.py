@@ -1,0 +1,103 @@
+"""A feedback log in any database that SQLAlchemy speaks to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from torchonline.feedback.base import Execute, FeedbackLog, LogStorageError
+from torchonline.feedback.decision_log import PATIENCE, DecisionLog
+
+TYPES = {
+    "sqlite": DecisionLog.types,
+    "postgresql": {"blob": "BYTEA", "real": "DOUBLE PRECISION", "integer": "BIGINT"},
+}
+# The number of the advisory lock, one for all logs of a database.
+LOCK = 7_308_327_783_614_081_121
+
+
+class SQLDecisionLog(FeedbackLog):
+    """Log of decisions and rewards in PostgreSQL or SQLite, through SQLAlchemy.
+
+    It does what :class:`DecisionLog` does, for services on several machines. Durability is the database's: PostgreSQL's
+    ``synchronous_commit`` is on by default. Writers take turns, by an advisory lock that lasts until the end of a transaction. So
+    positions are given in the order of commits, and a reader never misses a row that commits late.
+
+    Needs SQLAlchemy 2, and the database's driver.
+
+    Args:
+        url: of the database, such as ``"postgresql+psycopg://user@host/name"`` or ``"sqlite:///decisions.db"``.
+        window, default_reward, hold: as in :class:`DecisionLog`.
+        options: keyword arguments of ``sqlalchemy.create_engine``.
+
+    Raises:
+        ValueError: the log was made with another window, default or hold.
+        LogStorageError: the database cannot be reached or written.
+
+    Example:
+        >>> log = SQLDecisionLog(f"sqlite:///{folder}/decisions.db")  # doctest: +SKIP
+        >>> log.decide("first visitor", [[1.0, 0.0], [0.0, 1.0]], 1, 0.5).number  # doctest: +SKIP
+        1
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        window: float | None = None,
+        default_reward: float | None = None,
+        hold: bool | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(window, default_reward, hold)
+        import sqlalchemy
+
+        self.engine = sqlalchemy.create_engine(url, **options)
+        database = self.engine.dialect.name
+        if database not in TYPES:
+            raise ValueError(f"url: expected a database of {' or '.join(TYPES)}, got {database}")
+        self.types = TYPES[database]
+        self._begin = "SELECT pg_advisory_xact_lock(:key)" if database == "postgresql" else ""
+        if database == "sqlite":
+            sqlalchemy.event.listen(self.engine, "connect", _prepare_sqlite)
+            sqlalchemy.event.listen(self.engine, "begin", _begin_sqlite)
+        self._open()
+
+    def close(self) -> None:
+        """Close the connections. The next call opens new ones."""
+        self.engine.dispose()
+
+    @contextmanager
+    def _transaction(self, is_write: bool = True) -> Iterator[Execute]:
+        import sqlalchemy.exc
+
+        try:
+            with self.engine.begin() as connection:
+
+                def execute(statement: str, **values: Any) -> list[Any]:
+                    result = connection.execute(_text(statement), values)
+                    return list(result.all()) if result.returns_rows else []
+
+                if is_write and self._begin:
+                    execute(self._begin, key=LOCK)
+                yield execute
+        except sqlalchemy.exc.SQLAlchemyError as error:
+            raise LogStorageError(f"url: {self.engine.url!r}: {error}") from error
+
+
+def _prepare_sqlite(connection: Any, record: Any) -> None:
+    """Leave transactions to the log, and make them durable."""
+    connection.isolation_level = None
+    for pragma in ("journal_mode = WAL", "synchronous = full", f"busy_timeout = {PATIENCE}"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Any) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@lru_cache(maxsize=64)
+def _text(statement: str) -> Any:
+    import sqlalchemy
+
+    return sqlalchemy.text(statement)
