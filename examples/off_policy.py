@@ -8,9 +8,9 @@ linear in it, and a reward is 0 or 1. The target is a softmax policy, whose valu
 - logging learns: greedy by the means so far, without contexts, but for a share of random arms that falls from 1 to 0.15.
 
 The reward model of the direct method and of doubly robust (DR) estimates is a ridge regression for each arm. It is right if it
-gets the context, and wrong if it gets the constant alone. Predictions are cross-fitted in 5 folds. Those of "DR in order" are
-made before a round is learnt, so that a confidence sequence holds. They are those of `predicted_rewards`, computed for all logs at
-once, and the script compares the two on the first log. Clipped and switch estimates change at a weight of 10.
+gets the context, and wrong if it gets the constant alone. Predictions are cross-fitted in 5 folds. Those of "DR in order"
+are made before a round is learnt, so that a confidence sequence holds. All are those of `predicted_rewards`, computed for all
+logs at once, and the script compares the two on the first log. Clipped and switch estimates change at a weight of 10.
 
 Intervals are for delta = 0.05: normal, bootstrap with 400 resamples, and a confidence sequence ("anytime") at the end and in all
 rounds at once. It is told the largest weight that logging makes possible, except for clipped IPS and for "IPS, no bound".

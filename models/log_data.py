@@ -79,7 +79,7 @@ class LogDataModule(pl.LightningDataModule):
             raise ValueError(
                 f"context: expected columns, or lists of as many columns for each arm, got {list(context)}"
             )
-        self.names = {"action": action, "reward": reward, "probability": probability, "time": time}
+        self.names: dict[str, Any] = {"action": action, "reward": reward, "probability": probability, "time": time}
         for name, column in self.names.items():
             instance_of(
                 name, column, (str,) if name in ("action", "reward") else (str, type(None)), "the name of a column"

@@ -109,7 +109,7 @@ class BanditLog:
         if isinstance(rows, int):
             raise TypeError("rows: expected a slice, indices or booleans, got int")
         index = torch.as_tensor(rows) if not isinstance(rows, (slice, Tensor)) else rows
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         return BanditLog(**{name: v[index] if isinstance(v, Tensor) else v for name, v in values.items()})
 
     def group_sums(self, values: Tensor) -> Tensor:
@@ -255,7 +255,7 @@ def from_obp(feedback: Mapping[str, Any]) -> BanditLog:
         action=feedback["action"],
         reward=feedback["reward"],
         probability=feedback["pscore"],
-        context=None if context is None else torch.as_tensor(np.asarray(context, dtype=np.float64)),  # type: ignore[arg-type]
+        context=None if context is None else torch.as_tensor(np.asarray(context, dtype=np.float64)),
         position=feedback.get("position"),
     )
 
