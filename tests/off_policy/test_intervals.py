@@ -183,14 +183,13 @@ def test_widths_shrink_like_the_root_of_the_rounds() -> None:
 def slow_lower_bounds(terms: list[float], c: float, floor: float, alpha: float) -> list[float]:
     """Return the bounds by bisection, one round after another."""
     most, total, squares, bounds = floor + c, 0.0, 0.0, []
-    weights = [2.0 ** -(j + 0.5) for j in range(24)]
+    weights = [(2.0 ** -(j + 0.5), 1.0 / ((j + 1) * (j + 2))) for j in range(24)]
     for t, term in enumerate(terms, 1):
         guess = min(max((total + min(max(0.0, floor), most)) / t, floor), most)
         total, squares = total + term, squares + ((term - guess) / c) ** 2
 
         def mixture(s: float, squares: float = squares) -> float:
-            parts = [math.exp(w * s - (-math.log1p(-w) - w) * squares) for w in weights]
-            return sum(parts) / 24.0
+            return sum(p * math.exp(w * s - (-math.log1p(-w) - w) * squares) for w, p in weights)
 
         low, high = -1e3, 1.0
         while mixture(high) < 1.0 / alpha:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchonline import DisjointArms, EpsilonGreedy, Greedy, RidgeRegression
 from torchonline.feedback import DecisionLog
+from torchonline.models import BanditHead
 from torchonline.off_policy import (
     BanditLog,
     at_positions,
@@ -114,6 +115,19 @@ def test_the_probabilities_of_a_policy(dtype: torch.dtype) -> None:
         target_probabilities(without, arms)
     with pytest.raises(ValueError, match=r"^target: expected 0 for arms that were unavailable"):
         target_probabilities(log, torch.full((50, 3), 1.0 / 3.0))
+
+
+def test_the_probabilities_of_a_head_on_an_encoder() -> None:
+    context = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    arms = DisjointArms(EpsilonGreedy(RidgeRegression(3), epsilon=0.3), actions=2)
+    log = BanditLog(arms=2, action=[0, 1] * 10, reward=[1.0] * 20, probability=[0.5] * 20, context=context)
+    for encoder, head_context in ((torch.nn.Linear(4, 3), context), (torch.nn.Identity(), context[:, :3].double())):
+        head = BanditHead(encoder, arms)
+        part = BanditLog(
+            arms=2, action=log.action, reward=log.reward, probability=log.probability, context=head_context
+        )
+        expected = head.probabilities(head_context).detach().double()
+        torch.testing.assert_close(target_probabilities(part, head), expected)
 
 
 @pytest.fixture(params=["pandas", "polars"])
@@ -253,6 +267,8 @@ def test_decisions_with_different_arms_are_masked() -> None:
         from_decisions(source, arms=3)
     with pytest.raises(ValueError, match=r"^decisions: expected inputs of shape \(d\) or \(K, d\), with one d"):
         from_decisions(stored([None, 2], known=[0, 1]), arms=2)
+    without = from_decisions(stored([None, 2], known=[0, 1]), arms=2, context=False)
+    assert (without.context, without.reward.tolist()) == (None, [0.0, 1.0])
     masked = from_decisions(stored([None, None], known=[0, 1], masks={0: [True, False], 1: [True, True]}))
     assert (masked.arms, masked.mask.tolist()) == (2, [[True, False], [True, True]])
 

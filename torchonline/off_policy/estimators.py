@@ -29,8 +29,8 @@ class Estimate:
         weights: w, importance weights, perhaps clipped, ``(N)``.
         residuals: e, rewards less their predictions, ``(N)``.
         self_normalised: whether D is the sum of the weights.
-        shrunk: whether weights may be smaller than target over logging probability.
         from_past: whether each round's base and residual were predicted from earlier rounds only.
+        predicted_range: least and largest predicted reward of any arm; None without a model.
 
     Attributes:
         value: the estimate, a float.
@@ -44,8 +44,8 @@ class Estimate:
     weights: Tensor
     residuals: Tensor
     self_normalised: bool = False
-    shrunk: bool = False
     from_past: bool = True
+    predicted_range: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         size = f"effective_sample_size={self.effective_sample_size:.4g}"
@@ -120,6 +120,12 @@ def snips(log: BanditLog, target: Any) -> Estimate:
     Raises:
         ValueError: the target would have chosen none of the logged actions.
 
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> round(snips(log, target).value, 4)
+        0.95
+
     Reference:
         Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
     """
@@ -138,12 +144,18 @@ def clipped_ips(log: BanditLog, target: Any, largest: float) -> Estimate:
         target: see :func:`ips`.
         largest: the largest weight tau, above 0.
 
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> round(clipped_ips(log, target, 1.5).value, 4)
+        0.8
+
     Reference:
         Ionides, Truncated importance sampling, Journal of Computational and Graphical Statistics 2008.
     """
     largest = positive("largest", largest)
     weights = _checked_weights(log, target).clamp(max=largest)
-    return Estimate("clipped_ips", log, torch.zeros_like(log.reward), weights, log.reward, shrunk=True)
+    return Estimate("clipped_ips", log, torch.zeros_like(log.reward), weights, log.reward)
 
 
 def direct_method(log: BanditLog, target: Any, predicted: Any) -> Estimate:
@@ -158,13 +170,22 @@ def direct_method(log: BanditLog, target: Any, predicted: Any) -> Estimate:
         target: see :func:`ips`.
         predicted: predicted rewards of all arms, ``(N, K)``: of :func:`predicted_rewards`, or a tensor.
 
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> q = torch.tensor([[1.0, 0.5]]).expand(4, 2)
+        >>> round(direct_method(log, target, q).value, 4)
+        0.95
+
     Reference:
         Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
     """
     q = _predictions(log, predicted)
     base = (target_probabilities(log, target) * q.values).sum(1)
     nothing = torch.zeros_like(base)
-    return Estimate("direct_method", log, base, nothing, nothing, from_past=q.from_past)
+    return Estimate(
+        "direct_method", log, base, nothing, nothing, from_past=q.from_past, predicted_range=_range(q.values)
+    )
 
 
 def doubly_robust(log: BanditLog, target: Any, predicted: Any) -> Estimate:
@@ -193,6 +214,13 @@ def sndr(log: BanditLog, target: Any, predicted: Any) -> Estimate:
 
     Raises:
         ValueError: the target would have chosen none of the logged actions.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> q = torch.tensor([[1.0, 0.5]]).expand(4, 2)
+        >>> round(sndr(log, target, q).value, 4)
+        0.95
     """
     return _doubly_robust("sndr", log, target, predicted, self_normalised=True)
 
@@ -210,6 +238,13 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
         predicted: see :func:`direct_method`.
         threshold: tau, at least 0.
         logging: logging probabilities of all arms, ``(N, K)``, which agree with ``log.probability`` within 1e-6.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> q = torch.tensor([[1.0, 0.5]]).expand(4, 2)
+        >>> round(switch(log, target, q, 1.5, logging=torch.full((4, 2), 0.5)).value, 4)
+        0.95
 
     Reference:
         Wang, Agarwal and Dudik, Optimal and adaptive off-policy evaluation in contextual bandits, ICML 2017.
@@ -229,15 +264,30 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
     is_large.scatter_(1, log.action.unsqueeze(1), (weights > threshold).unsqueeze(1))
     base = (probability * q.values * is_large).sum(1)
     weights = weights.where(weights <= threshold, 0.0)
-    return Estimate("switch", log, base, weights, log.reward, shrunk=True, from_past=q.from_past)
+    return Estimate(
+        "switch",
+        log,
+        base,
+        weights,
+        log.reward,
+        from_past=q.from_past,
+        predicted_range=_range(q.values),
+    )
 
 
 def switch_doubly_robust(log: BanditLog, target: Any, predicted: Any, threshold: float) -> Estimate:
     r"""Estimate doubly robustly where weights are small, and by the model elsewhere.
 
     It is :func:`doubly_robust` with :math:`w_i\,1[w_i \le \tau]` in the place of :math:`w_i`, and needs no logging probabilities
-    of other arms. The bias is that of the model where weights are above ``threshold``, tau, which is at least 0. Arguments and
-    reference are those of :func:`switch`.
+    of other arms. The bias is that of the model where weights are above ``threshold``, tau, which is at least 0. Other
+    arguments are those of :func:`direct_method`, and the reference is that of :func:`switch`.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> q = torch.tensor([[1.0, 0.5]]).expand(4, 2)
+        >>> round(switch_doubly_robust(log, target, q, 1.5).value, 4)
+        0.95
     """
     return _doubly_robust(
         "switch_doubly_robust", log, target, predicted, threshold=checks.non_negative("threshold", threshold)
@@ -261,7 +311,7 @@ def _doubly_robust(
     if threshold is not None:
         weights = weights.where(weights <= threshold, 0.0)
     base, residuals = (probability * q.values).sum(1), log.reward - of_actions(log, q.values)
-    return Estimate(method, log, base, weights, residuals, self_normalised, threshold is not None, q.from_past)
+    return Estimate(method, log, base, weights, residuals, self_normalised, q.from_past, _range(q.values))
 
 
 def _weights(log: BanditLog, probability: Tensor) -> Tensor:
@@ -280,6 +330,11 @@ def _with_sum(weights: Tensor) -> Tensor:
     if not bool((weights > 0.0).any()):
         raise ValueError("target: expected a probability above 0 for some logged action, got none")
     return weights
+
+
+def _range(values: Tensor) -> tuple[float, float]:
+    low, high = values.aminmax()
+    return float(low), float(high)
 
 
 def _predictions(log: BanditLog, predicted: Any) -> PredictedRewards:

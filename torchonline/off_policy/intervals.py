@@ -10,7 +10,7 @@ from torchonline.core import checks
 from torchonline.core.checks import positive, positive_integer, within
 from torchonline.off_policy.estimators import Estimate
 
-# The mixture of a confidence sequence: weights 2^-(j + 1/2) / c for j = 0, ..., 23, all as likely.
+# The mixture of a confidence sequence: lambda = 2^-(j + 1/2) / c with probability 1 / ((j + 1)(j + 2)), j = 0, ..., 23.
 MIXTURE = 24
 # By how much terms may be beyond their bounds, of which bounds take account.
 SLACK = 1e-8
@@ -151,7 +151,7 @@ def confidence_sequence(
     .. math:: \exp\Bigl(\lambda\sum(X_i - v_i) - \psi(\lambda)\sum(X_i - \hat X_i)^2\Bigr),\qquad
               \psi(\lambda) = \frac{-\log(1 - c\lambda) - c\lambda}{c^2},\quad 0 \le \lambda < 1/c
 
-    is a supermartingale. So is its mean over 24 values of :math:`\lambda`, which by Ville's inequality stays below
+    is a supermartingale. So is a mixture over 24 values of :math:`\lambda`, which by Ville's inequality stays below
     :math:`2/\delta` for ever, with probability :math:`1 - \delta/2` on either side.
 
     Rounding: sums of N terms are wrong by at most :math:`N 2^{-52}` of the sum of magnitudes, and a term may be beyond its bound
@@ -233,17 +233,18 @@ def _excess(squares: Tensor, alpha: float) -> Tensor:
 
     In units of c, it is the root s of
 
-    .. math:: \log\frac1J\sum_j \exp(\lambda_j s - \psi(\lambda_j) V) = \log(1/\alpha)
+    .. math:: \log\sum_j p_j \exp(\lambda_j s - \psi(\lambda_j) V) = \log(1/\alpha)
 
     The left-hand side is convex and increases. So Newton's steps from above stay above the root, and the bound holds however many
     there are.
     """
-    weight = 2.0 ** -(torch.arange(MIXTURE, dtype=torch.float64) + 0.5)
+    number = torch.arange(MIXTURE, dtype=torch.float64)
+    weight = 2.0 ** -(number + 0.5)
     # -log(1 - x) - x loses digits for small x, where the series takes its place. Both are rounded up.
     series = weight**2 / 2.0 + weight**3 / 3.0 + weight**4 / 4.0 + weight**5
     psi = torch.where(weight < 1e-3, series, -torch.log1p(-weight) - weight) * (1.0 + 1e-9)
-    target = math.log(MIXTURE / alpha) + 1e-9
-    cost = psi * squares.unsqueeze(1)
+    target = -math.log(alpha) + 1e-9
+    cost = psi * squares.unsqueeze(1) + torch.log((number + 1.0) * (number + 2.0))
     s = ((target + cost) / weight).amin(1)
     for _ in range(6):
         exponents = weight * s.unsqueeze(1) - cost
@@ -287,8 +288,7 @@ def _check_conditions(estimate: Any, low: float, high: float, bound: float | Non
     largest = float(estimate.weights.max())
     if largest > bound * (1.0 + SLACK):
         raise ValueError(f"largest_weight: expected at least {largest:g}, as in the log, got {bound:g}")
-    predicted = torch.stack([estimate.log.reward - estimate.residuals, estimate.base])
-    slack = 0.5 * SLACK * (high - low)
-    if estimate.method == "doubly_robust" and bool(((predicted < low - slack) | (predicted > high + slack)).any()):
+    slack, predicted = 0.5 * SLACK * (high - low), estimate.predicted_range
+    if predicted is not None and not low - slack <= predicted[0] <= predicted[1] <= high + slack:
         wanted = f"predicted rewards in reward_range, from {low:g} to {high:g}; clamp them"
-        raise ValueError(f"estimate: expected {wanted}, got {float(predicted.min()):g} to {float(predicted.max()):g}")
+        raise ValueError(f"estimate: expected {wanted}, got {predicted[0]:g} to {predicted[1]:g}")

@@ -110,7 +110,8 @@ class BanditLog:
             raise TypeError("rows: expected a slice, indices or booleans, got int")
         index = torch.as_tensor(rows) if not isinstance(rows, (slice, Tensor)) else rows
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return BanditLog(**{name: v[index] if isinstance(v, Tensor) else v for name, v in values.items()})
+        values |= {name: value[index] for name, value in values.items() if isinstance(value, Tensor)}
+        return BanditLog(**values)
 
     def group_sums(self, values: Tensor) -> Tensor:
         """Return the sums of values over the groups: ``(N, ...)`` to ``(G, ...)``."""
@@ -151,10 +152,9 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
     if compute is not None and not isinstance(target, Tensor):
         if log.context is None:
             raise ValueError("log: expected one with context, which a policy needs, got none")
-        theta = getattr(getattr(target, "estimator", None), "theta_hat", log.context)
-        context = log.context.to(theta.device, theta.dtype)
-        mask = None if log.mask is None else log.mask.to(theta.device)
-        target = compute(context, mask=mask).detach().to(CPU, torch.float64)
+        like = _first_tensor(target)
+        mask = None if log.mask is None else log.mask.to(like.device)
+        target = compute(log.context.to(like.device, like.dtype), mask=mask).detach().to(CPU, torch.float64)
     found = real_numbers("target", target, (len(log), log.arms))
     sums = found.sum(1)
     if bool((found < 0.0).any()) or bool(((sums - 1.0).abs() > TOLERANCE).any()):
@@ -166,6 +166,12 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
     if log.mask is not None and bool((found[~log.mask] > 0.0).any()):
         raise ValueError("target: expected 0 for arms that were unavailable, got a probability above 0")
     return found
+
+
+def _first_tensor(policy: Any) -> Tensor:
+    """Return a tensor of the type that a policy takes: a parameter of its encoder, or its estimate."""
+    parameters = getattr(policy, "parameters", tuple)
+    return next(iter(parameters()), getattr(getattr(policy, "estimator", None), "theta_hat", LIKE))
 
 
 def of_actions(log: BanditLog, values: Tensor) -> Tensor:
@@ -305,7 +311,7 @@ def at_positions(log: BanditLog, values: Any) -> Tensor:
     return found[torch.arange(len(log)), :, position]
 
 
-def from_decisions(decisions: Any, *, arms: int | None = None, page: int = 1000) -> BanditLog:
+def from_decisions(decisions: Any, *, arms: int | None = None, context: bool = True, page: int = 1000) -> BanditLog:
     """Return a decision log as far as all rewards are known.
 
     Decisions are in order, up to the first open one.
@@ -319,6 +325,7 @@ def from_decisions(decisions: Any, *, arms: int | None = None, page: int = 1000)
         decisions: a :class:`~torchonline.feedback.DecisionLog`, or an object with its methods ``decisions(after, limit)`` and
             ``read(after, limit)``.
         arms: K. None takes it from the features of the arms or from the masks.
+        context: whether the log holds the inputs. False is for raw inputs of other shapes, or of several encoders.
         page: rows to ask for at a time.
 
     Raises:
@@ -334,11 +341,11 @@ def from_decisions(decisions: Any, *, arms: int | None = None, page: int = 1000)
         rows.append(row)
     if not rows:
         raise ValueError("decisions: expected the reward of the first decision, got none")
-    shapes = {(row.inputs.dim(), row.inputs.size(-1)) for row in rows}
-    if len(shapes) > 1 or min(shapes)[0] not in (1, 2):
-        wanted = "inputs of shape (d) or (K, d), with one d"
+    dims = {row.inputs.dim() if context else 0 for row in rows}
+    if context and (len(dims) > 1 or not dims <= {1, 2} or len({row.inputs.size(-1) for row in rows}) > 1):
+        wanted = "inputs of shape (d) or (K, d), with one d, or context=False"
         raise ValueError(f"decisions: expected {wanted}, got {sorted({tuple(row.inputs.shape) for row in rows})}")
-    has_arms = rows[0].inputs.dim() == 2
+    has_arms = dims == {2}
     sizes = [len(row.inputs) if has_arms else None if row.mask is None else len(row.mask) for row in rows]
     known = [size for size in sizes if size is not None]
     if arms is None and not known:
@@ -349,15 +356,17 @@ def from_decisions(decisions: Any, *, arms: int | None = None, page: int = 1000)
     mask = torch.zeros(len(rows), count, dtype=torch.bool)
     for i, (row, size) in enumerate(zip(rows, sizes, strict=True)):
         mask[i, :size] = True if row.mask is None else row.mask
-    context = torch.zeros(len(rows), *((count,) if has_arms else ()), rows[0].inputs.size(-1), dtype=torch.float64)
-    for i, row in enumerate(rows):
-        context[(i, slice(len(row.inputs))) if has_arms else i] = row.inputs.to(torch.float64)
+    inputs = None
+    if context:
+        inputs = torch.zeros(len(rows), *((count,) if has_arms else ()), rows[0].inputs.size(-1), dtype=torch.float64)
+        for i, row in enumerate(rows):
+            inputs[(i, slice(len(row.inputs))) if has_arms else i] = row.inputs.to(torch.float64)
     return BanditLog(
         arms=count,
         action=torch.tensor([row.action for row in rows]),
         reward=torch.tensor([rewards[row.id] for row in rows], dtype=torch.float64),
         probability=torch.tensor([row.probability for row in rows], dtype=torch.float64),
-        context=context,
+        context=inputs,
         mask=None if bool(mask.all()) else mask,
     )
 
