@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
+
+
+def folder_in(place: Path) -> Path:
+    """Return a new folder in another one."""
+    place.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(dir=place.resolve()))
 
 
 def free_port() -> int:

@@ -14,13 +14,13 @@ import asyncio
 import random
 import shutil
 import subprocess
-import tempfile
+import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import torch
 from client import Client, patiently
-from fleet import Fleet, running
+from fleet import Fleet, folder_in, running
 from load import replayed
 from settings import Settings
 
@@ -36,6 +36,7 @@ class Told:
     """What the clients have been told."""
 
     def __init__(self) -> None:
+        self.run = uuid.uuid4().hex[:8]
         self.actions: dict[str, int] = {}
         self.rewards: dict[str, float] = {}
         self.statuses: dict[int, int] = {}
@@ -47,7 +48,7 @@ async def play(client: Client, number: int, told: Told) -> None:
     generator, settings, i = random.Random(number), Settings(), 0
     while not told.stop:
         i += 1
-        name = f"{number}/{i}"
+        name = f"{told.run}/{number}/{i}"
         context = [generator.gauss(0.0, 1.0) for _ in range(settings.dim)]
         status, answer = await patiently(client, "/decide", {"id": name, "context": context})
         told.statuses[status] = told.statuses.get(status, 0) + 1
@@ -81,7 +82,7 @@ async def while_playing(fleet: Fleet, trouble: Callable[[], Awaitable[None]]) ->
 
 async def kill_learner(fleet: Fleet, generator: random.Random) -> None:
     """Kill the learner at a random time, in the middle of a save too, and start another."""
-    await asyncio.sleep(generator.uniform(0.5, 4.0))
+    await asyncio.sleep(generator.uniform(0.2, 4.0))
     fleet.learner.kill()
     fleet.learner.wait()
     fleet.learner = fleet.start_learner()
@@ -122,9 +123,9 @@ def verdict(log: FeedbackLog, told: Told, snapshot: Path) -> str:
     return f"{len(told.actions)} | {len(told.rewards)} | {refused} | {lost} | {twice} | {'yes' if same else 'NO'}"
 
 
-def run(name: str, kills: int, database: str = "", seed: int = 0) -> str:
+def run(name: str, kills: int, place: Path, database: str = "", seed: int = 0) -> str:
     """Play one kind of trouble, and return its verdict."""
-    folder, generator = Path(tempfile.mkdtemp(prefix="serving")), random.Random(seed)
+    folder, generator = folder_in(place), random.Random(seed)
     is_small = name == "full disk"
     if is_small:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(folder)], check=True)
@@ -152,18 +153,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="of the learner, and of replicas")
     parser.add_argument("--database", default="", help="URL of a PostgreSQL log; a SQLite file if empty")
-    parser.add_argument("--smoke", action="store_true", help="two kills of each kind")
+    parser.add_argument("--output", type=Path, default=Path("outputs/serving"), help="folder for the files of the run")
+    parser.add_argument("--smoke", action="store_true", help="one kill of each kind")
     options = parser.parse_args()
-    kills = 2 if options.smoke else options.kills
+    kills = 1 if options.smoke else options.kills
     print(
         "| trouble | decisions told | rewards told | refused | lost | twice | bits equal |\n|---|---|---|---|---|---|---|",
         flush=True,
     )
     for name in ("learner", "replica"):
-        print(f"| {name}, {kills} kills | {run(name, kills, options.database)} |", flush=True)
+        print(f"| {name}, {kills} kills | {run(name, kills, options.output, options.database)} |", flush=True)
     if not options.smoke and not options.database:
         try:
-            print(f"| full disk | {run('full disk', 1)} |")
+            print(f"| full disk | {run('full disk', 1, options.output)} |")
         except (subprocess.CalledProcessError, OSError) as error:
             print(f"full disk: not tried, {error}")
 

@@ -12,14 +12,13 @@ import asyncio
 import os
 import random
 import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from client import Client
-from fleet import Fleet, running
+from fleet import Fleet, folder_in, running
 from settings import Settings
 
 from torchonline.feedback import FeedbackLog, load_snapshot
@@ -130,10 +129,11 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--database", default="", help="URL of a PostgreSQL log; a SQLite file if empty")
+    parser.add_argument("--output", type=Path, default=Path("outputs/serving"), help="folder for the files of the run")
     parser.add_argument("--smoke", action="store_true", help="two seconds")
     options = parser.parse_args()
     seconds = 2.0 if options.smoke else options.seconds
-    folder = Path(tempfile.mkdtemp(prefix="serving"))
+    folder = folder_in(options.output)
     print(f"{options.clients} clients, {options.replicas} replicas, one learner, {os.cpu_count()} cores\n")
     print(
         "| load | decisions a second | decide: p50 | p99 | most, ms | reward: p50 | p99 | most, ms | lag: p50 | p99 | most, ms |"

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NO_EXAMPLES = ("examples/papers/pages.py",)  # writes into docs
+NO_EXAMPLES = (
+    "examples/papers/pages.py",  # writes into docs
+    "examples/serving/kill.py",  # test_serving.py plays it
+    "examples/serving/learner.py",  # runs until it is stopped; load.py starts it
+    "examples/serving/local_postgres.py",  # runs another script
+    "examples/serving/ray_serve.py",  # needs Ray
+)
 # The other files are modules of an example.
 EXAMPLES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -94,9 +100,18 @@ WRITTEN = {
     "examples/papers/private_oco_speed.py": ["private_oco_speed.json", "private_oco_speed.png"],
     "examples/pooled_means.py": ["pooled_means.png"],
     "examples/rounding.py": ["rounding.md"],
+    "examples/serving/load.py": [],
+    "examples/serving/log_speed.py": [],
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
+    "examples/serving/load.py": [
+        "| full |",
+        "| half |",
+        "0 refused",
+        "state equal to the log replayed, bit for bit: True",
+    ],
+    "examples/serving/log_speed.py": ["| SQLite, full |", "| SQLite, normal |"],
     "examples/blocks.py": [
         "Microseconds of a round, one thread",
         "| learner | learn: seconds | step: seconds | ratio | MiB above the data |",

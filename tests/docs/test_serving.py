@@ -142,12 +142,11 @@ def test_other_requests(serving: Any, fleet: Any) -> None:
     assert int(file.select(torch.tensor(CONTEXT, dtype=torch.float64))) in range(5)
 
 
-def test_sixteen_clients_and_a_kill(serving: Any, fleet: Any) -> None:
+def test_sixteen_clients_and_two_kills(serving: Any, fleet: Any) -> None:
     async def trouble() -> None:
-        await asyncio.sleep(0.5)
-        fleet.learner.kill()
-        fleet.learner.wait()
-        fleet.learner = fleet.start_learner()
+        generator = random.Random(0)
+        await serving.kill.kill_learner(fleet, generator)
+        await serving.kill.kill_replica(fleet, generator)
 
         while (fleet.folder / "service.log").read_text().count("learner: follows") < 2:
             await asyncio.sleep(0.1)

@@ -6,19 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.feedback.logs import new_database, postgres, postgres_programs
+from tests.docs.script_modules import script_modules
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog
 
 NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """The URL of a PostgreSQL server's databases."""
-    if postgres_programs() is None:
+def new_database() -> Iterator[Callable[[str], str]]:
+    """Create an empty database on a PostgreSQL server of the tests, and return its URL."""
+    with script_modules("serving", "local_postgres") as modules:
+        server = modules.local_postgres
+    if server.programs_of_postgres() is None:
         pytest.skip("needs PostgreSQL's programs initdb, postgres and pg_ctl")
-    with postgres() as url:
-        yield url
+    with server.postgres() as url:
+        yield lambda name: server.new_database(url, name)
 
 
 @pytest.fixture(params=["sqlite3", "sqlalchemy", "postgresql"])
@@ -26,7 +28,7 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     """Open the same log, empty at first, as often as it is called."""
     logs: list[FeedbackLog] = []
     if request.param == "postgresql":
-        url = new_database(request.getfixturevalue("postgres_url"), f"log_{next(NUMBERS)}")
+        url = request.getfixturevalue("new_database")(f"log_{next(NUMBERS)}")
     else:
         url = f"sqlite:///{tmp_path}/decisions.db"
 

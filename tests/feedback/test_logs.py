@@ -11,7 +11,7 @@ import torch
 
 from tests.feedback.logs import ARMS, fill
 from torchonline import OFUL
-from torchonline.feedback import ConflictError, Decision, FeedbackLog
+from torchonline.feedback import ConflictError, Decision, DecisionLog, FeedbackLog
 
 Open = Callable[..., FeedbackLog]
 
@@ -43,8 +43,8 @@ def test_a_decision_comes_back_as_it_was(open_log: Open) -> None:
         torch.zeros(0, 2),
     ],
 )
-def test_inputs_of_any_type_and_shape(open_log: Open, inputs: torch.Tensor) -> None:
-    log = open_log()
+def test_inputs_of_any_type_and_shape(inputs: torch.Tensor) -> None:
+    log = DecisionLog(":memory:")
     log.decide("x", inputs, 0, 1.0)
     (found,) = log.decisions()
     assert found.inputs.dtype == inputs.dtype
@@ -182,10 +182,8 @@ def test_hold_needs_a_window(open_log: Open) -> None:
         ({"time": math.inf}, ValueError, "time: expected a finite number"),
     ],
 )
-def test_bad_decisions_are_refused(
-    open_log: Open, change: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    log = open_log()
+def test_bad_decisions_are_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    log = DecisionLog(":memory:")
     arguments: dict[str, Any] = {"id": "a", "inputs": ARMS, "action": 0, "probability": 1.0}
     with pytest.raises(error, match=message):
         log.decide(**arguments | change)
@@ -193,8 +191,8 @@ def test_bad_decisions_are_refused(
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
-def test_rewards_must_be_finite(open_log: Open, value: float) -> None:
-    log = open_log()
+def test_rewards_must_be_finite(value: float) -> None:
+    log = DecisionLog(":memory:")
     log.decide("a", ARMS, 0, 1.0)
     with pytest.raises(ValueError, match="value: expected a finite number"):
         log.reward("a", value)
@@ -270,8 +268,8 @@ def test_blocks_are_remembered(open_log: Open) -> None:
     assert again.block_end("two", log.counts()["known"], 100) == log.counts()["known"]
 
 
-def test_reading_is_checked(open_log: Open) -> None:
-    log = open_log()
+def test_reading_is_checked() -> None:
+    log = DecisionLog(":memory:")
     with pytest.raises(ValueError, match="after: expected an integer of at least 0, got -1"):
         log.read(-1)
     with pytest.raises(ValueError, match="limit: expected an integer above 0, got 0"):

@@ -4,9 +4,9 @@ A service logs decisions and rewards; one process learns from the log; replicas 
 through it.
 """
 
-from torchonline.feedback.base import ConflictError, FeedbackLog, LogStorageError
 from torchonline.feedback.decision_log import DecisionLog
 from torchonline.feedback.follower import Follower, follow
+from torchonline.feedback.log import ConflictError, FeedbackLog, LogStorageError
 from torchonline.feedback.records import Decision, Feedback
 from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot
 from torchonline.feedback.sql_log import SQLDecisionLog

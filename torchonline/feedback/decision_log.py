@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from torchonline.core.checks import one_of
-from torchonline.feedback.base import Execute, FeedbackLog, LogStorageError
+from torchonline.feedback.database_log import DatabaseLog, Execute
+from torchonline.feedback.log import LogStorageError
 
 # How long a transaction waits for those of other processes, in milliseconds.
 PATIENCE = 60_000
 
 
-class DecisionLog(FeedbackLog):
+class DecisionLog(DatabaseLog):
     """Log of decisions and rewards in one SQLite file, which loses nothing.
 
     A service logs each decision before it answers, and each reward when it comes. One learner reads what is known and learns from

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from torchonline.core.checks import instance_of, positive
 from torchonline.core.learner import Learner
-from torchonline.feedback.base import FeedbackLog
+from torchonline.feedback.log import FeedbackLog
 from torchonline.feedback.records import Feedback
 from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot
 from torchonline.privacy.composition import private_learners

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from torchonline.feedback.base import Execute, FeedbackLog, LogStorageError
+from torchonline.feedback.database_log import DatabaseLog, Execute
 from torchonline.feedback.decision_log import PATIENCE, DecisionLog
+from torchonline.feedback.log import LogStorageError
 
 TYPES = {
     "sqlite": DecisionLog.types,
@@ -16,7 +17,7 @@ TYPES = {
 LOCK = 7_308_327_783_614_081_121
 
 
-class SQLDecisionLog(FeedbackLog):
+class SQLDecisionLog(DatabaseLog):
     """Log of decisions and rewards in PostgreSQL or SQLite, through SQLAlchemy.
 
     It does what :class:`DecisionLog` does, for services on several machines. Durability is the database's: PostgreSQL's
