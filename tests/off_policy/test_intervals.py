@@ -302,3 +302,14 @@ def test_what_a_confidence_sequence_refuses() -> None:
         ValueError, match=r"^estimate: expected weight in each resample, got none in some; 1 of 10 groups"
     ):
         bootstrap_values(snips(rare, torch.tensor([[0.0, 1.0]]).expand(10, 2)))
+
+
+def test_the_heaviest_weights_leave_bounds_that_say_nothing() -> None:
+    """Weights of 1e50 in both ways: bounds are finite, and the range of the rewards."""
+    log = BanditLog(arms=2, action=[0, 1] * 20, reward=[1.0, 0.0, 0.0, 1.0] * 10, probability=[0.5, 1e-50] * 20)
+    target = torch.full((40, 2), 0.5, dtype=FLOAT)
+    for bound in (None, 1e50):
+        bounds = confidence_sequence(ips(log, target), reward_range=(0.0, 1.0), largest_weight=bound)
+        for side in bounds:
+            assert bool(((side >= 0.0) & (side <= 1.0)).all())
+        assert bounds.lower[-1] <= 0.5 <= bounds.upper[-1]

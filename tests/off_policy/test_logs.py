@@ -70,6 +70,7 @@ def test_a_log_is_checked_copied_and_cut() -> None:
         ({"reward": ["a"] * 4}, TypeError),
         ({"probability": [0.5, 0.25, 1.0, 0.0]}, ValueError),
         ({"probability": [0.5, 0.25, 1.1, 0.5]}, ValueError),
+        ({"probability": [0.5, 0.25, 1e-60, 0.5]}, ValueError),
         ({"probability": [0.5, 0.25, float("nan"), 0.5]}, ValueError),
         ({"context": torch.zeros(4)}, ValueError),
         ({"context": torch.zeros(3, 2)}, ValueError),

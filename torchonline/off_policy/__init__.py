@@ -19,6 +19,7 @@ from torchonline.off_policy.intervals import (
     confidence_sequence,
     normal_interval,
 )
+from torchonline.off_policy.log_replay import propensities, replay
 from torchonline.off_policy.logs import (
     BanditLog,
     at_positions,
@@ -29,9 +30,8 @@ from torchonline.off_policy.logs import (
     to_obp,
 )
 from torchonline.off_policy.means import bootstrap_means, effective_sample_size, self_normalised_mean
-from torchonline.off_policy.overlap import Overlap, OverlapWarning, overlap
 from torchonline.off_policy.regression import PredictedRewards, predicted_rewards
-from torchonline.off_policy.replay import propensities, replay
+from torchonline.off_policy.support import Overlap, OverlapWarning, overlap
 
 __all__ = ["BanditLog", "at_positions", "from_decisions", "from_frame", "from_obp", "target_probabilities", "to_obp"]
 __all__ += ["Estimate", "clipped_ips", "direct_method", "doubly_robust", "importance_weights", "ips", "sndr", "snips"]

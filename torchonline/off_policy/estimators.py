@@ -10,8 +10,8 @@ from torchonline.core import checks
 from torchonline.core.checks import positive
 from torchonline.off_policy.logs import TOLERANCE, BanditLog, of_actions, real_numbers, target_probabilities
 from torchonline.off_policy.means import effective_sample_size
-from torchonline.off_policy.overlap import warn_of_overlap
 from torchonline.off_policy.regression import PredictedRewards
+from torchonline.off_policy.support import warn_of_overlap
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -237,7 +237,7 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
         target: see :func:`ips`.
         predicted: see :func:`direct_method`.
         threshold: tau, at least 0.
-        logging: logging probabilities of all arms, ``(N, K)``, which agree with ``log.probability`` within 1e-6.
+        logging: logging probabilities of all arms, ``(N, K)``, which agree with ``log.probability`` within 1e-5.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)

@@ -15,7 +15,9 @@ from torchonline.core.inputs import as_indices, check_mask, check_tensor
 CPU = torch.device("cpu")
 LIKE = torch.zeros((), dtype=torch.float64)
 # By how much the probabilities of a row may miss a sum of 1, and those of one arm may differ.
-TOLERANCE = 1e-6
+TOLERANCE = 1e-5
+# An action that was drawn with less is a mistake of the log; squares of weights stay finite.
+LEAST_PROBABILITY = 1e-50
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,7 +31,7 @@ class BanditLog:
         arms: K, the number of arms.
         action: logged arms, ``(N)``, integers from 0 to K - 1.
         reward: rewards of the logged arms, ``(N)``.
-        probability: with which the logged arm was chosen, given its context and the past, ``(N)``, in (0, 1].
+        probability: with which the logged arm was chosen, given its context and the past, ``(N)``, in [1e-50, 1].
         context: what a policy gets: ``(N, d)`` for one context, ``(N, K, d)`` for features of each arm. None if no policy or
             regression will look at it.
         mask: True where an arm was available, ``(N, K)``; None for all.
@@ -69,9 +71,9 @@ class BanditLog:
             value = getattr(self, name)
             if value is not None or name != "time":
                 found[name] = real_numbers(name, value, (n,))
-        if not bool(((found["probability"] > 0.0) & (found["probability"] <= 1.0)).all()):
-            low, high = (float(bound) for bound in found["probability"].aminmax())
-            raise ValueError(f"probability: expected values in (0, 1], got {low:g} to {high:g}")
+        low, high = (float(bound) for bound in found["probability"].aminmax())
+        if not LEAST_PROBABILITY <= low <= high <= 1.0:
+            raise ValueError(f"probability: expected values in [{LEAST_PROBABILITY:g}, 1], got {low:g} to {high:g}")
         for name in ("groups", "position"):
             value = getattr(self, name)
             if value is not None:
@@ -134,7 +136,7 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
 
     Args:
         log: the log, with ``context`` if ``target`` is a policy.
-        target: a tensor ``(N, K)``, whose rows sum to 1 within 1e-6; or an object with ``probabilities(context, mask)``, such as
+        target: a tensor ``(N, K)``, whose rows sum to 1 within 1e-5; or an object with ``probabilities(context, mask)``, such as
             a :class:`Policy`, a :class:`DisjointArms` or a :class:`~torchonline.models.BanditHead`. Its present state decides in
             all rounds. Those of :class:`ThompsonSampling` are estimates, which differ from call to call: compute them once.
 
@@ -169,7 +171,7 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
 
 
 def _first_tensor(policy: Any) -> Tensor:
-    """Return a tensor of the type that a policy takes: a parameter of its encoder, or its estimate."""
+    """Return a tensor of the type that a policy takes."""
     parameters = getattr(policy, "parameters", tuple)
     return next(iter(parameters()), getattr(getattr(policy, "estimator", None), "theta_hat", LIKE))
 
