@@ -105,7 +105,8 @@ class BanditLog:
 
     def __repr__(self) -> str:
         given = [field.name for field in fields(self) if field.name != "arms" and getattr(self, field.name) is not None]
-        return f"BanditLog({len(self)} rounds, arms={self.arms}: {', '.join(given)})"
+        rounds = "1 round" if len(self) == 1 else f"{len(self)} rounds"
+        return f"BanditLog({rounds}, arms={self.arms}: {', '.join(given)})"
 
     def __getitem__(self, rows: Any) -> "BanditLog":
         if isinstance(rows, int):
@@ -259,7 +260,7 @@ def from_obp(feedback: Mapping[str, Any]) -> BanditLog:
             raise ValueError(f"feedback: expected an entry {name}, got none")
     context = feedback.get("context")
     return BanditLog(
-        arms=int(feedback["n_actions"]),
+        arms=feedback["n_actions"],
         action=feedback["action"],
         reward=feedback["reward"],
         probability=feedback["pscore"],
@@ -271,10 +272,8 @@ def from_obp(feedback: Mapping[str, Any]) -> BanditLog:
 def to_obp(log: BanditLog, target: Any) -> tuple[dict[str, Any], np.ndarray]:
     """Return what the estimators of Open Bandit Pipeline take.
 
-    It is ``bandit_feedback`` and ``action_dist``.
-
-    Each round is one impression at the only position, 0: ``action_dist`` has shape (N, K, 1). Masks and features of each arm are
-    left out.
+    It is ``bandit_feedback`` and ``action_dist``, in memory of their own. Each round is one impression at the only position, 0:
+    ``action_dist`` has shape (N, K, 1). Masks and features of each arm are left out.
 
     Args:
         log: the log.
@@ -290,13 +289,13 @@ def to_obp(log: BanditLog, target: Any) -> tuple[dict[str, Any], np.ndarray]:
     feedback = {
         "n_rounds": len(log),
         "n_actions": log.arms,
-        "context": context.numpy(),
-        "action": log.action.numpy(),
+        "context": context.numpy().copy(),
+        "action": log.action.numpy().copy(),
         "position": np.zeros(len(log), dtype=int),
-        "reward": log.reward.numpy(),
-        "pscore": log.probability.numpy(),
+        "reward": log.reward.numpy().copy(),
+        "pscore": log.probability.numpy().copy(),
     }
-    return feedback, target_probabilities(log, target).unsqueeze(-1).numpy()
+    return feedback, target_probabilities(log, target).unsqueeze(-1).numpy().copy()
 
 
 def at_positions(log: BanditLog, values: Any) -> Tensor:
@@ -304,6 +303,16 @@ def at_positions(log: BanditLog, values: Any) -> Tensor:
 
     For the ``action_dist`` and ``estimated_rewards_by_reg_model`` of Open Bandit Pipeline. A log without positions takes
     ``(N, K, 1)``.
+
+    Args:
+        log: the log.
+        values: real numbers, ``(N, K, positions)``.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1], reward=[1, 0], probability=[0.5, 0.5], position=[1, 0])
+        >>> at_positions(log, [[[0.1, 0.2], [0.9, 0.8]]] * 2)
+        tensor([[0.2000, 0.8000],
+                [0.1000, 0.9000]], dtype=torch.float64)
     """
     found = check_tensor("values", values, LIKE, is_real=True)
     if found.dim() != 3 or found.shape[:2] != (len(log), log.arms):
@@ -316,12 +325,10 @@ def at_positions(log: BanditLog, values: Any) -> Tensor:
 def from_decisions(decisions: Any, *, arms: int | None = None, context: bool = True, page: int = 1000) -> BanditLog:
     """Return a decision log as far as all rewards are known.
 
-    Decisions are in order, up to the first open one.
-
-    An open decision has no reward yet. What comes after it is left out, because rewards that are known early may differ from
-    those that come late. ``close_due()`` of a log with a window closes decisions whose
-    window is over, at the default reward. Decisions with fewer arms than others
-    get arms of zeros at the end, which the mask makes unavailable. All of the log is held in memory.
+    Decisions are in the order in which they were made, up to the first open one, which has no reward yet. What comes after it is
+    left out, because rewards that are known early may differ from those that come late. ``close_due()`` of a log with a window
+    closes decisions whose window is over, at the default reward. Decisions with fewer arms than others get arms of zeros at the
+    end, which the mask makes unavailable. All of the log is held in memory.
 
     Args:
         decisions: a :class:`~torchonline.feedback.DecisionLog`, or an object with its methods ``decisions(after, limit)`` and
@@ -333,6 +340,16 @@ def from_decisions(decisions: Any, *, arms: int | None = None, context: bool = T
     Raises:
         ValueError: nothing can be evaluated yet, K is unknown, or contexts differ in their size, as after a change of the
             encoder.
+
+    Example:
+        >>> from torchonline.feedback import DecisionLog
+        >>> with DecisionLog(folder / "decisions.db") as decisions:
+        ...     for name in ("first", "second", "third"):
+        ...         _ = decisions.decide(name, torch.eye(2), 0, 0.5)
+        ...     replies = [decisions.reward(name, 1.0) for name in ("third", "first")]
+        ...     log = from_decisions(decisions)
+        >>> log  # the second is open
+        BanditLog(1 round, arms=2: action, reward, probability, context)
     """
     positive_integer("page", page)
     rewards = {row.id: row.reward for row in _pages(decisions.read, page, lambda row: row.position)}
