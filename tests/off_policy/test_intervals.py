@@ -95,7 +95,6 @@ def missed(bounds, means: Tensor) -> bool:
     return bool(((bounds.lower > running) | (bounds.upper < running)).any())
 
 
-# Widths at the end, from `clipped` on as multiples of those of `ips` with a bound.
 @pytest.mark.parametrize("kind", ["ips", "bounded", "clipped", "doubly robust"])
 def test_a_confidence_sequence_holds_in_all_rounds(kind: str) -> None:
     """Of 200 logs of 600 rounds at delta = 0.2, at most 40 may lose the running mean at any time."""
@@ -110,6 +109,20 @@ def test_a_confidence_sequence_holds_in_all_rounds(kind: str) -> None:
         bounds = confidence_sequence(estimate, reward_range=(0.0, 1.0), largest_weight=bound, delta=0.2)
         failures += missed(bounds, means)
     assert failures <= 40
+
+
+def test_bounds_are_lost_now_and_then_where_half_of_them_may_be() -> None:
+    """One arm with rare rewards is logged every other time. At delta = 0.5, some logs of 200 lose the mean, and no 100 of them."""
+    failures, n = 0, 1000
+    target = torch.tensor([[0.0, 1.0]], dtype=FLOAT).expand(n, 2)
+    for seed in range(200):
+        generator = torch.Generator().manual_seed(seed)
+        action = torch.randint(2, (n,), generator=generator)
+        reward = torch.bernoulli(torch.full((n,), 0.05), generator=generator)
+        log = BanditLog(arms=2, action=action, reward=reward, probability=[0.5] * n)
+        bounds = confidence_sequence(ips(log, target), reward_range=(0.0, 1.0), largest_weight=2.0, delta=0.5)
+        failures += missed(bounds, torch.full((n,), 0.05, dtype=FLOAT))
+    assert 10 <= failures <= 100
 
 
 def test_a_third_of_the_bounds_is_seen_to_fail() -> None:

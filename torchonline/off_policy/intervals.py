@@ -12,8 +12,8 @@ from torchonline.off_policy.estimators import Estimate
 
 # The mixture of a confidence sequence: lambda = 2^-(j + 1/2) / c with probability 1 / ((j + 1)(j + 2)), j = 0, ..., 23.
 MIXTURE = 24
-# By how much terms may be beyond their bounds, of which bounds take account.
-SLACK = 1e-8
+# By how much, relatively, weights and predictions in float32 may be beyond their bounds. Intervals take account of it.
+SLACK = 1e-6
 # Rounds whose bounds are computed at once.
 CHUNK = 4096
 
@@ -154,8 +154,8 @@ def confidence_sequence(
     is a supermartingale. So is a mixture over 24 values of :math:`\lambda`, which by Ville's inequality stays below
     :math:`2/\delta` for ever, with probability :math:`1 - \delta/2` on either side.
 
-    Rounding: sums of N terms are wrong by at most :math:`N 2^{-52}` of the sum of magnitudes, and a term may be beyond its bound
-    by 1e-8 of it. Bounds are moved outwards by that.
+    Rounding: sums of N terms are wrong by at most :math:`N 2^{-52}` of the sum of magnitudes, and weights and
+    predictions in float32 may be beyond their bounds by 1e-6 of them. Bounds are moved outwards by that.
 
     Cost: O(N) time and memory, about 24 exponentials a round and Newton step.
 
@@ -287,7 +287,7 @@ def _check_conditions(estimate: Any, low: float, high: float, bound: float | Non
         return
     largest = float(estimate.weights.max())
     if largest > bound * (1.0 + SLACK):
-        raise ValueError(f"largest_weight: expected at least {largest:g}, as in the log, got {bound:g}")
+        raise ValueError(f"largest_weight: expected at least {largest:.9g}, as in the log, got {bound:.9g}")
     slack, predicted = 0.5 * SLACK * (high - low), estimate.predicted_range
     if predicted is not None and not low - slack <= predicted[0] <= predicted[1] <= high + slack:
         wanted = f"predicted rewards in reward_range, from {low:g} to {high:g}; clamp them"
