@@ -112,7 +112,7 @@ def test_a_confidence_sequence_holds_in_all_rounds(kind: str) -> None:
 
 
 def test_bounds_are_lost_now_and_then_where_half_of_them_may_be() -> None:
-    """One arm with rare rewards is logged every other time. At delta = 0.5, some logs of 200 lose the mean, and no 100 of them."""
+    """One arm with rare rewards is logged every other time. At delta = 0.5, some of 200 logs lose the mean, and not half."""
     failures, n = 0, 1000
     target = torch.tensor([[0.0, 1.0]], dtype=FLOAT).expand(n, 2)
     for seed in range(200):

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import logging
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,10 +36,15 @@ PLACES = 3
 
 @functools.cache
 def obp() -> Any:
-    """Return obp.ope, whose own imports warn of seaborn and of NumPy."""
-    with warnings.catch_warnings():
+    """Return obp.ope. To import it warns, changes matplotlib's style and adds a handler to the root logger."""
+    root, matplotlib = logging.getLogger(), importlib.import_module("matplotlib")
+    level, handlers = root.level, root.handlers[:]
+    with warnings.catch_warnings(), matplotlib.rc_context():
         warnings.simplefilter("ignore")
-        return importlib.import_module("obp.ope")
+        ope = importlib.import_module("obp.ope")
+    root.setLevel(level)
+    root.handlers[:] = handlers
+    return ope
 
 
 @functools.cache
