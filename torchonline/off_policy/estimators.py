@@ -193,9 +193,9 @@ def doubly_robust(log: BanditLog, target: Any, predicted: Any) -> Estimate:
 
     .. math:: \frac1N\sum_i\Bigl(\sum_a \pi(a \mid x_i)\,\hat q(x_i, a) + w_i\,(r_i - \hat q(x_i, a_i))\Bigr)
 
-    Unbiased under the conditions of :func:`ips`, if the prediction of a round does not use the rewards of that round or of later
-    rounds. Cross-fitted predictions have a bias of smaller order. The variance is smaller than that of IPS if the model
-    explains the rewards. Arguments and reference are those of :func:`direct_method`.
+    Unbiased under the conditions of :func:`ips`, if the prediction of a round uses earlier rounds only; or if groups are
+    independent of each other, and the prediction uses other groups only (cross-fitting). The variance is smaller than that of IPS
+    if the model explains the rewards. Arguments and reference are those of :func:`direct_method`.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
