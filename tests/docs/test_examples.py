@@ -52,6 +52,7 @@ WRITTEN = {
     "examples/linear_mdp.py": ["linear_mdp.png"],
     "examples/lqr.py": ["lqr.png"],
     "examples/noise_scale.py": ["noise_scale.png"],
+    "examples/off_policy.py": ["off_policy.md"],
     "examples/oful_radius.py": ["oful_radius.png"],
     "examples/online_calibration.py": ["online_calibration.png"],
     "examples/online_classifier.py": ["online_classifier.pt"],
@@ -235,6 +236,13 @@ SAID = {
         "ridge, certainty equivalence",
     ],
     "examples/noise_scale.py": ["Student-t, df 2.1", "two-point, q 0.0001", "pure noise"],
+    "examples/off_policy.py": [
+        "good overlap, 4 logs of 100 rounds",
+        "| DR in order, wrong |",
+        "logging learns: the target's value is 0.5649",
+        "| men | random | bts at the start | 46 |",
+        "| men | bts | uniform items | 69 | 656 | 3.01",
+    ],
     "examples/oful_radius.py": ["own choices", "against it", "classic", "Regret after 50 rounds"],
     "examples/online_calibration.py": [
         "a grid of 11 from 0.0001 to 10",
