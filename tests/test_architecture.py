@@ -62,7 +62,7 @@ ALLOWED = {
     "sklearn": ("torchonline.datasets",),
     "dp_accounting": ("torchonline.baselines.private.noisy_sgd",),
     "statsmodels": (),
-    "pandas": (),
+    "pandas": ("torchonline.models.log_data",),
     "sqlalchemy": ("torchonline.feedback.sql_log",),
     "ray": (),
     "scipy": (),

@@ -53,6 +53,7 @@ WRITTEN = {
     "examples/lqr.py": ["lqr.png"],
     "examples/monitoring.py": ["report.html", "monitoring.png"],
     "examples/noise_scale.py": ["noise_scale.png"],
+    "examples/off_policy.py": ["off_policy.md"],
     "examples/oful_radius.py": ["oful_radius.png"],
     "examples/online_calibration.py": ["online_calibration.png"],
     "examples/online_classifier.py": ["online_classifier.pt"],
@@ -241,6 +242,13 @@ SAID = {
         "Counts of the log: {'decisions': 300",
     ],
     "examples/noise_scale.py": ["Student-t, df 2.1", "two-point, q 0.0001", "pure noise"],
+    "examples/off_policy.py": [
+        "good overlap, 4 logs of 100 rounds",
+        "| DR in order, wrong |",
+        "logging learns: the target's value is 0.5649",
+        "| men | random | bts at the start | 46 |",
+        "| men | bts | uniform items | 69 | 656 | 3.01",
+    ],
     "examples/oful_radius.py": ["own choices", "against it", "classic", "Regret after 50 rounds"],
     "examples/online_calibration.py": [
         "a grid of 11 from 0.0001 to 10",

@@ -1,0 +1,197 @@
+"""Lightning data module of logged rounds in CSV or Parquet files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from torchonline.core.checks import check_state_dtype, instance_of, positive_integer
+from torchonline.models.batches import LoggedRounds
+from torchonline.models.round_loader import RoundLoader
+from torchonline.off_policy import BanditLog, from_frame
+
+SUFFIXES = (".csv", ".parquet")
+
+
+class LogDataModule(pl.LightningDataModule):
+    r"""Lightning data module of logged rounds in CSV or Parquet files.
+
+    Its training batches are :class:`~torchonline.models.LoggedRounds`, which :class:`~torchonline.models.NeuralLinearBandit`
+    learns in order. Rounds come in the order of the files and of their rows, or sorted by a column of times (stably), once. The
+    loader is a :class:`~torchonline.models.RoundLoader`. A checkpoint resumes it in the middle of an epoch, and each round goes
+    to one rank. :meth:`bandit_log` is the same log for off-policy evaluation.
+
+    Files are read with pandas, Parquet files also need pyarrow. All of the named columns are held in memory.
+
+    Args:
+        files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their
+            names.
+        context: columns of the inputs, all numbers: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list
+            of such lists, one for each arm, gives ``(N, K, d)``.
+        action: column of the chosen arms, integers from 0.
+        reward: column of their rewards.
+        probability: column of the logging probabilities; None if there is none. Learning needs none.
+        time: column to sort by; None keeps the order of the rows.
+        batch_size: rounds in a batch of one rank.
+        dtype: of inputs, rewards and probabilities.
+
+    Raises:
+        ImportError: pandas is not installed, or pyarrow for Parquet files.
+        TypeError, ValueError: an argument is something else, a file or a column is missing, or a column lacks values. Files are
+            read in ``setup``, which Lightning calls.
+
+    Example:
+        >>> _ = (folder / "log.csv").write_text("age,item,click,p\n31,0,0,0.5\n27,2,1,0.25\n44,1,0,0.25\n")
+        >>> data = LogDataModule(
+        ...     folder / "log.csv", context=["age"], action="item", reward="click", probability="p", batch_size=2
+        ... )
+        >>> data.setup("fit")
+        >>> [batch.action for batch in data.train_dataloader()]
+        [tensor([0, 2]), tensor([1])]
+        >>> data.bandit_log()
+        BanditLog(3 rounds, arms=3: action, reward, probability, context)
+    """
+
+    def __init__(
+        self,
+        files: str | Path | Sequence[str | Path],
+        *,
+        context: Sequence[str] | Sequence[Sequence[str]],
+        action: str,
+        reward: str,
+        probability: str | None = None,
+        time: str | None = None,
+        batch_size: int = 1,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.files = _files(files)
+        self.context = [
+            [name] if isinstance(name, str) else list(name)
+            for name in instance_of("context", context, (list, tuple), "a list of columns")
+        ]
+        self.of_arms = not all(isinstance(name, str) for name in context)
+        if not self.context or len({len(names) for names in self.context}) > 1 or not self.context[0]:
+            raise ValueError(
+                f"context: expected columns, or lists of as many columns for each arm, got {list(context)}"
+            )
+        self.names: dict[str, Any] = {"action": action, "reward": reward, "probability": probability, "time": time}
+        for name, column in self.names.items():
+            instance_of(
+                name, column, (str,) if name in ("action", "reward") else (str, type(None)), "the name of a column"
+            )
+        self.batch_size = positive_integer("batch_size", batch_size)
+        check_state_dtype(dtype)
+        self.dtype = dtype
+        self._frame: Any = None
+
+    def setup(self, stage: str | None = None) -> None:
+        """Read the files, once."""
+        if self._frame is None:
+            self._frame = self._read()
+
+    def train_dataloader(self) -> RoundLoader:
+        """Return the loader of all rounds in order."""
+        frame = self._of_setup()
+        columns = {name: _numbers(frame, name, self.names[name]) for name in ("action", "reward")}
+        if columns["action"].dtype.kind not in "iu":
+            raise TypeError(
+                f"action: expected a column of integers, got {self.names['action']!r} of {columns['action'].dtype}"
+            )
+        probability = self.names["probability"]
+        rounds = LoggedRounds(
+            inputs=self._inputs(frame).to(self.dtype),
+            action=torch.from_numpy(columns["action"].astype(np.int64)),
+            reward=torch.from_numpy(columns["reward"].astype(np.float64)).to(self.dtype),
+            probability=None
+            if probability is None
+            else torch.from_numpy(_numbers(frame, "probability", probability).astype(np.float64)).to(self.dtype),
+        )
+        return RoundLoader(rounds, batch_size=self.batch_size)
+
+    def bandit_log(self, *, arms: int | None = None) -> BanditLog:
+        """Return the log for :mod:`torchonline.off_policy`, in the same order.
+
+        Args:
+            arms: K; None for that of the context, or for the largest action plus 1.
+
+        Raises:
+            ValueError: there is no column of probabilities, or values are out of range.
+        """
+        frame, names = self._of_setup(), self.names
+        if names["probability"] is None:
+            raise ValueError("probability: expected the name of a column, which off-policy evaluation needs, got None")
+        arms = len(self.context) if arms is None and self.of_arms else arms
+        log = from_frame(
+            frame, arms=arms, **{name: names[name] for name in ("action", "reward", "probability", "time")}
+        )
+        values = {name: getattr(log, name) for name in ("arms", "action", "reward", "probability", "time")}
+        return BanditLog(**values, context=self._inputs(frame))
+
+    def _of_setup(self) -> Any:
+        if self._frame is None:
+            self.setup()
+        return self._frame
+
+    def _inputs(self, frame: Any) -> Tensor:
+        """Return the inputs, ``(N, d)`` or ``(N, K, d)``, float64."""
+        arms = [
+            torch.from_numpy(np.stack([_numbers(frame, "context", name).astype(np.float64) for name in names], 1))
+            for names in self.context
+        ]
+        return torch.stack(arms, 1) if self.of_arms else torch.cat(arms, 1)
+
+    def _read(self) -> Any:
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("files: expected pandas to read them with; pip install pandas pyarrow") from error
+        columns = [name for names in self.context for name in names]
+        columns = list(dict.fromkeys(columns + [name for name in self.names.values() if name is not None]))
+        frames = []
+        for path in self.files:
+            try:
+                frame = (
+                    pandas.read_csv(path, float_precision="round_trip")
+                    if path.suffix == ".csv"
+                    else pandas.read_parquet(path)
+                )
+            except FileNotFoundError:
+                raise ValueError(f"files: expected files that exist, got {str(path)!r}") from None
+            missing = [name for name in columns if name not in frame.columns]
+            if missing:
+                raise ValueError(f"files: expected the columns {columns}, got none of {missing} in {path.name}")
+            frames.append(frame[columns])
+        frame = pandas.concat(frames, ignore_index=True)
+        if not len(frame):
+            raise ValueError("files: expected at least one round, got none")
+        time = self.names["time"]
+        return frame if time is None else frame.sort_values(time, kind="stable", ignore_index=True)
+
+
+def _files(files: Any) -> list[Path]:
+    """Return the files that are named, or those of a folder."""
+    given = [files] if isinstance(files, (str, Path)) else files
+    if not isinstance(given, (list, tuple)) or not given or not all(isinstance(path, (str, Path)) for path in given):
+        raise TypeError(f"files: expected a path or a list of paths, got {files!r}")
+    paths = [Path(path) for path in given]
+    if len(paths) == 1 and paths[0].is_dir():
+        paths = sorted(path for path in paths[0].iterdir() if path.suffix in SUFFIXES)
+    wrong = [str(path) for path in paths if path.suffix not in SUFFIXES]
+    if wrong or not paths:
+        raise ValueError(f"files: expected files that end in .csv or .parquet, got {wrong or 'none'}")
+    return paths
+
+
+def _numbers(frame: Any, name: str, column: str | None) -> np.ndarray:
+    """Return a column of finite numbers as an array, or raise."""
+    values = np.asarray(frame[column].to_numpy())
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: expected a column of numbers without gaps, got {column!r} of {values.dtype}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name}: expected finite values, got {column!r} with {values[~np.isfinite(values)][0]}")
+    return values

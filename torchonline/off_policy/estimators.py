@@ -1,0 +1,343 @@
+"""Estimators of a policy's value from a log of another policy."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchonline.core import checks
+from torchonline.core.checks import positive
+from torchonline.off_policy.logs import TOLERANCE, BanditLog, of_actions, real_numbers, target_probabilities
+from torchonline.off_policy.means import effective_sample_size
+from torchonline.off_policy.regression import PredictedRewards
+from torchonline.off_policy.support import warn_of_overlap
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate:
+    r"""Estimated value of a policy, with its parts, from which intervals are made.
+
+    .. math:: \hat v = \frac1N\sum_i b_i + \frac{\sum_i w_i e_i}{D}
+
+    D is N, or :math:`\sum_i w_i` if the estimator is self-normalised.
+
+    Args:
+        method: name of the estimator.
+        log: the log.
+        base: b, what the reward model predicts, ``(N)``; 0 without a model.
+        weights: w, importance weights, perhaps clipped, ``(N)``.
+        residuals: e, rewards less their predictions, ``(N)``.
+        self_normalised: whether D is the sum of the weights.
+        from_past: whether each round's base and residual were predicted from earlier rounds only.
+        predicted_range: least and largest predicted reward of any arm; None without a model.
+
+    Attributes:
+        value: the estimate, a float.
+        terms: of the rounds, ``(N)``, float64. The value is their mean.
+        effective_sample_size: of the weights; 0 if all are 0, and N for the direct method, which has no weights.
+    """
+
+    method: str
+    log: BanditLog
+    base: Tensor
+    weights: Tensor
+    residuals: Tensor
+    self_normalised: bool = False
+    from_past: bool = True
+    predicted_range: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        size = f"effective_sample_size={self.effective_sample_size:.4g}"
+        return f"Estimate({self.method}: {self.value:.6g}, rounds={len(self.log)}, {size})"
+
+    @property
+    def value(self) -> float:
+        return float(self.terms.mean())
+
+    @property
+    def terms(self) -> Tensor:
+        divisor = self.weights.mean() if self.self_normalised else 1.0
+        return self.base + self.weights * self.residuals / divisor
+
+    @property
+    def effective_sample_size(self) -> float:
+        if self.method == "direct_method":
+            return float(len(self.log))
+        return float(effective_sample_size(self.weights)) if bool((self.weights > 0.0).any()) else 0.0
+
+
+def importance_weights(log: BanditLog, target: Any) -> Tensor:
+    r"""Return target over logging probability of the logged actions, ``(N)``.
+
+    .. math:: w_i = \frac{\pi(a_i \mid x_i)}{p_i}
+
+    Args:
+        log: the log.
+        target: see :func:`target_probabilities`.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1], reward=[1, 0], probability=[0.5, 0.25])
+        >>> importance_weights(log, torch.full((2, 2), 0.5))
+        tensor([1., 2.], dtype=torch.float64)
+    """
+    return _weights(log, target_probabilities(log, target))
+
+
+def ips(log: BanditLog, target: Any) -> Estimate:
+    r"""Estimate by inverse propensity scores: :math:`\frac1N\sum_i w_i r_i`.
+
+    Unbiased for the mean over the rounds of the target's expected reward, if
+
+    - the logging probabilities are right, and above 0 wherever the target's are;
+    - the target was fixed before the log, or depends in each round on earlier rounds only.
+
+    The logging policy may learn. All estimators weigh a round by :func:`importance_weights`, and warn by an
+    :class:`OverlapWarning` as :func:`overlap` says.
+
+    Args:
+        log: the log.
+        target: probabilities ``(N, K)`` or a policy, see :func:`target_probabilities`.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> ips(log, torch.tensor([[0.9, 0.1]]).expand(4, 2))
+        Estimate(ips: 0.95, rounds=4, effective_sample_size=2.439)
+
+    Reference:
+        Horvitz and Thompson, JASA 1952. Strehl, Langford, Li and Kakade, Learning from logged implicit exploration data, NeurIPS
+        2010.
+    """
+    return Estimate("ips", log, torch.zeros_like(log.reward), _checked_weights(log, target), log.reward)
+
+
+def snips(log: BanditLog, target: Any) -> Estimate:
+    r"""Estimate by self-normalised IPS: :math:`\sum_i w_i r_i / \sum_i w_i`.
+
+    Consistent, not unbiased, and never outside the range of the rewards. It has no anytime-valid interval. Arguments are those of
+    :func:`ips`.
+
+    Raises:
+        ValueError: the target would have chosen none of the logged actions.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> round(snips(log, target).value, 4)
+        0.95
+
+    Reference:
+        Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
+    """
+    return Estimate(
+        "snips", log, torch.zeros_like(log.reward), _with_sum(_checked_weights(log, target)), log.reward, True
+    )
+
+
+def clipped_ips(log: BanditLog, target: Any, largest: float) -> Estimate:
+    r"""Estimate by clipped IPS: :math:`\frac1N\sum_i \min(w_i, \tau)\,r_i`.
+
+    Its bias is minus the mean of :math:`(w_i - \tau)_+ r_i`: the estimate is too low for rewards of at least 0.
+
+    Args:
+        log: the log.
+        target: see :func:`ips`.
+        largest: the largest weight tau, above 0.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> round(clipped_ips(log, target, 1.5).value, 4)
+        0.8
+
+    Reference:
+        Ionides, Truncated importance sampling, Journal of Computational and Graphical Statistics 2008.
+    """
+    largest = positive("largest", largest)
+    weights = _checked_weights(log, target).clamp(max=largest)
+    return Estimate("clipped_ips", log, torch.zeros_like(log.reward), weights, log.reward)
+
+
+def direct_method(log: BanditLog, target: Any, predicted: Any) -> Estimate:
+    r"""Estimate by a reward model alone.
+
+    .. math:: \frac1N\sum_i\sum_a \pi(a \mid x_i)\,\hat q(x_i, a)
+
+    It has the bias of the model, and uses no weights. Intervals of it say nothing of that bias.
+
+    Args:
+        log: the log.
+        target: see :func:`ips`.
+        predicted: predicted rewards of all arms, ``(N, K)``: of :func:`predicted_rewards`, or a tensor.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> q = torch.tensor([[1.0, 0.5]]).expand(4, 2)
+        >>> round(direct_method(log, target, q).value, 4)
+        0.95
+
+    Reference:
+        Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
+    """
+    q = _predictions(log, predicted)
+    base = (target_probabilities(log, target) * q.values).sum(1)
+    nothing = torch.zeros_like(base)
+    return Estimate(
+        "direct_method", log, base, nothing, nothing, from_past=q.from_past, predicted_range=_range(q.values)
+    )
+
+
+def doubly_robust(log: BanditLog, target: Any, predicted: Any) -> Estimate:
+    r"""Estimate by a reward model, and weigh what the model misses.
+
+    .. math:: \frac1N\sum_i\Bigl(\sum_a \pi(a \mid x_i)\,\hat q(x_i, a) + w_i\,(r_i - \hat q(x_i, a_i))\Bigr)
+
+    Unbiased under the conditions of :func:`ips`, if the prediction of a round uses earlier rounds only; or if groups are
+    independent of each other, and the prediction uses other groups only (cross-fitting). The variance is smaller than that of IPS
+    if the model explains the rewards. Arguments and reference are those of :func:`direct_method`.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> doubly_robust(log, torch.tensor([[0.9, 0.1]]).expand(4, 2), torch.tensor([[1.0, 0.5]]).expand(4, 2))
+        Estimate(doubly_robust: 0.95, rounds=4, effective_sample_size=2.439)
+    """
+    return _doubly_robust("doubly_robust", log, target, predicted)
+
+
+def sndr(log: BanditLog, target: Any, predicted: Any) -> Estimate:
+    r"""Estimate doubly robustly with self-normalised weights.
+
+    .. math:: \frac1N\sum_i\sum_a \pi(a \mid x_i)\,\hat q(x_i, a) + \frac{\sum_i w_i\,(r_i - \hat q(x_i, a_i))}{\sum_i w_i}
+
+    Consistent, not unbiased. It has no anytime-valid interval. Arguments are those of :func:`direct_method`.
+
+    Raises:
+        ValueError: the target would have chosen none of the logged actions.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> q = torch.tensor([[1.0, 0.5]]).expand(4, 2)
+        >>> round(sndr(log, target, q).value, 4)
+        0.95
+    """
+    return _doubly_robust("sndr", log, target, predicted, self_normalised=True)
+
+
+def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, logging: Any) -> Estimate:
+    r"""Estimate by IPS where weights are small, and by a reward model elsewhere.
+
+    .. math:: \frac1N\sum_i\Bigl(w_i r_i 1[w_i \le \tau] + \sum_a \pi(a \mid x_i)\,\hat q(x_i, a)\,1[w(x_i, a) > \tau]\Bigr)
+
+    The bias is that of the model where weights are large. Other arguments are those of :func:`direct_method`.
+
+    Args:
+        log: the log.
+        target: see :func:`ips`.
+        predicted: see :func:`direct_method`.
+        threshold: tau, at least 0.
+        logging: logging probabilities of all arms, ``(N, K)``, which agree with ``log.probability`` within 1e-5.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> q = torch.tensor([[1.0, 0.5]]).expand(4, 2)
+        >>> round(switch(log, target, q, 1.5, logging=torch.full((4, 2), 0.5)).value, 4)
+        0.95
+
+    Reference:
+        Wang, Agarwal and Dudik, Optimal and adaptive off-policy evaluation in contextual bandits, ICML 2017.
+    """
+    threshold, probability = checks.non_negative("threshold", threshold), target_probabilities(log, target)
+    logged = real_numbers("logging", logging, (len(log), log.arms))
+    difference = float((of_actions(log, logged) - log.probability).abs().max())
+    if bool((logged < 0.0).any()) or difference > TOLERANCE:
+        raise ValueError(
+            f"logging: expected probabilities, of logged actions those of the log, got a least of {float(logged.min()):g} and a "
+            f"difference of {difference:g}"
+        )
+    weights, q = _weights(log, probability), _predictions(log, predicted)
+    warn_of_overlap(log, probability, weights)
+    # Products in the place of ratios, which are 0 / 0 where both probabilities are 0.
+    is_large = probability > threshold * logged
+    is_large.scatter_(1, log.action.unsqueeze(1), (weights > threshold).unsqueeze(1))
+    base = (probability * q.values * is_large).sum(1)
+    weights = weights.where(weights <= threshold, 0.0)
+    return Estimate(
+        "switch",
+        log,
+        base,
+        weights,
+        log.reward,
+        from_past=q.from_past,
+        predicted_range=_range(q.values),
+    )
+
+
+def switch_doubly_robust(log: BanditLog, target: Any, predicted: Any, threshold: float) -> Estimate:
+    r"""Estimate doubly robustly where weights are small, and by the model elsewhere.
+
+    It is :func:`doubly_robust` with :math:`w_i\,1[w_i \le \tau]` in the place of :math:`w_i`, and needs no logging probabilities
+    of other arms. The bias is that of the model where weights are above ``threshold``, tau, which is at least 0. Other
+    arguments are those of :func:`direct_method`, and the reference is that of :func:`switch`.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> target = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+        >>> q = torch.tensor([[1.0, 0.5]]).expand(4, 2)
+        >>> round(switch_doubly_robust(log, target, q, 1.5).value, 4)
+        0.95
+    """
+    return _doubly_robust(
+        "switch_doubly_robust", log, target, predicted, threshold=checks.non_negative("threshold", threshold)
+    )
+
+
+def _doubly_robust(
+    method: str,
+    log: BanditLog,
+    target: Any,
+    predicted: Any,
+    *,
+    self_normalised: bool = False,
+    threshold: float | None = None,
+) -> Estimate:
+    probability, q = target_probabilities(log, target), _predictions(log, predicted)
+    weights = _weights(log, probability)
+    warn_of_overlap(log, probability, weights)
+    if self_normalised:
+        weights = _with_sum(weights)
+    if threshold is not None:
+        weights = weights.where(weights <= threshold, 0.0)
+    base, residuals = (probability * q.values).sum(1), log.reward - of_actions(log, q.values)
+    return Estimate(method, log, base, weights, residuals, self_normalised, q.from_past, _range(q.values))
+
+
+def _weights(log: BanditLog, probability: Tensor) -> Tensor:
+    return of_actions(log, probability) / log.probability
+
+
+def _checked_weights(log: BanditLog, target: Any) -> Tensor:
+    """Return the weights, and warn where the overlap is too small."""
+    probability = target_probabilities(log, target)
+    weights = _weights(log, probability)
+    warn_of_overlap(log, probability, weights)
+    return weights
+
+
+def _with_sum(weights: Tensor) -> Tensor:
+    if not bool((weights > 0.0).any()):
+        raise ValueError("target: expected a probability above 0 for some logged action, got none")
+    return weights
+
+
+def _range(values: Tensor) -> tuple[float, float]:
+    low, high = values.aminmax()
+    return float(low), float(high)
+
+
+def _predictions(log: BanditLog, predicted: Any) -> PredictedRewards:
+    """Return predicted rewards of all arms, of which we know where they come from."""
+    values, from_past = predicted if isinstance(predicted, PredictedRewards) else (predicted, False)
+    return PredictedRewards(real_numbers("predicted", values, (len(log), log.arms)), from_past)

@@ -1,0 +1,435 @@
+"""Logs of decisions with their probabilities, and where they come from."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core import checks
+from torchonline.core.checks import check_shape, check_values, positive_integer, shape_text
+from torchonline.core.inputs import as_indices, check_mask, check_tensor
+
+CPU = torch.device("cpu")
+LIKE = torch.zeros((), dtype=torch.float64)
+# By how much the probabilities of a row may miss a sum of 1, and those of one arm may differ.
+TOLERANCE = 1e-5
+# An action that was drawn with less is a mistake of the log; squares of weights stay finite.
+LEAST_PROBABILITY = 1e-50
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BanditLog:
+    r"""N logged decisions: contexts, actions, rewards and logging probabilities.
+
+    All values are checked and copied to float64 and int64 on the CPU. Lists and NumPy arrays will do. ``log[rows]`` is the log
+    of some rounds, by a slice, indices or booleans.
+
+    Args:
+        arms: K, the number of arms.
+        action: logged arms, ``(N)``, integers from 0 to K - 1.
+        reward: rewards of the logged arms, ``(N)``.
+        probability: with which the logged arm was chosen, given its context and the past, ``(N)``, in [1e-50, 1].
+        context: what a policy gets: ``(N, d)`` for one context, ``(N, K, d)`` for features of each arm. None if no policy or
+            regression will look at it.
+        mask: True where an arm was available, ``(N, K)``; None for all.
+        groups: group of each round, ``(N)``, integers. Rounds that depend on each other, such as those of a person, are in one
+            group. None if all rounds are groups of their own.
+        time: when the decision was made, ``(N)``, in any unit; None if unknown.
+        position: place in a list, ``(N)``, integers from 0; None if there is one place. No estimator looks at it.
+
+    Raises:
+        TypeError, ValueError: an argument is something else. The message names the argument.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1], reward=[1.0, 0.0, 1.0], probability=[0.5, 0.5, 0.5])
+        >>> len(log), log[log.action == 1].reward
+        (3, tensor([0., 1.], dtype=torch.float64))
+    """
+
+    arms: int
+    action: Tensor
+    reward: Tensor
+    probability: Tensor
+    context: Tensor | None = None
+    mask: Tensor | None = None
+    groups: Tensor | None = None
+    time: Tensor | None = None
+    position: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        arms = positive_integer("arms", self.arms)
+        action = as_indices("action", self.action, CPU)
+        if action.dim() != 1 or len(action) == 0:
+            raise ValueError(f"action: expected shape (N) with N above 0, got {shape_text(action.shape)}")
+        n = len(action)
+        _check_range("action", action, arms - 1)
+        found: dict[str, Any] = {"arms": arms, "action": action}
+        for name in ("reward", "probability", "time"):
+            value = getattr(self, name)
+            if value is not None or name != "time":
+                found[name] = real_numbers(name, value, (n,))
+        low, high = (float(bound) for bound in found["probability"].aminmax())
+        if not LEAST_PROBABILITY <= low <= high <= 1.0:
+            raise ValueError(f"probability: expected values in [{LEAST_PROBABILITY:g}, 1], got {low:g} to {high:g}")
+        for name in ("groups", "position"):
+            value = getattr(self, name)
+            if value is not None:
+                found[name] = as_indices(name, value, CPU)
+                check_shape(name, found[name], (n,))
+        if self.position is not None and bool((found["position"] < 0).any()):
+            raise ValueError(f"position: expected integers of at least 0, got {int(found['position'].min())}")
+        if self.groups is not None:
+            found["groups"] = torch.unique(found["groups"], return_inverse=True)[1]
+        if self.context is not None:
+            context = check_tensor("context", self.context, LIKE)
+            right = context.dim() in (2, 3) and len(context) == n and context.size(-1) > 0
+            if not right or (context.dim() == 3 and context.size(1) != arms):
+                wanted = f"({n}, d) or ({n}, {arms}, d) with d above 0"
+                raise ValueError(f"context: expected shape {wanted}, got {shape_text(context.shape)}")
+            check_values("context", context)
+            found["context"] = context
+        if self.mask is not None:
+            mask = check_mask("mask", self.mask, (n, arms), LIKE, True)
+            if not bool(mask.gather(1, action.unsqueeze(1)).all()):
+                raise ValueError("mask: expected every logged action to be available, got an unavailable one")
+            found["mask"] = mask
+        for name, value in found.items():
+            # Copies: the caller's tensors may change.
+            object.__setattr__(self, name, value.detach().clone() if isinstance(value, Tensor) else value)
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def __repr__(self) -> str:
+        given = [field.name for field in fields(self) if field.name != "arms" and getattr(self, field.name) is not None]
+        rounds = "1 round" if len(self) == 1 else f"{len(self)} rounds"
+        return f"BanditLog({rounds}, arms={self.arms}: {', '.join(given)})"
+
+    def __getitem__(self, rows: Any) -> "BanditLog":
+        if isinstance(rows, int):
+            raise TypeError("rows: expected a slice, indices or booleans, got int")
+        index = torch.as_tensor(rows) if not isinstance(rows, (slice, Tensor)) else rows
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {name: value[index] for name, value in values.items() if isinstance(value, Tensor)}
+        return BanditLog(**values)
+
+    def group_sums(self, values: Tensor) -> Tensor:
+        """Return the sums of values over the groups: ``(N, ...)`` to ``(G, ...)``."""
+        if self.groups is None:
+            return values
+        sums = values.new_zeros((int(self.groups.max()) + 1, *values.shape[1:]))
+        return sums.index_add_(0, self.groups, values)
+
+
+def real_numbers(name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
+    """Return finite real numbers of a shape in float64, or raise."""
+    found = check_tensor(name, value, LIKE, is_real=True)
+    check_shape(name, found, shape)
+    check_values(name, found)
+    return found
+
+
+def target_probabilities(log: BanditLog, target: Any) -> Tensor:
+    """Return the probability of each arm under a target policy, ``(N, K)``.
+
+    Args:
+        log: the log, with ``context`` if ``target`` is a policy.
+        target: a tensor ``(N, K)``, whose rows sum to 1 within 1e-5; or an object with ``probabilities(context, mask)``, such as
+            a :class:`Policy`, a :class:`DisjointArms` or a :class:`~torchonline.models.BanditHead`. Its present state decides in
+            all rounds. Those of :class:`ThompsonSampling` are estimates, which differ from call to call: compute them once.
+
+    Raises:
+        TypeError, ValueError: the probabilities are none, or an unavailable arm has some.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1], reward=[1, 0], probability=[0.5, 0.5], context=torch.eye(2))
+        >>> arms = DisjointArms(EpsilonGreedy(RidgeRegression(2), epsilon=0.2), actions=2)
+        >>> target_probabilities(log, arms)
+        tensor([[0.9000, 0.1000],
+                [0.9000, 0.1000]], dtype=torch.float64)
+    """
+    compute: Callable[..., Tensor] | None = getattr(target, "probabilities", None)
+    if compute is not None and not isinstance(target, Tensor):
+        if log.context is None:
+            raise ValueError("log: expected one with context, which a policy needs, got none")
+        like = _first_tensor(target)
+        mask = None if log.mask is None else log.mask.to(like.device)
+        target = compute(log.context.to(like.device, like.dtype), mask=mask).detach().to(CPU, torch.float64)
+    found = real_numbers("target", target, (len(log), log.arms))
+    sums = found.sum(1)
+    if bool((found < 0.0).any()) or bool(((sums - 1.0).abs() > TOLERANCE).any()):
+        worst = float(sums[(sums - 1.0).abs().argmax()])
+        low = float(found.min())
+        raise ValueError(
+            f"target: expected probabilities, rows of which sum to 1, got a sum of {worst:g} and a least of {low:g}"
+        )
+    if log.mask is not None and bool((found[~log.mask] > 0.0).any()):
+        raise ValueError("target: expected 0 for arms that were unavailable, got a probability above 0")
+    return found
+
+
+def _first_tensor(policy: Any) -> Tensor:
+    """Return a tensor of the type that a policy takes."""
+    parameters = getattr(policy, "parameters", tuple)
+    return next(iter(parameters()), getattr(getattr(policy, "estimator", None), "theta_hat", LIKE))
+
+
+def of_actions(log: BanditLog, values: Tensor) -> Tensor:
+    """Select the entries of the logged actions: ``(N, K)`` to ``(N)``."""
+    return values.gather(1, log.action.unsqueeze(1)).squeeze(1)
+
+
+def from_frame(
+    frame: Any,
+    *,
+    action: str,
+    reward: str,
+    probability: str,
+    context: Sequence[str] = (),
+    arms: int | None = None,
+    groups: str | None = None,
+    time: str | None = None,
+    position: str | None = None,
+) -> BanditLog:
+    """Return the log in a pandas or polars frame, whose rows are rounds.
+
+    Rows stay in their order. A column of groups may hold anything that can be sorted, such as names. A column of times may hold
+    dates, which become seconds since 1970. The values of a column of positions are numbered in their order, from 0.
+
+    Args:
+        frame: a frame with ``frame[name].to_numpy()``.
+        action: column of the logged arms, integers from 0.
+        reward: column of the rewards.
+        probability: column of the logging probabilities.
+        context: columns of the context, all numbers: ``(N, d)``. Encode text as numbers before.
+        arms: K; None for the largest action plus 1.
+        groups: column of the groups; None if there are none.
+        time: column of the times; None if there is none.
+        position: column of the positions; None if there is none.
+
+    Raises:
+        TypeError: a column holds something else, or lacks values.
+        ValueError: a column is missing, or its values are out of range.
+
+    Example:
+        >>> import pandas
+        >>> frame = pandas.DataFrame({"item": [0, 2], "click": [0, 1], "p": [0.5, 0.1], "age": [31.0, 27.0]})
+        >>> from_frame(frame, action="item", reward="click", probability="p", context=["age"])
+        BanditLog(2 rounds, arms=3: action, reward, probability, context)
+    """
+    if isinstance(context, str):
+        raise TypeError("context: expected a list of columns, got str")
+    numbers = {"action": action, "reward": reward, "probability": probability}
+    values: dict[str, Any] = {name: _numbers(frame, name, column) for name, column in numbers.items()}
+    if context:
+        values["context"] = np.stack([_numbers(frame, "context", column).astype(float) for column in context], 1)
+    for name, column in {"groups": groups, "position": position}.items():
+        if column is not None:
+            values[name] = np.unique(_column(frame, name, column), return_inverse=True)[1]
+    if time is not None:
+        values["time"] = _times(_column(frame, "time", time), time)
+    return BanditLog(arms=_number_of_arms(arms, values["action"]), **values)
+
+
+def from_obp(feedback: Mapping[str, Any]) -> BanditLog:
+    """Return the log in the ``bandit_feedback`` of Open Bandit Pipeline.
+
+    Its rounds are impressions, each at one position of a list of ``len_list`` items. They stay so: a round is an impression, and
+    its position is kept in ``log.position``. An estimate is then about the mean reward of an impression, and intervals take
+    impressions as independent. To evaluate one position, take ``log[log.position == 0]``. Lists as a whole (slates) are out of
+    scope.
+
+    Args:
+        feedback: a mapping with ``n_actions``, ``action``, ``reward`` and ``pscore``; ``context`` and ``position`` if there are
+            any. Other entries, such as ``action_context``, are ignored.
+
+    Raises:
+        TypeError, ValueError: an entry is missing, or is something else. ``pscore`` must be given.
+
+    Example:
+        >>> feedback = {"n_rounds": 2, "n_actions": 3, "action": [0, 2], "reward": [0, 1], "pscore": [0.5, 0.1]}
+        >>> from_obp(feedback)
+        BanditLog(2 rounds, arms=3: action, reward, probability)
+    """
+    checks.instance_of("feedback", feedback, Mapping, "a mapping")
+    for name in ("n_actions", "action", "reward", "pscore"):
+        if feedback.get(name) is None:
+            raise ValueError(f"feedback: expected an entry {name}, got none")
+    context = feedback.get("context")
+    return BanditLog(
+        arms=feedback["n_actions"],
+        action=feedback["action"],
+        reward=feedback["reward"],
+        probability=feedback["pscore"],
+        context=None if context is None else torch.as_tensor(np.asarray(context, dtype=np.float64)),
+        position=feedback.get("position"),
+    )
+
+
+def to_obp(log: BanditLog, target: Any) -> tuple[dict[str, Any], np.ndarray]:
+    """Return what the estimators of Open Bandit Pipeline take.
+
+    It is ``bandit_feedback`` and ``action_dist``, in memory of their own. Each round is one impression at the only position, 0:
+    ``action_dist`` has shape (N, K, 1). Masks and features of each arm are left out.
+
+    Args:
+        log: the log.
+        target: see :func:`target_probabilities`.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1], reward=[1, 0], probability=[0.5, 0.5])
+        >>> feedback, action_dist = to_obp(log, torch.full((2, 2), 0.5))
+        >>> sorted(feedback), action_dist.shape
+        (['action', 'context', 'n_actions', 'n_rounds', 'position', 'pscore', 'reward'], (2, 2, 1))
+    """
+    context = log.context if log.context is not None and log.context.dim() == 2 else torch.zeros(len(log), 1)
+    feedback = {
+        "n_rounds": len(log),
+        "n_actions": log.arms,
+        "context": context.numpy().copy(),
+        "action": log.action.numpy().copy(),
+        "position": np.zeros(len(log), dtype=int),
+        "reward": log.reward.numpy().copy(),
+        "pscore": log.probability.numpy().copy(),
+    }
+    return feedback, target_probabilities(log, target).unsqueeze(-1).numpy().copy()
+
+
+def at_positions(log: BanditLog, values: Any) -> Tensor:
+    """Select values at each round's position: ``(N, K, positions)`` to ``(N, K)``.
+
+    For the ``action_dist`` and ``estimated_rewards_by_reg_model`` of Open Bandit Pipeline. A log without positions takes
+    ``(N, K, 1)``.
+
+    Args:
+        log: the log.
+        values: real numbers, ``(N, K, positions)``.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1], reward=[1, 0], probability=[0.5, 0.5], position=[1, 0])
+        >>> at_positions(log, [[[0.1, 0.2], [0.9, 0.8]]] * 2)
+        tensor([[0.2000, 0.8000],
+                [0.1000, 0.9000]], dtype=torch.float64)
+    """
+    found = check_tensor("values", values, LIKE, is_real=True)
+    if found.dim() != 3 or found.shape[:2] != (len(log), log.arms):
+        raise ValueError(f"values: expected shape ({len(log)}, {log.arms}, positions), got {shape_text(found.shape)}")
+    position = torch.zeros_like(log.action) if log.position is None else log.position
+    _check_range("position", position, found.size(2) - 1)
+    return found[torch.arange(len(log)), :, position]
+
+
+def from_decisions(decisions: Any, *, arms: int | None = None, context: bool = True, page: int = 1000) -> BanditLog:
+    """Return a decision log as far as all rewards are known.
+
+    Decisions are in the order in which they were made, up to the first open one, which has no reward yet. What comes after it is
+    left out, because rewards that are known early may differ from those that come late. ``close_due()`` of a log with a window
+    closes decisions whose window is over, at the default reward. Decisions with fewer arms than others get arms of zeros at the
+    end, which the mask makes unavailable. All of the log is held in memory.
+
+    Args:
+        decisions: a :class:`~torchonline.feedback.DecisionLog`, or an object with its methods ``decisions(after, limit)`` and
+            ``read(after, limit)``.
+        arms: K. None takes it from the features of the arms or from the masks.
+        context: whether the log holds the inputs. False is for raw inputs of other shapes, or of several encoders.
+        page: rows to ask for at a time.
+
+    Raises:
+        ValueError: nothing can be evaluated yet, K is unknown, or contexts differ in their size, as after a change of the
+            encoder.
+
+    Example:
+        >>> from torchonline.feedback import DecisionLog
+        >>> with DecisionLog(folder / "decisions.db") as decisions:
+        ...     for name in ("first", "second", "third"):
+        ...         _ = decisions.decide(name, torch.eye(2), 0, 0.5)
+        ...     replies = [decisions.reward(name, 1.0) for name in ("third", "first")]
+        ...     log = from_decisions(decisions)
+        >>> log  # the second is open
+        BanditLog(1 round, arms=2: action, reward, probability, context)
+    """
+    positive_integer("page", page)
+    rewards = {row.id: row.reward for row in _pages(decisions.read, page, lambda row: row.position)}
+    rows = []
+    for row in _pages(decisions.decisions, page, lambda row: row.number):
+        if row.id not in rewards:
+            break
+        rows.append(row)
+    if not rows:
+        raise ValueError("decisions: expected the reward of the first decision, got none")
+    dims = {row.inputs.dim() if context else 0 for row in rows}
+    if context and (len(dims) > 1 or not dims <= {1, 2} or len({row.inputs.size(-1) for row in rows}) > 1):
+        wanted = "inputs of shape (d) or (K, d), with one d, or context=False"
+        raise ValueError(f"decisions: expected {wanted}, got {sorted({tuple(row.inputs.shape) for row in rows})}")
+    has_arms = dims == {2}
+    sizes = [len(row.inputs) if has_arms else None if row.mask is None else len(row.mask) for row in rows]
+    known = [size for size in sizes if size is not None]
+    if arms is None and not known:
+        raise ValueError("arms: expected the number of arms, which neither inputs nor masks tell, got None")
+    count = positive_integer("arms", max(known) if arms is None else arms)
+    if known and max(known) > count:
+        raise ValueError(f"arms: expected at least {max(known)}, as a decision has, got {count}")
+    mask = torch.zeros(len(rows), count, dtype=torch.bool)
+    for i, (row, size) in enumerate(zip(rows, sizes, strict=True)):
+        mask[i, :size] = True if row.mask is None else row.mask
+    inputs = None
+    if context:
+        inputs = torch.zeros(len(rows), *((count,) if has_arms else ()), rows[0].inputs.size(-1), dtype=torch.float64)
+        for i, row in enumerate(rows):
+            inputs[(i, slice(len(row.inputs))) if has_arms else i] = row.inputs.to(torch.float64)
+    return BanditLog(
+        arms=count,
+        action=torch.tensor([row.action for row in rows]),
+        reward=torch.tensor([rewards[row.id] for row in rows], dtype=torch.float64),
+        probability=torch.tensor([row.probability for row in rows], dtype=torch.float64),
+        context=inputs,
+        mask=None if bool(mask.all()) else mask,
+    )
+
+
+def _pages(read: Callable[..., list[Any]], page: int, number: Callable[[Any], int]) -> Any:
+    """Yield all rows of a log that is read in pages."""
+    after = 0
+    while rows := read(after=after, limit=page):
+        yield from rows
+        after = number(rows[-1])
+
+
+def _column(frame: Any, name: str, column: str) -> np.ndarray:
+    """Return a column as an array, or raise."""
+    if column not in list(frame.columns):
+        raise ValueError(f"{name}: expected a column of the frame, got {column!r}")
+    return np.asarray(frame[column].to_numpy())
+
+
+def _numbers(frame: Any, name: str, column: str) -> np.ndarray:
+    values = _column(frame, name, column)
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: expected a column of numbers without gaps, got {column!r} of {values.dtype}")
+    return values
+
+
+def _times(values: np.ndarray, column: str) -> np.ndarray:
+    """Return times as float64; dates as seconds since 1970."""
+    if values.dtype.kind == "O" and len(values) and hasattr(values[0], "timestamp"):  # dates with a time zone
+        return np.array([value.timestamp() for value in values])
+    if values.dtype.kind == "M":
+        return values.astype("datetime64[us]").astype(np.int64) / 1e6
+    if values.dtype.kind not in "iuf":
+        raise TypeError(f"time: expected a column of numbers or dates, got {column!r} of {values.dtype}")
+    return values
+
+
+def _number_of_arms(arms: int | None, action: np.ndarray) -> int:
+    if arms is not None or action.dtype.kind not in "iu" or not action.size:
+        return 1 if arms is None else arms
+    return max(int(action.max()) + 1, 1)
+
+
+def _check_range(name: str, index: Tensor, largest: int) -> None:
+    low, high = (int(bound) for bound in index.aminmax())
+    if low < 0 or high > largest:
+        raise ValueError(f"{name}: expected integers from 0 to {largest}, got {low} to {high}")
