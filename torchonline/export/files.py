@@ -74,7 +74,12 @@ def to_torchscript(
 
 
 def to_program(
-    module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None, blocks: bool = False
+    module: nn.Module,
+    path: str | Path | None = None,
+    *,
+    example: Tensor | None = None,
+    blocks: bool = False,
+    noise_scale: bool = False,
 ) -> torch.export.ExportedProgram:
     """Export a learn-then-decide round as a ``torch.export`` program.
 
@@ -113,11 +118,15 @@ def to_program(
         tensor([1, 1, 1])
     """
     instance_of("blocks", blocks, bool, "True or False")
+    instance_of("noise_scale", noise_scale, bool, "True or False")
     if path is not None:
         _check_suffix(path)
     module = uncompiled(module)
     if isinstance(module, PrivateLearner):
         _refuse_blocks(module, blocks)
+        if noise_scale:
+            got = type(module).__name__
+            raise ValueError(f"noise_scale: expected False, got True, but the program of a {got} does not learn")
         public: Any = _released(module, example)
         inputs = public.example()
         shapes = tuple({x.dim() - 2: torch.export.Dim("decisions", min=1)} for x in inputs)
@@ -126,7 +135,7 @@ def to_program(
         _write(path, file)
         return program
     _refuse_python(module, "module", is_program=True)
-    trial = trial_of(module, example, blocks)
+    trial = trial_of(module, example, blocks, noise_scale)
     _refuse_blocks(module, blocks)
     program, file = _as_program(trial.round(_copy(module)), trial.round_arguments(), trial.dynamic_shapes())
     loaded, eager = _loaded(file), trial.round(_copy(module))
