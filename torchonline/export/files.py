@@ -24,6 +24,7 @@ from torchonline.core.learner import Learner
 from torchonline.export.compiled import CompiledProgram, place_in_cache
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.programs import no_blocks
+from torchonline.export.scripts import as_file
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, trial_of
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
@@ -65,7 +66,7 @@ def to_torchscript(
     else:
         _refuse_python(module, "module")
         trial = trial_of(module, example)
-        scripted, file = _as_script(_copy(module))
+        scripted, file = _as_script(as_file(_copy(module)))
         loaded, eager = torch.jit.load(file), _copy(module)
         trial.compare(eager, loaded)
         agree_on_state(eager, dict(loaded.named_buffers()), trial.tolerance)

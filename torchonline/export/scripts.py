@@ -1,0 +1,668 @@
+"""What protects the state of a learner in a TorchScript file.
+
+The classes below are mixed into the class of the module that is scripted. Their ``step`` and ``learn`` return which rounds were
+learnt. A round whose values the eager ``step`` would refuse changes no buffer, nor does one after which a buffer would not be
+finite. Their ``select`` returns -1 where no choice can be made. Only TorchScript runs them. See :mod:`torchonline.export.guard` for
+the same in programs.
+"""
+
+import inspect
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.bandits.block_learner import BlockEstimator
+from torchonline.bandits.composed import ComposedPolicy, learner_of
+from torchonline.bandits.disjoint import DisjointArms
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.fixed_arms import FixedArms
+from torchonline.bandits.moving_squares import rows_of
+from torchonline.bandits.policies import Policy, drawn
+from torchonline.bandits.scaled import ScaledPolicy
+from torchonline.bandits.shared_radius_master import SharedRadiusMaster
+from torchonline.convex.learner import ConvexLearner, HintedLearner
+from torchonline.core.checks import passes
+from torchonline.core.learner import Learner
+from torchonline.core.ops import along, of_chosen
+from torchonline.export.guard import any_of_rest, stays_finite
+
+# The methods of the module itself, which a mixin calls by these names.
+PLAIN = ("select", "probabilities", "step", "learn", "set_hint", "set_available")
+
+
+class Guarded:
+    """Base of the mixins: keeps copies of all state, and puts them back.
+
+    Each learner in the module has attributes ``guarded``, the names of its buffers that evolve, and ``refused``, where it notes
+    what outweighs all other rounds.
+    """
+
+    if TYPE_CHECKING:
+        modules: Any
+
+    def _copies(self) -> list[Tensor]:
+        """Return copies of all buffers that evolve, and forget what was refused."""
+        found: list[Tensor] = []
+        for part in self.modules():
+            if hasattr(part, "refused"):
+                part.refused = torch.zeros_like(part.refused)
+            if hasattr(part, "guarded"):
+                for name, buffer in part.named_buffers():
+                    if buffer is not None and name in part.guarded:
+                        found.append(buffer.clone())
+        return found
+
+    def _settle_(self, before: list[Tensor], fit: Tensor) -> Tensor:
+        """Put back the state of the learners that must not learn; return the others, ``(*B)``.
+
+        They are those where ``fit`` is False, those whose round outweighs all others, and those of which a buffer would not be
+        finite.
+        """
+        i = 0
+        for part in self.modules():
+            if hasattr(part, "refused"):
+                fit = fit & ~any_of_rest(part.refused, fit.dim())
+            if hasattr(part, "guarded"):
+                for name, buffer in part.named_buffers():
+                    if buffer is not None and name in part.guarded:
+                        if buffer.is_floating_point():
+                            total = float(buffer.sum())
+                            if total - total != 0.0:  # in the usual case, all are finite
+                                fit = fit & stays_finite(buffer, before[i], fit.dim())
+                        i += 1
+        if not bool(fit.all()):
+            self._keep_(before, fit)
+        return fit
+
+    def _keep_(self, before: list[Tensor], fit: Tensor) -> None:
+        """Put back the state where ``fit``, ``(*B)``, is False."""
+        i = 0
+        for part in self.modules():
+            if hasattr(part, "guarded"):
+                for name, buffer in part.named_buffers():
+                    if buffer is not None and name in part.guarded:
+                        buffer.copy_(torch.where(along(fit, buffer), buffer, before[i]))
+                        i += 1
+
+
+class OfPolicy(Guarded):
+    """The estimator of a policy."""
+
+    if TYPE_CHECKING:
+        estimator: Any
+
+    def _like(self) -> Tensor:
+        return self.estimator.theta_hat
+
+    def _usual_scale(self, reward: Tensor) -> Tensor:
+        return self.estimator._own_scale(reward)
+
+    def _accepted(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+        """Return whether the values of rounds may be learnt."""
+        return self.estimator._accepts(x, reward, noise_scale)
+
+
+class OfComposed(Guarded):
+    """The estimator of a policy with a scaler, or with a model for each arm."""
+
+    if TYPE_CHECKING:
+        policy: Any
+        _features: Any
+
+    def _like(self) -> Tensor:
+        return self.policy.estimator.theta_hat
+
+    def _usual_scale(self, reward: Tensor) -> Tensor:
+        return self.policy.estimator._own_scale(reward)
+
+    def _accepted(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+        return passes(x).all(-1) & self.policy.estimator._accepts(self._features(x), reward, noise_scale)
+
+
+class OfFixed(Guarded):
+    """The estimator of arms that stay."""
+
+    if TYPE_CHECKING:
+        policy: Any
+
+    def _like(self) -> Tensor:
+        return self.policy.estimator.theta_hat
+
+    def _usual_scale(self, reward: Tensor) -> Tensor:
+        return self.policy.estimator._own_scale(reward)
+
+    def _accepted(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+        return self.policy.estimator._accepts(x, reward, noise_scale)
+
+
+class OfComposedHead(Guarded):
+    """The estimator of a head on such a policy."""
+
+    if TYPE_CHECKING:
+        policy: Any
+
+    def _like(self) -> Tensor:
+        return self.policy.policy.estimator.theta_hat
+
+    def _usual_scale(self, reward: Tensor) -> Tensor:
+        return self.policy.policy.estimator._own_scale(reward)
+
+    def _accepted(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+        return passes(x).all(-1) & self.policy.policy.estimator._accepts(self.policy._features(x), reward, noise_scale)
+
+
+class Chooses:
+    """Mixin of the files that choose arms.
+
+    ``arm_axis`` says at which dimension from the end the arms of a decision are, or is 0 if their number, ``arm_count``, is
+    fixed.
+    """
+
+    if TYPE_CHECKING:
+        arm_axis: int
+        arm_count: int
+        _plain_select: Any
+        _plain_probabilities: Any
+        _possible: Any
+
+    def _count(self, inputs: Tensor) -> int:
+        """Return the number of arms of a decision."""
+        return inputs.size(inputs.dim() - self.arm_axis) if self.arm_axis > 0 else self.arm_count
+
+    def _decisions(self, inputs: Tensor) -> list[int]:
+        """Return the shape of decisions without arms."""
+        return inputs.shape[: inputs.dim() - self.arm_axis]
+
+    @torch.jit.export
+    def select(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            if self._count(inputs) == 0:
+                return torch.full(self._decisions(inputs), -1, dtype=torch.int64, device=inputs.device)
+            possible = self._possible(inputs)
+            if mask is not None:
+                possible = possible & mask.any(-1)
+            return torch.where(possible, self._plain_select(inputs, mask), -1)
+
+    @torch.jit.export
+    def probabilities(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            if self._count(inputs) == 0:
+                return torch.zeros(self._decisions(inputs) + [0], dtype=self._like().dtype, device=inputs.device)
+            possible = self._possible(inputs)
+            if mask is not None:
+                possible = possible & mask.any(-1)
+            return torch.where(possible.unsqueeze(-1), self._plain_probabilities(inputs, mask), 0.0)
+
+    @torch.jit.export
+    def decide(self, inputs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        probabilities = self.probabilities(inputs, mask)
+        possible = probabilities.sum(-1) > 0.0
+        if probabilities.size(-1) == 0:
+            return torch.full_like(possible, -1, dtype=torch.int64), torch.zeros_like(probabilities.sum(-1))
+        index = torch.where(possible, drawn(probabilities), 0)
+        probability = probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+        return torch.where(possible, index, -1), torch.where(possible, probability, 0.0)
+
+
+class LearnsRows(Chooses):
+    """Mixin of the files that learn from features and rewards."""
+
+    if TYPE_CHECKING:
+        learner_dims: int
+        _like: Any
+        _usual_scale: Any
+        _accepted: Any
+        _copies: Any
+        _settle_: Any
+        _plain_step: Any
+        _plain_learn: Any
+
+    def _possible(self, arms: Tensor) -> Tensor:
+        return passes(arms.to(self._like().dtype)).all(-1).all(-1)
+
+    def _learn_one(self, x: Tensor, reward: Tensor, noise_scale: Tensor, allowed: Tensor) -> Tensor:
+        """Learn from a round of each learner that is allowed to; return which have learnt."""
+        fit = allowed & self._accepted(x, reward, noise_scale)
+        if not bool(fit.any()):
+            return fit
+        before = self._copies()
+        if not bool(fit.all()):
+            x, reward = torch.where(fit.unsqueeze(-1), x, 0.0), torch.where(fit, reward, 0.0)
+            noise_scale = torch.where(fit, noise_scale, self._usual_scale(reward))
+        self._plain_step(x, reward, noise_scale)
+        return self._settle_(before, fit)
+
+    def _learn_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor, allowed: Tensor) -> Tensor:
+        rows = self.learner_dims
+        learnt = torch.zeros_like(allowed)
+        for i in range(x.size(rows)):
+            learnt.select(rows, i).copy_(
+                self._learn_one(
+                    x.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i), allowed.select(rows, i)
+                )
+            )
+        return learnt
+
+    def _as_state(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the values of rounds in the type of the state."""
+        like = self._like()
+        x, reward = x.detach().to(like.dtype), reward.detach().to(like.dtype)
+        scale = self._usual_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
+        return x, reward, scale
+
+    @torch.jit.export
+    def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            x, reward, scale = self._as_state(x, reward, noise_scale)
+            allowed = torch.ones_like(reward, dtype=torch.bool)
+            if x.dim() == self.learner_dims + 1:
+                return self._learn_one(x, reward, scale, allowed)
+            return self._learn_in_order(x, reward, scale, allowed)
+
+    def _learn_log_of_rows(
+        self, x: Tensor, reward: Tensor, noise_scale: Tensor | None, block_size: int | None, mask: Tensor | None
+    ) -> Tensor:
+        with torch.no_grad():
+            x, reward, scale = self._as_state(x, reward, noise_scale)
+            allowed = torch.ones_like(reward, dtype=torch.bool) if mask is None else mask
+            if x.dim() == self.learner_dims + 1:
+                return self._learn_one(x, reward, scale, allowed)
+            good = self._accepted(x, reward, scale)
+            fit = allowed & good
+            if not bool(fit.any()):
+                return fit
+            if bool(good.all()):
+                before = self._copies()
+                self._learn_rows_at_once(x, reward, scale, block_size, mask)
+                return fit & self._settle_(before, fit.any(-1)).unsqueeze(-1)
+            if self.learner_dims > 0:
+                return self._learn_in_order(x, reward, scale, fit)
+            before = self._copies()
+            kept = torch.nonzero(good).squeeze(-1)
+            among = None if mask is None else mask[kept]
+            self._learn_rows_at_once(x[kept], reward[kept], scale[kept], block_size, among)
+            return fit & self._settle_(before, fit.any(-1)).unsqueeze(-1)
+
+
+class PolicyFile(LearnsRows, OfPolicy):
+    """Mixin of the file of a policy."""
+
+    def _learn_rows_at_once(
+        self, x: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None, mask: Tensor | None
+    ) -> None:
+        self._plain_learn(x, reward, noise_scale, block_size, mask)
+
+    @torch.jit.export
+    def learn(
+        self,
+        x: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None = None,
+        block_size: int | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        return self._learn_log_of_rows(x, reward, noise_scale, block_size, mask)
+
+
+class ScaledFile(LearnsRows, OfComposed):
+    """Mixin of the file of a policy with a scaler."""
+
+    def _learn_rows_at_once(
+        self, x: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None, mask: Tensor | None
+    ) -> None:
+        self._plain_learn(x, reward, noise_scale, block_size)
+
+    @torch.jit.export
+    def learn(
+        self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None, block_size: int | None = None
+    ) -> Tensor:
+        return self._learn_log_of_rows(x, reward, noise_scale, block_size, None)
+
+
+class LearnsActions(Chooses):
+    """Mixin of the files that learn from inputs, actions and rewards.
+
+    ``checks_inputs`` says whether all inputs of a round are checked, besides the features of the chosen arm.
+    """
+
+    if TYPE_CHECKING:
+        learner_dims: int
+        checks_inputs: bool
+        _like: Any
+        _usual_scale: Any
+        _accepted: Any
+        _copies: Any
+        _settle_: Any
+        _features_of: Any
+        _learn_fit: Any
+        _plain_learn: Any
+
+    def _as_state(self, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor]:
+        like = self._like()
+        reward = reward.detach().to(like.dtype)
+        return reward, self._usual_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
+
+    def _fit(
+        self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return whether rounds may be learnt, the index of an arm, and its features."""
+        fit = (action >= 0) & (action < self._count(inputs))
+        action = torch.where(fit, action, 0)
+        x = self._features_of(inputs, action).detach().to(self._like().dtype)
+        fit = fit & self._accepted(x, reward, noise_scale)
+        if self.checks_inputs:
+            fit = fit & passes(inputs.to(self._like().dtype)).flatten(fit.dim()).all(-1)
+        return fit, action, x
+
+    def _learn_one(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+        """Learn from a round of each learner; return which have learnt."""
+        if self._count(inputs) == 0:
+            return torch.zeros_like(action, dtype=torch.bool)
+        fit, action, x = self._fit(inputs, action, reward, noise_scale)
+        if not bool(fit.any()):
+            return fit
+        before = self._copies()
+        if not bool(fit.all()):
+            x, reward = torch.where(fit.unsqueeze(-1), x, 0.0), torch.where(fit, reward, 0.0)
+            noise_scale = torch.where(fit, noise_scale, self._usual_scale(reward))
+            if inputs.is_floating_point():
+                inputs = torch.where(along(fit, inputs), inputs, 0.0)
+        self._learn_fit(inputs, action, x, reward, noise_scale)
+        return self._settle_(before, fit)
+
+    def _learn_in_order(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+        rows = self.learner_dims
+        learnt = torch.zeros_like(action, dtype=torch.bool)
+        for i in range(action.size(rows)):
+            learnt.select(rows, i).copy_(
+                self._learn_one(
+                    inputs.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
+                )
+            )
+        return learnt
+
+    @torch.jit.export
+    def step(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            reward, scale = self._as_state(reward, noise_scale)
+            if action.dim() == self.learner_dims:
+                return self._learn_one(inputs, action, reward, scale)
+            return self._learn_in_order(inputs, action, reward, scale)
+
+    @torch.jit.export
+    def learn(
+        self,
+        inputs: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None = None,
+        block_size: int | None = None,
+    ) -> Tensor:
+        with torch.no_grad():
+            reward, scale = self._as_state(reward, noise_scale)
+            if action.dim() == self.learner_dims:
+                return self._learn_one(inputs, action, reward, scale)
+            if self._count(inputs) == 0:
+                return torch.zeros_like(action, dtype=torch.bool)
+            fit, index, _ = self._fit(inputs, action, reward, scale)
+            if not bool(fit.any()):
+                return fit
+            before = self._copies()
+            if bool(fit.all()):
+                self._plain_learn(inputs, index, reward, scale, block_size)
+            elif self.learner_dims > 0:
+                return self._learn_in_order(inputs, action, reward, scale)
+            else:
+                kept = torch.nonzero(fit).squeeze(-1)
+                self._plain_learn(inputs[kept], index[kept], reward[kept], scale[kept], block_size)
+            return fit & self._settle_(before, fit.any(-1)).unsqueeze(-1)
+
+
+class ArmsFile(LearnsActions, OfComposed):
+    """Mixin of the file of arms with a model each."""
+
+    def _possible(self, context: Tensor) -> Tensor:
+        return passes(context.to(self._like().dtype)).all(-1)
+
+    def _features_of(self, context: Tensor, action: Tensor) -> Tensor:
+        return context
+
+    def _learn_fit(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self._plain_step(inputs, action, reward, noise_scale)
+
+
+class SharedFile(LearnsActions, OfComposed):
+    """Mixin of the file of a master over radii that learns from all arms."""
+
+    def _possible(self, arms: Tensor) -> Tensor:
+        return passes(arms.to(self._like().dtype)).all(-1).all(-1)
+
+    def _features_of(self, arms: Tensor, action: Tensor) -> Tensor:
+        return of_chosen(arms, action)
+
+    def _learn_fit(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self._plain_step(inputs, action, reward, noise_scale)
+
+
+class LearnsOnEncoder(LearnsActions):
+    """Mixin of the files of a head on an encoder."""
+
+    if TYPE_CHECKING:
+        encode: Any
+        chosen_features: Any
+        scaler: Any
+        has_models: bool
+        _learn: Any
+        _plain_step: Any
+
+    def _possible(self, inputs: Tensor) -> Tensor:
+        possible = passes(self.encode(inputs).to(self._like().dtype)).all(-1)
+        return possible if self.has_models else possible.all(-1)
+
+    def _features_of(self, inputs: Tensor, action: Tensor) -> Tensor:
+        return self.chosen_features(inputs, action)
+
+    def _learn_fit(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        if self.scaler is None:
+            self._learn(x, action, reward, noise_scale)
+        else:
+            self._plain_step(inputs, action, reward, noise_scale)
+
+
+class HeadFile(LearnsOnEncoder, OfPolicy):
+    """Mixin of the file of a head on a policy."""
+
+    def _like(self) -> Tensor:
+        return self.policy.estimator.theta_hat
+
+    def _usual_scale(self, reward: Tensor) -> Tensor:
+        return self.policy.estimator._own_scale(reward)
+
+    def _accepted(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+        return self.policy.estimator._accepts(x, reward, noise_scale)
+
+
+class ComposedHeadFile(LearnsOnEncoder, OfComposedHead):
+    """Mixin of the file of a head on a composed policy."""
+
+
+class FixedFile(OfFixed):
+    """Mixin of the file of arms that stay."""
+
+    if TYPE_CHECKING:
+        arms: Tensor
+        learner_dims: int
+        _plain_select: Any
+        _plain_probabilities: Any
+        _plain_step: Any
+
+    @torch.jit.export
+    def select(self, mask: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            choice = self._plain_select(mask)
+            return choice if mask is None else torch.where(mask.any(-1), choice, -1)
+
+    @torch.jit.export
+    def probabilities(self, mask: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            found = self._plain_probabilities(mask)
+            return found if mask is None else torch.where(mask.any(-1, keepdim=True), found, 0.0)
+
+    @torch.jit.export
+    def decide(self, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        probabilities = self.probabilities(mask)
+        possible = probabilities.sum(-1) > 0.0
+        index = torch.where(possible, drawn(probabilities), 0)
+        probability = probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+        return torch.where(possible, index, -1), torch.where(possible, probability, 0.0)
+
+    def _learn_one(self, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+        fit = (action >= 0) & (action < self.arms.size(-2))
+        action = torch.where(fit, action, 0)
+        x = rows_of(self.arms, action.unsqueeze(-1)).squeeze(-2)
+        fit = fit & self._accepted(x, reward, noise_scale)
+        if not bool(fit.any()):
+            return fit
+        before = self._copies()
+        if not bool(fit.all()):
+            reward = torch.where(fit, reward, 0.0)
+            noise_scale = torch.where(fit, noise_scale, self._usual_scale(reward))
+        self._plain_step(action, reward, noise_scale)
+        return self._settle_(before, fit)
+
+    @torch.jit.export
+    def step(self, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            rows, like = self.learner_dims, self._like()
+            reward = reward.detach().to(like.dtype)
+            scale = self._usual_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
+            if action.dim() == rows:
+                return self._learn_one(action, reward, scale)
+            learnt = torch.zeros_like(action, dtype=torch.bool)
+            for i in range(action.size(rows)):
+                learnt.select(rows, i).copy_(
+                    self._learn_one(action.select(rows, i), reward.select(rows, i), scale.select(rows, i))
+                )
+            return learnt
+
+
+class ConvexFile(Guarded):
+    """Mixin of the file of a convex learner. ``asks_values`` is its ``needs_values``."""
+
+    if TYPE_CHECKING:
+        decision: Tensor
+        rounds: Tensor
+        asks_values: bool
+        _plain_step: Any
+
+    @torch.jit.export
+    def step(self, gradients: Tensor, values: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            sizes = list(self.rounds.shape) + [-1]
+            gradients = gradients.detach().to(self.decision.dtype)
+            fit = passes(gradients).reshape(sizes).all(-1)
+            if values is not None:
+                values = values.detach().to(self.decision.dtype)
+                if self.asks_values:
+                    fit = fit & passes(values).reshape(sizes).all(-1)
+            if not bool(fit.any()):
+                return fit
+            before = self._copies()
+            if not bool(fit.all()):
+                gradients = torch.where(along(fit, gradients), gradients, 0.0)
+                values = None if values is None else torch.where(along(fit, values), values, 0.0)
+            self._plain_step(gradients, values)
+            return self._settle_(before, fit)
+
+
+class HintedFile(ConvexFile):
+    """Mixin of the file of a convex learner that takes hints."""
+
+    if TYPE_CHECKING:
+        _plain_set_hint: Any
+
+    @torch.jit.export
+    def set_hint(self, hint: Tensor) -> Tensor:
+        with torch.no_grad():
+            hint = hint.detach().to(self.decision.dtype)
+            fit = passes(hint).all(-1)
+            before = self._copies()
+            self._plain_set_hint(torch.where(fit.unsqueeze(-1), hint, 0.0))
+            return self._settle_(before, fit)
+
+
+class ExpertsFile(HintedFile):
+    """Mixin of the file of a learner of experts."""
+
+    if TYPE_CHECKING:
+        available: Tensor
+        _plain_set_available: Any
+
+    @torch.jit.export
+    def set_available(self, mask: Tensor) -> Tensor:
+        with torch.no_grad():
+            fit = mask.any(-1)
+            before = self._copies()
+            self._plain_set_available(torch.where(fit.unsqueeze(-1), mask, self.available))
+            return self._settle_(before, fit)
+
+
+def as_file(module: Any) -> Any:
+    """Turn a module into one that protects its state once it is scripted, and return it.
+
+    The module is a copy that nobody else uses. It has the same buffers, by the same names.
+    """
+    mixin, told = _kind(module)
+    cls = type(module)
+    plain = {f"_plain_{name}": _renamed(getattr(cls, name), f"_plain_{name}") for name in PLAIN if hasattr(cls, name)}
+    # TorchScript reads the annotations of the class itself alone.
+    own = plain | {"__annotations__": dict(cls.__dict__.get("__annotations__", {})), "__module__": cls.__module__}
+    object.__setattr__(module, "__class__", type(cls.__name__, (mixin, cls), own))
+    module.__dict__.update(told)
+    for part in module.modules():
+        if not isinstance(part, Learner):
+            continue
+        evolving = [name for name, value in part._buffers.items() if value is not None and name not in part.unchanging]
+        part.__dict__["guarded"] = evolving
+        if isinstance(part, BlockEstimator):
+            place = part.theta_hat.device
+            part.__dict__["refused"] = torch.zeros(part.batch_shape, dtype=torch.bool, device=place)
+        if isinstance(part, Estimator):
+            part.__dict__["smallest_noise_scale"] = float(part.smallest_noise_scale)
+    return module
+
+
+def _renamed(method: Any, name: str) -> Any:
+    """Return what TorchScript compiles of a method, by another name."""
+    function = inspect.unwrap(method)
+    twin = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+    twin.__annotations__ = function.__annotations__
+    return twin
+
+
+def _kind(module: nn.Module) -> tuple[type, dict[str, Any]]:
+    """Return the mixin for a module, and the attributes that it needs."""
+    if isinstance(module, ConvexLearner):
+        mixin: type = HintedFile if isinstance(module, HintedLearner) else ConvexFile
+        return ExpertsFile if hasattr(module, "set_available") else mixin, {"asks_values": module.needs_values}
+    head: Any = module
+    policy: Any = module if isinstance(module, (Policy, ComposedPolicy, FixedArms)) else head.policy
+    told: dict[str, Any] = {"learner_dims": len((policy if policy is module and not isinstance(policy, Policy) else learner_of(policy)).batch_shape)}
+    if isinstance(module, FixedArms):
+        return FixedFile, told
+    told |= {"arm_axis": 2, "arm_count": 0, "checks_inputs": isinstance(module, SharedRadiusMaster)}
+    if isinstance(policy, DisjointArms):
+        told |= {"arm_axis": 0, "arm_count": policy.actions}
+    if policy is module:
+        for cls, mixin in ((Policy, PolicyFile), (ScaledPolicy, ScaledFile), (DisjointArms, ArmsFile)):
+            if isinstance(module, cls):
+                return mixin, told
+        return SharedFile, told
+    told["checks_inputs"] = head.scaler is not None
+    if head.actions is not None:
+        told |= {"arm_axis": 0, "arm_count": len(head.actions)}
+    elif not isinstance(policy, DisjointArms):
+        told["arm_axis"] = head.feature_dims + 1
+    return ComposedHeadFile if isinstance(policy, ComposedPolicy) else HeadFile, told
