@@ -36,19 +36,24 @@ def learnt_where(fit: Tensor, learners: Iterable[Learner], learn: Callable[[], N
     They are those where ``fit``, ``(*B)``, is False, those whose round outweighs all others, and those of which a buffer would
     not be finite. Return the others, ``(*B)``.
     """
-    learners = list(learners)
-    buffers = [buffer for learner in learners for buffer in (*learner.state().values(), *learner.scratch())]
+    parts = [part for learner in learners for part in learner.modules() if isinstance(part, Learner)]
+    buffers = {part.get_buffer(name): name in part.unbounded for part in parts for name in evolving(part)}
     state = [(buffer, buffer.clone()) for buffer in buffers]
-    with watched(learners, fit) as refused:
+    with watched(parts, fit) as refused:
         learn()
         for each in refused():
             fit = fit & ~each
-    for buffer, before in state:
+    for buffer, is_unbounded in buffers.items():
         if buffer.is_floating_point():
-            fit = fit & stays_finite(buffer, before, fit.dim())
+            fit = fit & is_finite(buffer, fit.dim(), is_unbounded)
     for buffer, before in state:
         buffer.copy_(torch.where(along(fit, buffer), buffer, before))
     return fit
+
+
+def evolving(learner: Learner) -> list[str]:
+    """Return the names of the learner's own buffers that a step may write."""
+    return [name for name, value in learner._buffers.items() if value is not None and name not in learner.unchanging]
 
 
 @contextmanager
@@ -57,7 +62,7 @@ def watched(learners: list[Learner], like: Tensor) -> Iterator[Callable[[], list
 
     Yield a function that returns the notes, ``(*B)`` each, shaped as ``like``.
     """
-    parts: list[Any] = [part for learner in learners for part in learner.modules() if isinstance(part, BlockEstimator)]
+    parts: list[Any] = [part for part in learners if isinstance(part, BlockEstimator)]
     try:
         for part in parts:
             part.__dict__["refused"] = torch.zeros(part.batch_shape, dtype=torch.bool, device=like.device)
@@ -72,9 +77,16 @@ def any_of_rest(condition: Tensor, dims: int) -> Tensor:
     return condition.flatten(dims).any(-1) if condition.dim() > dims else condition
 
 
-def stays_finite(buffer: Tensor, before: Tensor, dims: int) -> Tensor:
-    """Return whether all of a buffer that was finite still is: ``(*B, ...)`` twice to ``(*B)``."""
-    return ~any_of_rest(before.isfinite() & ~buffer.isfinite(), dims)
+def is_finite(buffer: Tensor, dims: int, is_unbounded: bool) -> Tensor:
+    """Return whether all of each learner's numbers are finite: ``(*B, ...)`` to ``(*B)``.
+
+    With ``is_unbounded``, they may be infinite, but not NaN.
+    """
+    if is_unbounded:
+        return ~any_of_rest(buffer != buffer, dims)
+    # Of one product and a sum. Infinity and NaN times 0 are NaN.
+    nothing = 0.0 * buffer
+    return (nothing.flatten(dims).sum(-1) if nothing.dim() > dims else nothing) == 0.0
 
 
 def chosen(policy: Policy | ComposedPolicy, context: Tensor, mask: Tensor) -> Tensor:
@@ -93,7 +105,6 @@ def chosen(policy: Policy | ComposedPolicy, context: Tensor, mask: Tensor) -> Te
             context, mask = with_no_arm(context, mask)
     is_empty = ~mask.any(-1)
     possible = possible & ~is_empty
-    context = torch.where(along(possible, context), context, 0.0)
     choice = policy.select(context, mask | is_empty.unsqueeze(-1))
     return torch.where(possible, choice, -1)
 

@@ -26,7 +26,7 @@ from torchonline.convex.learner import ConvexLearner, HintedLearner
 from torchonline.core.checks import passes
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, of_chosen
-from torchonline.export.guard import any_of_rest, stays_finite
+from torchonline.export.guard import any_of_rest, evolving, is_finite
 
 # The methods of the module itself, which a mixin calls by these names.
 PLAIN = ("select", "probabilities", "step", "learn", "set_hint", "set_available")
@@ -42,7 +42,7 @@ class Guarded:
     if TYPE_CHECKING:
         modules: Any
 
-    def _copies(self) -> list[Tensor]:
+    def _guard_copies(self) -> list[Tensor]:
         """Return copies of all buffers that evolve, and forget what was refused."""
         found: list[Tensor] = []
         for part in self.modules():
@@ -54,13 +54,12 @@ class Guarded:
                         found.append(buffer.clone())
         return found
 
-    def _settle_(self, before: list[Tensor], fit: Tensor) -> Tensor:
+    def _guard_settle_(self, before: list[Tensor], fit: Tensor) -> Tensor:
         """Put back the state of the learners that must not learn; return the others, ``(*B)``.
 
         They are those where ``fit`` is False, those whose round outweighs all others, and those of which a buffer would not be
         finite.
         """
-        i = 0
         for part in self.modules():
             if hasattr(part, "refused"):
                 fit = fit & ~any_of_rest(part.refused, fit.dim())
@@ -70,13 +69,12 @@ class Guarded:
                         if buffer.is_floating_point():
                             total = float(buffer.sum())
                             if total - total != 0.0:  # in the usual case, all are finite
-                                fit = fit & stays_finite(buffer, before[i], fit.dim())
-                        i += 1
+                                fit = fit & is_finite(buffer, fit.dim(), name in part.unbounded_names)
         if not bool(fit.all()):
-            self._keep_(before, fit)
+            self._guard_keep_(before, fit)
         return fit
 
-    def _keep_(self, before: list[Tensor], fit: Tensor) -> None:
+    def _guard_keep_(self, before: list[Tensor], fit: Tensor) -> None:
         """Put back the state where ``fit``, ``(*B)``, is False."""
         i = 0
         for part in self.modules():
@@ -93,13 +91,13 @@ class OfPolicy(Guarded):
     if TYPE_CHECKING:
         estimator: Any
 
-    def _like(self) -> Tensor:
+    def _guard_like(self) -> Tensor:
         return self.estimator.theta_hat
 
-    def _usual_scale(self, reward: Tensor) -> Tensor:
+    def _guard_scale(self, reward: Tensor) -> Tensor:
         return self.estimator._own_scale(reward)
 
-    def _accepted(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
         """Return whether the values of rounds may be learnt."""
         return self.estimator._accepts(x, reward, noise_scale)
 
@@ -111,13 +109,13 @@ class OfComposed(Guarded):
         policy: Any
         _features: Any
 
-    def _like(self) -> Tensor:
+    def _guard_like(self) -> Tensor:
         return self.policy.estimator.theta_hat
 
-    def _usual_scale(self, reward: Tensor) -> Tensor:
+    def _guard_scale(self, reward: Tensor) -> Tensor:
         return self.policy.estimator._own_scale(reward)
 
-    def _accepted(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
         return passes(x).all(-1) & self.policy.estimator._accepts(self._features(x), reward, noise_scale)
 
 
@@ -127,13 +125,13 @@ class OfFixed(Guarded):
     if TYPE_CHECKING:
         policy: Any
 
-    def _like(self) -> Tensor:
+    def _guard_like(self) -> Tensor:
         return self.policy.estimator.theta_hat
 
-    def _usual_scale(self, reward: Tensor) -> Tensor:
+    def _guard_scale(self, reward: Tensor) -> Tensor:
         return self.policy.estimator._own_scale(reward)
 
-    def _accepted(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
         return self.policy.estimator._accepts(x, reward, noise_scale)
 
 
@@ -143,13 +141,13 @@ class OfComposedHead(Guarded):
     if TYPE_CHECKING:
         policy: Any
 
-    def _like(self) -> Tensor:
+    def _guard_like(self) -> Tensor:
         return self.policy.policy.estimator.theta_hat
 
-    def _usual_scale(self, reward: Tensor) -> Tensor:
+    def _guard_scale(self, reward: Tensor) -> Tensor:
         return self.policy.policy.estimator._own_scale(reward)
 
-    def _accepted(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
         return passes(x).all(-1) & self.policy.policy.estimator._accepts(self.policy._features(x), reward, noise_scale)
 
 
@@ -165,22 +163,22 @@ class Chooses:
         arm_count: int
         _plain_select: Any
         _plain_probabilities: Any
-        _possible: Any
+        _guard_possible: Any
 
-    def _count(self, inputs: Tensor) -> int:
+    def _guard_arms(self, inputs: Tensor) -> int:
         """Return the number of arms of a decision."""
         return inputs.size(inputs.dim() - self.arm_axis) if self.arm_axis > 0 else self.arm_count
 
-    def _decisions(self, inputs: Tensor) -> list[int]:
+    def _guard_decisions(self, inputs: Tensor) -> list[int]:
         """Return the shape of decisions without arms."""
         return inputs.shape[: inputs.dim() - self.arm_axis]
 
     @torch.jit.export
     def select(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            if self._count(inputs) == 0:
-                return torch.full(self._decisions(inputs), -1, dtype=torch.int64, device=inputs.device)
-            possible = self._possible(inputs)
+            if self._guard_arms(inputs) == 0:
+                return torch.full(self._guard_decisions(inputs), -1, dtype=torch.int64, device=inputs.device)
+            possible = self._guard_possible(inputs)
             if mask is not None:
                 possible = possible & mask.any(-1)
             return torch.where(possible, self._plain_select(inputs, mask), -1)
@@ -188,9 +186,11 @@ class Chooses:
     @torch.jit.export
     def probabilities(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            if self._count(inputs) == 0:
-                return torch.zeros(self._decisions(inputs) + [0], dtype=self._like().dtype, device=inputs.device)
-            possible = self._possible(inputs)
+            if self._guard_arms(inputs) == 0:
+                return torch.zeros(
+                    self._guard_decisions(inputs) + [0], dtype=self._guard_like().dtype, device=inputs.device
+                )
+            possible = self._guard_possible(inputs)
             if mask is not None:
                 possible = possible & mask.any(-1)
             return torch.where(possible.unsqueeze(-1), self._plain_probabilities(inputs, mask), 0.0)
@@ -211,85 +211,85 @@ class LearnsRows(Chooses):
 
     if TYPE_CHECKING:
         learner_dims: int
-        _like: Any
-        _usual_scale: Any
-        _accepted: Any
-        _copies: Any
-        _settle_: Any
+        _guard_like: Any
+        _guard_scale: Any
+        _guard_accepts: Any
+        _guard_copies: Any
+        _guard_settle_: Any
         _plain_step: Any
         _plain_learn: Any
 
-    def _possible(self, arms: Tensor) -> Tensor:
-        return passes(arms.to(self._like().dtype)).all(-1).all(-1)
+    def _guard_possible(self, arms: Tensor) -> Tensor:
+        return passes(arms.to(self._guard_like().dtype)).all(-1).all(-1)
 
-    def _learn_one(self, x: Tensor, reward: Tensor, noise_scale: Tensor, allowed: Tensor) -> Tensor:
+    def _guard_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor, allowed: Tensor) -> Tensor:
         """Learn from a round of each learner that is allowed to; return which have learnt."""
-        fit = allowed & self._accepted(x, reward, noise_scale)
+        fit = allowed & self._guard_accepts(x, reward, noise_scale)
         if not bool(fit.any()):
             return fit
-        before = self._copies()
+        before = self._guard_copies()
         if not bool(fit.all()):
             x, reward = torch.where(fit.unsqueeze(-1), x, 0.0), torch.where(fit, reward, 0.0)
-            noise_scale = torch.where(fit, noise_scale, self._usual_scale(reward))
+            noise_scale = torch.where(fit, noise_scale, self._guard_scale(reward))
         self._plain_step(x, reward, noise_scale)
-        return self._settle_(before, fit)
+        return self._guard_settle_(before, fit)
 
-    def _learn_in_order(self, x: Tensor, reward: Tensor, noise_scale: Tensor, allowed: Tensor) -> Tensor:
+    def _guard_rounds(self, x: Tensor, reward: Tensor, noise_scale: Tensor, allowed: Tensor) -> Tensor:
         rows = self.learner_dims
         learnt = torch.zeros_like(allowed)
         for i in range(x.size(rows)):
             learnt.select(rows, i).copy_(
-                self._learn_one(
+                self._guard_round(
                     x.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i), allowed.select(rows, i)
                 )
             )
         return learnt
 
-    def _as_state(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _guard_values(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the values of rounds in the type of the state."""
-        like = self._like()
+        like = self._guard_like()
         x, reward = x.detach().to(like.dtype), reward.detach().to(like.dtype)
-        scale = self._usual_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
+        scale = self._guard_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
         return x, reward, scale
 
     @torch.jit.export
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            x, reward, scale = self._as_state(x, reward, noise_scale)
+            x, reward, scale = self._guard_values(x, reward, noise_scale)
             allowed = torch.ones_like(reward, dtype=torch.bool)
             if x.dim() == self.learner_dims + 1:
-                return self._learn_one(x, reward, scale, allowed)
-            return self._learn_in_order(x, reward, scale, allowed)
+                return self._guard_round(x, reward, scale, allowed)
+            return self._guard_rounds(x, reward, scale, allowed)
 
-    def _learn_log_of_rows(
+    def _guard_log(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor | None, block_size: int | None, mask: Tensor | None
     ) -> Tensor:
         with torch.no_grad():
-            x, reward, scale = self._as_state(x, reward, noise_scale)
+            x, reward, scale = self._guard_values(x, reward, noise_scale)
             allowed = torch.ones_like(reward, dtype=torch.bool) if mask is None else mask
             if x.dim() == self.learner_dims + 1:
-                return self._learn_one(x, reward, scale, allowed)
-            good = self._accepted(x, reward, scale)
+                return self._guard_round(x, reward, scale, allowed)
+            good = self._guard_accepts(x, reward, scale)
             fit = allowed & good
             if not bool(fit.any()):
                 return fit
             if bool(good.all()):
-                before = self._copies()
-                self._learn_rows_at_once(x, reward, scale, block_size, mask)
-                return fit & self._settle_(before, fit.any(-1)).unsqueeze(-1)
+                before = self._guard_copies()
+                self._guard_block(x, reward, scale, block_size, mask)
+                return fit & self._guard_settle_(before, fit.any(-1)).unsqueeze(-1)
             if self.learner_dims > 0:
-                return self._learn_in_order(x, reward, scale, fit)
-            before = self._copies()
+                return self._guard_rounds(x, reward, scale, fit)
+            before = self._guard_copies()
             kept = torch.nonzero(good).squeeze(-1)
             among = None if mask is None else mask[kept]
-            self._learn_rows_at_once(x[kept], reward[kept], scale[kept], block_size, among)
-            return fit & self._settle_(before, fit.any(-1)).unsqueeze(-1)
+            self._guard_block(x[kept], reward[kept], scale[kept], block_size, among)
+            return fit & self._guard_settle_(before, fit.any(-1)).unsqueeze(-1)
 
 
 class PolicyFile(LearnsRows, OfPolicy):
     """Mixin of the file of a policy."""
 
-    def _learn_rows_at_once(
+    def _guard_block(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None, mask: Tensor | None
     ) -> None:
         self._plain_learn(x, reward, noise_scale, block_size, mask)
@@ -303,13 +303,13 @@ class PolicyFile(LearnsRows, OfPolicy):
         block_size: int | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        return self._learn_log_of_rows(x, reward, noise_scale, block_size, mask)
+        return self._guard_log(x, reward, noise_scale, block_size, mask)
 
 
 class ScaledFile(LearnsRows, OfComposed):
     """Mixin of the file of a policy with a scaler."""
 
-    def _learn_rows_at_once(
+    def _guard_block(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None, mask: Tensor | None
     ) -> None:
         self._plain_learn(x, reward, noise_scale, block_size)
@@ -318,7 +318,7 @@ class ScaledFile(LearnsRows, OfComposed):
     def learn(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None, block_size: int | None = None
     ) -> Tensor:
-        return self._learn_log_of_rows(x, reward, noise_scale, block_size, None)
+        return self._guard_log(x, reward, noise_scale, block_size, None)
 
 
 class LearnsActions(Chooses):
@@ -330,54 +330,54 @@ class LearnsActions(Chooses):
     if TYPE_CHECKING:
         learner_dims: int
         checks_inputs: bool
-        _like: Any
-        _usual_scale: Any
-        _accepted: Any
-        _copies: Any
-        _settle_: Any
-        _features_of: Any
-        _learn_fit: Any
+        _guard_like: Any
+        _guard_scale: Any
+        _guard_accepts: Any
+        _guard_copies: Any
+        _guard_settle_: Any
+        _guard_features: Any
+        _guard_learn: Any
         _plain_learn: Any
 
-    def _as_state(self, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor]:
-        like = self._like()
+    def _guard_values(self, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor]:
+        like = self._guard_like()
         reward = reward.detach().to(like.dtype)
-        return reward, self._usual_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
+        return reward, self._guard_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
 
-    def _fit(
+    def _guard_fit(
         self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return whether rounds may be learnt, the index of an arm, and its features."""
-        fit = (action >= 0) & (action < self._count(inputs))
+        fit = (action >= 0) & (action < self._guard_arms(inputs))
         action = torch.where(fit, action, 0)
-        x = self._features_of(inputs, action).detach().to(self._like().dtype)
-        fit = fit & self._accepted(x, reward, noise_scale)
+        x = self._guard_features(inputs, action).detach().to(self._guard_like().dtype)
+        fit = fit & self._guard_accepts(x, reward, noise_scale)
         if self.checks_inputs:
-            fit = fit & passes(inputs.to(self._like().dtype)).flatten(fit.dim()).all(-1)
+            fit = fit & passes(inputs.to(self._guard_like().dtype)).flatten(fit.dim()).all(-1)
         return fit, action, x
 
-    def _learn_one(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_round(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
         """Learn from a round of each learner; return which have learnt."""
-        if self._count(inputs) == 0:
+        if self._guard_arms(inputs) == 0:
             return torch.zeros_like(action, dtype=torch.bool)
-        fit, action, x = self._fit(inputs, action, reward, noise_scale)
+        fit, action, x = self._guard_fit(inputs, action, reward, noise_scale)
         if not bool(fit.any()):
             return fit
-        before = self._copies()
+        before = self._guard_copies()
         if not bool(fit.all()):
             x, reward = torch.where(fit.unsqueeze(-1), x, 0.0), torch.where(fit, reward, 0.0)
-            noise_scale = torch.where(fit, noise_scale, self._usual_scale(reward))
+            noise_scale = torch.where(fit, noise_scale, self._guard_scale(reward))
             if inputs.is_floating_point():
                 inputs = torch.where(along(fit, inputs), inputs, 0.0)
-        self._learn_fit(inputs, action, x, reward, noise_scale)
-        return self._settle_(before, fit)
+        self._guard_learn(inputs, action, x, reward, noise_scale)
+        return self._guard_settle_(before, fit)
 
-    def _learn_in_order(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_rounds(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
         rows = self.learner_dims
         learnt = torch.zeros_like(action, dtype=torch.bool)
         for i in range(action.size(rows)):
             learnt.select(rows, i).copy_(
-                self._learn_one(
+                self._guard_round(
                     inputs.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
                 )
             )
@@ -386,10 +386,10 @@ class LearnsActions(Chooses):
     @torch.jit.export
     def step(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            reward, scale = self._as_state(reward, noise_scale)
+            reward, scale = self._guard_values(reward, noise_scale)
             if action.dim() == self.learner_dims:
-                return self._learn_one(inputs, action, reward, scale)
-            return self._learn_in_order(inputs, action, reward, scale)
+                return self._guard_round(inputs, action, reward, scale)
+            return self._guard_rounds(inputs, action, reward, scale)
 
     @torch.jit.export
     def learn(
@@ -401,48 +401,48 @@ class LearnsActions(Chooses):
         block_size: int | None = None,
     ) -> Tensor:
         with torch.no_grad():
-            reward, scale = self._as_state(reward, noise_scale)
+            reward, scale = self._guard_values(reward, noise_scale)
             if action.dim() == self.learner_dims:
-                return self._learn_one(inputs, action, reward, scale)
-            if self._count(inputs) == 0:
+                return self._guard_round(inputs, action, reward, scale)
+            if self._guard_arms(inputs) == 0:
                 return torch.zeros_like(action, dtype=torch.bool)
-            fit, index, _ = self._fit(inputs, action, reward, scale)
+            fit, index, _ = self._guard_fit(inputs, action, reward, scale)
             if not bool(fit.any()):
                 return fit
-            before = self._copies()
+            before = self._guard_copies()
             if bool(fit.all()):
                 self._plain_learn(inputs, index, reward, scale, block_size)
             elif self.learner_dims > 0:
-                return self._learn_in_order(inputs, action, reward, scale)
+                return self._guard_rounds(inputs, action, reward, scale)
             else:
                 kept = torch.nonzero(fit).squeeze(-1)
                 self._plain_learn(inputs[kept], index[kept], reward[kept], scale[kept], block_size)
-            return fit & self._settle_(before, fit.any(-1)).unsqueeze(-1)
+            return fit & self._guard_settle_(before, fit.any(-1)).unsqueeze(-1)
 
 
 class ArmsFile(LearnsActions, OfComposed):
     """Mixin of the file of arms with a model each."""
 
-    def _possible(self, context: Tensor) -> Tensor:
-        return passes(context.to(self._like().dtype)).all(-1)
+    def _guard_possible(self, context: Tensor) -> Tensor:
+        return passes(context.to(self._guard_like().dtype)).all(-1)
 
-    def _features_of(self, context: Tensor, action: Tensor) -> Tensor:
+    def _guard_features(self, context: Tensor, action: Tensor) -> Tensor:
         return context
 
-    def _learn_fit(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+    def _guard_learn(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         self._plain_step(inputs, action, reward, noise_scale)
 
 
 class SharedFile(LearnsActions, OfComposed):
     """Mixin of the file of a master over radii that learns from all arms."""
 
-    def _possible(self, arms: Tensor) -> Tensor:
-        return passes(arms.to(self._like().dtype)).all(-1).all(-1)
+    def _guard_possible(self, arms: Tensor) -> Tensor:
+        return passes(arms.to(self._guard_like().dtype)).all(-1).all(-1)
 
-    def _features_of(self, arms: Tensor, action: Tensor) -> Tensor:
+    def _guard_features(self, arms: Tensor, action: Tensor) -> Tensor:
         return of_chosen(arms, action)
 
-    def _learn_fit(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+    def _guard_learn(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         self._plain_step(inputs, action, reward, noise_scale)
 
 
@@ -457,14 +457,14 @@ class LearnsOnEncoder(LearnsActions):
         _learn: Any
         _plain_step: Any
 
-    def _possible(self, inputs: Tensor) -> Tensor:
-        possible = passes(self.encode(inputs).to(self._like().dtype)).all(-1)
+    def _guard_possible(self, inputs: Tensor) -> Tensor:
+        possible = passes(self.encode(inputs).to(self._guard_like().dtype)).all(-1)
         return possible if self.has_models else possible.all(-1)
 
-    def _features_of(self, inputs: Tensor, action: Tensor) -> Tensor:
+    def _guard_features(self, inputs: Tensor, action: Tensor) -> Tensor:
         return self.chosen_features(inputs, action)
 
-    def _learn_fit(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+    def _guard_learn(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         if self.scaler is None:
             self._learn(x, action, reward, noise_scale)
         else:
@@ -474,13 +474,13 @@ class LearnsOnEncoder(LearnsActions):
 class HeadFile(LearnsOnEncoder, OfPolicy):
     """Mixin of the file of a head on a policy."""
 
-    def _like(self) -> Tensor:
+    def _guard_like(self) -> Tensor:
         return self.policy.estimator.theta_hat
 
-    def _usual_scale(self, reward: Tensor) -> Tensor:
+    def _guard_scale(self, reward: Tensor) -> Tensor:
         return self.policy.estimator._own_scale(reward)
 
-    def _accepted(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
         return self.policy.estimator._accepts(x, reward, noise_scale)
 
 
@@ -518,32 +518,32 @@ class FixedFile(OfFixed):
         probability = probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)
         return torch.where(possible, index, -1), torch.where(possible, probability, 0.0)
 
-    def _learn_one(self, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_round(self, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
         fit = (action >= 0) & (action < self.arms.size(-2))
         action = torch.where(fit, action, 0)
         x = rows_of(self.arms, action.unsqueeze(-1)).squeeze(-2)
-        fit = fit & self._accepted(x, reward, noise_scale)
+        fit = fit & self._guard_accepts(x, reward, noise_scale)
         if not bool(fit.any()):
             return fit
-        before = self._copies()
+        before = self._guard_copies()
         if not bool(fit.all()):
             reward = torch.where(fit, reward, 0.0)
-            noise_scale = torch.where(fit, noise_scale, self._usual_scale(reward))
+            noise_scale = torch.where(fit, noise_scale, self._guard_scale(reward))
         self._plain_step(action, reward, noise_scale)
-        return self._settle_(before, fit)
+        return self._guard_settle_(before, fit)
 
     @torch.jit.export
     def step(self, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            rows, like = self.learner_dims, self._like()
+            rows, like = self.learner_dims, self._guard_like()
             reward = reward.detach().to(like.dtype)
-            scale = self._usual_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
+            scale = self._guard_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
             if action.dim() == rows:
-                return self._learn_one(action, reward, scale)
+                return self._guard_round(action, reward, scale)
             learnt = torch.zeros_like(action, dtype=torch.bool)
             for i in range(action.size(rows)):
                 learnt.select(rows, i).copy_(
-                    self._learn_one(action.select(rows, i), reward.select(rows, i), scale.select(rows, i))
+                    self._guard_round(action.select(rows, i), reward.select(rows, i), scale.select(rows, i))
                 )
             return learnt
 
@@ -569,12 +569,12 @@ class ConvexFile(Guarded):
                     fit = fit & passes(values).reshape(sizes).all(-1)
             if not bool(fit.any()):
                 return fit
-            before = self._copies()
+            before = self._guard_copies()
             if not bool(fit.all()):
                 gradients = torch.where(along(fit, gradients), gradients, 0.0)
                 values = None if values is None else torch.where(along(fit, values), values, 0.0)
             self._plain_step(gradients, values)
-            return self._settle_(before, fit)
+            return self._guard_settle_(before, fit)
 
 
 class HintedFile(ConvexFile):
@@ -588,9 +588,9 @@ class HintedFile(ConvexFile):
         with torch.no_grad():
             hint = hint.detach().to(self.decision.dtype)
             fit = passes(hint).all(-1)
-            before = self._copies()
+            before = self._guard_copies()
             self._plain_set_hint(torch.where(fit.unsqueeze(-1), hint, 0.0))
-            return self._settle_(before, fit)
+            return self._guard_settle_(before, fit)
 
 
 class ExpertsFile(HintedFile):
@@ -604,9 +604,9 @@ class ExpertsFile(HintedFile):
     def set_available(self, mask: Tensor) -> Tensor:
         with torch.no_grad():
             fit = mask.any(-1)
-            before = self._copies()
+            before = self._guard_copies()
             self._plain_set_available(torch.where(fit.unsqueeze(-1), mask, self.available))
-            return self._settle_(before, fit)
+            return self._guard_settle_(before, fit)
 
 
 def as_file(module: Any) -> Any:
@@ -624,8 +624,8 @@ def as_file(module: Any) -> Any:
     for part in module.modules():
         if not isinstance(part, Learner):
             continue
-        evolving = [name for name, value in part._buffers.items() if value is not None and name not in part.unchanging]
-        part.__dict__["guarded"] = evolving
+        # Lists of strings, of which an empty one has no type.
+        part.__dict__.update(guarded=evolving(part), unbounded_names=["", *part.unbounded])
         if isinstance(part, BlockEstimator):
             place = part.theta_hat.device
             part.__dict__["refused"] = torch.zeros(part.batch_shape, dtype=torch.bool, device=place)
@@ -649,7 +649,11 @@ def _kind(module: nn.Module) -> tuple[type, dict[str, Any]]:
         return ExpertsFile if hasattr(module, "set_available") else mixin, {"asks_values": module.needs_values}
     head: Any = module
     policy: Any = module if isinstance(module, (Policy, ComposedPolicy, FixedArms)) else head.policy
-    told: dict[str, Any] = {"learner_dims": len((policy if policy is module and not isinstance(policy, Policy) else learner_of(policy)).batch_shape)}
+    told: dict[str, Any] = {
+        "learner_dims": len(
+            (policy if policy is module and not isinstance(policy, Policy) else learner_of(policy)).batch_shape
+        )
+    }
     if isinstance(module, FixedArms):
         return FixedFile, told
     told |= {"arm_axis": 2, "arm_count": 0, "checks_inputs": isinstance(module, SharedRadiusMaster)}

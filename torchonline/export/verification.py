@@ -1,6 +1,6 @@
 """Verification of an exported module against its eager original, round by round."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -69,11 +69,14 @@ class PolicyTrial(Trial):
             choice = seeded(eager.select, decision.inputs, decision.mask)
             agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
             past = self.past(decision, choice)
-            for module in (eager, exported):
-                module.step(*self.first(past))
-                # Any module with a policy may be a head.
-                if number % 2 and hasattr(exported, "learn"):
-                    module.learn(*past)
+            eager.step(*self.first(past))
+            agree_on_all(exported.step(*self.first(past)))
+            # Any module with a policy may be a head.
+            if number % 2 and hasattr(exported, "learn"):
+                eager.learn(*past)
+                agree_on_all(exported.learn(*past))
+        nan = (*past[:-1], torch.full_like(past[-1], torch.nan))
+        check_poison(exported, lambda: exported.step(*self.first(nan)))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         """Play an eager round module and its program, and raise where they differ."""
@@ -247,8 +250,9 @@ class FixedTrial(Trial):
             choice = seeded(eager.select, mask)
             agree("a score", eager(), exported(), self.tolerance)
             self.agree_on_choice(eager(), choice, seeded(exported.select, mask))
-            for module in (eager, exported):
-                module.step(choice, reward)
+            eager.step(choice, reward)
+            agree_on_all(exported.step(choice, reward))
+        check_poison(exported, lambda: exported.step(choice, torch.full_like(reward, torch.nan)))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         choice = self.round_arguments()[0]
@@ -304,8 +308,9 @@ class ConvexTrial(Trial):
             agree("a decision", eager.predict(), exported.predict(), self.tolerance)
             queries = eager.queries()
             agree("a query", queries, exported.queries(), self.tolerance)
-            for module in (eager, exported):
-                module.step(*self.past(queries, centre))
+            eager.step(*self.past(queries, centre))
+            agree_on_all(exported.step(*self.past(queries, centre)))
+        check_poison(exported, lambda: exported.step(*self.past(queries, torch.full_like(centre, torch.nan))))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         queries = eager.learner.queries()
@@ -390,11 +395,23 @@ def played(program: Any, learn: Tensor, *arguments: Tensor) -> Any:
 
 def check_refusal(program: Any, arguments: tuple[Tensor, ...]) -> None:
     """Raise unless a program learns nothing from a round of NaN, and says so."""
-    before = {name: buffer.clone() for name, buffer in program.named_buffers()}
     poison = [torch.full_like(x, torch.nan) if x.is_floating_point() else x | x.new_ones(()) for x in arguments]
-    learnt = seeded(program, *poison)[-1]
-    if bool(learnt.any()) or not all(torch.equal(before[name], buffer) for name, buffer in program.named_buffers()):
-        raise RuntimeError("export: the program learnt from a round of NaN")
+    check_poison(program, lambda: seeded(program, *poison)[-1])
+
+
+def check_poison(module: Any, learn: Callable[[], Tensor]) -> None:
+    """Raise unless no buffer changes in a call that returns what was learnt: nothing."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    learnt = learn()
+    after = dict(module.named_buffers())
+    if bool(learnt.any()) or not all(torch.equal(old, after[name]) for name, old in before.items()):
+        raise RuntimeError("export: the exported module learnt from NaN")
+
+
+def agree_on_all(learnt: Tensor) -> None:
+    """Raise unless all rounds that the eager module has learnt were learnt."""
+    if not bool(learnt.all()):
+        raise RuntimeError("export: the exported module refused a round that the eager module learnt")
 
 
 def agree(what: str, ours: Tensor, theirs: Tensor, tolerance: float = 0.0) -> None:
