@@ -70,7 +70,7 @@ for folder in sys.argv[1:]:
         choice = script.select(arms)
         torch.manual_seed(t)
         mask = torch.ones(1, len(arms), dtype=torch.bool)
-        by_program = program(past, data["reward"][t - 1], learn, arms.unsqueeze(0), mask)
+        by_program, _ = program(past, data["reward"][t - 1], learn, arms.unsqueeze(0), mask)
         if int(choice) != int(by_program):
             sys.exit(f"{folder}, round {t}: TorchScript chose {int(choice)}, the program {int(by_program)}")
         past, learn = arms[choice], torch.tensor(True)
@@ -151,7 +151,8 @@ def test_program_agrees_over_100_rounds_and_may_only_look(name: str, batch: tupl
         mask[..., 0] = True
         reward = policy.estimator.possible_reward(reward)
         torch.manual_seed(t)
-        theirs = program(x, reward, learn, arms, mask)
+        theirs, learnt = program(x, reward, learn, arms, mask)
+        assert torch.equal(learnt, learn)
         policy.step(x, reward)
         torch.manual_seed(t)
         assert torch.equal(policy.select(arms, mask), theirs)
@@ -174,7 +175,8 @@ def test_an_eager_round_refuses_nothing_of_what_is_not_learnt() -> None:
     others.step(x[:2], reward[:2])
     x[2], reward[2] = torch.nan, torch.inf
     arms, mask = torch.randn(3, 4, 5, 2, dtype=DOUBLE), torch.ones(3, 4, 5, dtype=torch.bool)
-    choices = Round(policy)(x, reward, torch.tensor([True, True, False]), arms, mask)
+    choices, learnt = Round(policy)(x, reward, torch.tensor([True, True, False]), arms, mask)
+    assert learnt.tolist() == [True, True, False]
     assert torch.equal(choices[:2], others.select(arms[:2]))
     for name, buffer in policy.estimator.state().items():
         torch.testing.assert_close(buffer[:2], others.estimator.get_buffer(name), rtol=1e-12, atol=1e-12)
@@ -220,7 +222,7 @@ def test_an_exported_state_is_a_learnt_one() -> None:
     program = to_program(policy).module()
     no = (torch.zeros(4, dtype=DOUBLE), torch.tensor(0.0, dtype=DOUBLE), torch.tensor(False))
     mask = torch.ones(1, len(arms), dtype=torch.bool)
-    assert program(*no, arms.unsqueeze(0), mask).item() == policy.select(arms).item()
+    assert program(*no, arms.unsqueeze(0), mask)[0].item() == policy.select(arms).item()
 
 
 class Encoder(nn.Module):
@@ -253,7 +255,7 @@ def test_encoder_and_head_are_one_artifact(shape: str, batch: tuple[int, ...], t
         mask = torch.ones(*batch, count, arms, dtype=torch.bool)
         choice = head.select(inputs, mask)
         assert torch.equal(script.select(inputs, mask), choice)
-        assert torch.equal(program(*past, inputs, mask), choice)
+        assert torch.equal(program(*past, inputs, mask)[0], choice)
         first, action = inputs.select(len(batch), 0), choice.select(len(batch), 0)
         reward = torch.randn(batch, dtype=DOUBLE)
         head.step(first, action, reward)
@@ -300,8 +302,8 @@ def test_compiled_program_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     learn = torch.tensor(True)
     for arms, reward in rounds(50, dim=2):
         decision, mask = arms.unsqueeze(0), torch.ones(1, len(arms), dtype=torch.bool)
-        choice = compiled(arms[0], reward, learn, decision, mask)
-        assert torch.equal(again(arms[0], reward, learn, decision, mask), choice)
+        choice, _ = compiled(arms[0], reward, learn, decision, mask)
+        assert torch.equal(again(arms[0], reward, learn, decision, mask)[0], choice)
         policy.step(arms[0], reward)
         assert choice.item() == policy.select(arms).item()
 
@@ -343,7 +345,7 @@ def test_compiled_program_of_a_convex_learner_agrees(tmp_path: Path) -> None:
     for loss in stream(20, (), 3, 0):
         gradients, values = loss.gradients(learner.queries())
         learner.step(gradients)
-        decision, _ = program(gradients, values, torch.tensor(True))
+        decision, _, _ = program(gradients, values, torch.tensor(True))
         torch.testing.assert_close(decision, learner.predict(), rtol=1e-12, atol=1e-12)
 
 
@@ -378,7 +380,7 @@ for path in sys.argv[1:]:
             learner.step(gradients, values)
             decision, queries = learner.predict(), learner.queries()
         else:
-            decision, queries = learner(gradients, values, torch.tensor(True))
+            decision, queries, _ = learner(gradients, values, torch.tensor(True))
         decisions.append(decision)
     torch.save((torch.stack(decisions), dict(learner.named_buffers())), path + ".learnt")
 """
@@ -425,7 +427,7 @@ def test_exporting_a_convex_learner_takes_its_state_and_changes_nothing(export, 
             continue
         nothing = torch.zeros(2, 1, 3, dtype=dtype), torch.zeros(2, 1, dtype=dtype), torch.tensor([False, False])
         for program in (exported.module(), torch.export.load(tmp_path / "learner.pt2").module()):
-            decision, queries = program(*nothing)
+            decision, queries, _ = program(*nothing)
             assert torch.equal(decision, learner.predict())
             assert torch.equal(queries, learner.queries())
 

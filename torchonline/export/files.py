@@ -37,8 +37,13 @@ def to_torchscript(
 
     The result is verified, then written to ``path``. The file has ``forward`` (scores), ``select``, ``step`` and ``learn``
     (not for :class:`torchonline.FixedArms`), or ``predict``, ``queries`` and ``step``, and needs nothing but torch (or libtorch)
-    to load. It checks no arguments. To put a learner's newer state into it:
-    ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict, because the file's state has constant tables.
+    to load. To put a learner's newer state into it: ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict,
+    because the file's state has constant tables.
+
+    The file raises nothing for the values of its arguments, and checks no shapes. ``step`` and ``learn`` return which rounds were
+    learnt: a bool tensor, ``(*B)`` or ``(*B, n)``. A round that the eager ``step`` would refuse for its values changes nothing,
+    and neither does one after which the state would not be finite. ``select`` returns -1 for a decision without an available arm,
+    or with features that are not finite. See docs/files.md.
 
     Args:
         module: a policy, arms with a model each (:class:`torchonline.DisjointArms`), arms that stay
@@ -54,9 +59,11 @@ def to_torchscript(
     Example:
         >>> policy = OFUL(2)
         >>> scripted = to_torchscript(policy)
-        >>> scripted.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
-        >>> scripted.select(torch.eye(2)), policy.estimator.rounds
-        (tensor(0), tensor(0))
+        >>> x, reward = torch.tensor([0.0, 1.0]), torch.tensor(1.0)
+        >>> scripted.step(x, reward), scripted.step(x, torch.nan * reward)
+        (tensor(True), tensor(False))
+        >>> scripted.select(torch.eye(2)), scripted.estimator.rounds, policy.estimator.rounds
+        (tensor(0), tensor(1), tensor(0))
     """
     module = uncompiled(module)
     if isinstance(module, PrivateLearner):
@@ -87,8 +94,12 @@ def to_program(
     The program starts from the present state. It is verified, then written to ``path``. Learning and deciding are one call,
     because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of :mod:`torchonline.export.programs`.
     ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions and K of arms may vary from call to
-    call. The program checks no arguments, takes them in the dtype of the state (of ``example``, for a head), and counts each
-    round with the learner's own ``noise_scale``.
+    call. The program takes arguments in the dtype of the state (of ``example``, for a head).
+
+    The program raises nothing for the values of its arguments. It returns ``learnt``, bool, after its decisions: where it is
+    False, no buffer has changed. That is so where ``learn`` is False, for a round that the eager ``step`` would refuse for its
+    values, and for one after which the state would not be finite. A choice is -1 where there is none to make: no arm is
+    available, or features are not finite. See docs/files.md.
 
     With ``blocks=True``, a call learns n earlier rounds at once, as ``learn`` with ``block_size=n`` does, and then decides:
     ``BlockRound`` or ``BlockHeadRound``. The number n may vary too, from 1 to ``restart_every``. A call costs n rows for each
@@ -101,10 +112,13 @@ def to_program(
             ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
         example: as in :func:`to_torchscript`.
         blocks: whether a call learns a block of rounds, ``(*B, n)``, in the place of one round.
+        noise_scale: whether the last argument of a call is the noise scale of each round, shaped like ``reward``. Without it,
+            each round counts with the learner's own.
 
     Raises:
         ValueError: ``module`` has a learner that torch.export cannot follow; or ``blocks`` is True and ``module`` learns rounds
-            in order, because its ``has_blocks`` is False, its scaler has not frozen, or it is a head with a scaler.
+            in order, because its ``has_blocks`` is False, its scaler has not frozen, or it is a head with a scaler; or
+            ``noise_scale`` is True and its rounds have none.
         RuntimeError: the program differs from ``module``; nothing is written.
 
     Example:
@@ -112,11 +126,12 @@ def to_program(
         >>> x, reward, learn = torch.zeros(2).double(), torch.tensor(0.0).double(), torch.tensor(False)
         >>> arms, mask = torch.eye(2).double().expand(3, 2, 2), torch.ones(3, 2, dtype=torch.bool)
         >>> program(x, reward, learn, arms, mask)
-        tensor([0, 0, 0])
+        (tensor([0, 0, 0]), tensor(False))
         >>> program = to_program(OFUL(2), blocks=True).module()
         >>> x, reward, learn = arms[0].repeat(50, 1), torch.tensor([0.0, 1.0]).double().repeat(50), torch.ones(100).bool()
-        >>> program(x, reward, learn, arms, mask)
-        tensor([1, 1, 1])
+        >>> choices, learnt = program(x, reward, learn, arms, mask)
+        >>> choices, int(learnt.sum())
+        (tensor([1, 1, 1]), 100)
     """
     instance_of("blocks", blocks, bool, "True or False")
     instance_of("noise_scale", noise_scale, bool, "True or False")
@@ -158,15 +173,13 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
     folder ``TORCHINDUCTOR_CACHE_DIR``: to compile the same program in the same state once more takes a second. A program of
     blocks takes a minute or two.
 
-    Returns the loaded package, with a state of its own: ``choices = package(x, reward, learn, arms, mask)``.
-
     Args:
         program: what :func:`to_program` returned.
         path: where to write the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads it, in Python
             without torchonline or in C++, on the kind of machine it was compiled on.
 
     Returns:
-        The loaded package, with a state of its own: ``choices = compiled(x, reward, learn, arms, mask)``.
+        The loaded package, with a state of its own: ``choices, learnt = compiled(x, reward, learn, arms, mask)``.
     """
     _check_suffix(path)
     # Folded, a buffer of one number, which evolves, would stay at its first value (torch 2.13).

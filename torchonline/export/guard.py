@@ -1,8 +1,8 @@
-"""What protects the state of an exported learner: rounds that must not be learnt are not learnt.
+"""The guard of an exported learner: what must not be learnt is not learnt.
 
 A program raises nothing. A round whose values the eager ``step`` would refuse changes no buffer, nor does one after which a
-buffer would not be finite. :func:`learnt_where` says which rounds were learnt. All of it is :func:`torch.where`, without a branch,
-so that torch.export can follow it. :mod:`torchonline.export.scripts` does the same in TorchScript.
+buffer would not be finite. :func:`learnt_where` says which rounds were learnt. There is no branch on a value, so that
+torch.export can follow it all. :mod:`torchonline.export.scripts` does the same in TorchScript.
 """
 
 from collections.abc import Callable, Iterable, Iterator

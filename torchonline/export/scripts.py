@@ -2,8 +2,8 @@
 
 The classes below are mixed into the class of the module that is scripted. Their ``step`` and ``learn`` return which rounds were
 learnt. A round whose values the eager ``step`` would refuse changes no buffer, nor does one after which a buffer would not be
-finite. Their ``select`` returns -1 where no choice can be made. Only TorchScript runs them. See :mod:`torchonline.export.guard` for
-the same in programs.
+finite. Their ``select`` returns -1 where no choice can be made. Only TorchScript runs them. For programs,
+:mod:`torchonline.export.guard` does the same.
 """
 
 import inspect
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.bandits.block_learner import BlockEstimator
-from torchonline.bandits.composed import ComposedPolicy, learner_of
+from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.fixed_arms import FixedArms
@@ -222,29 +222,6 @@ class LearnsRows(Chooses):
     def _guard_possible(self, arms: Tensor) -> Tensor:
         return passes(arms.to(self._guard_like().dtype)).all(-1).all(-1)
 
-    def _guard_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor, allowed: Tensor) -> Tensor:
-        """Learn from a round of each learner that is allowed to; return which have learnt."""
-        fit = allowed & self._guard_accepts(x, reward, noise_scale)
-        if not bool(fit.any()):
-            return fit
-        before = self._guard_copies()
-        if not bool(fit.all()):
-            x, reward = torch.where(fit.unsqueeze(-1), x, 0.0), torch.where(fit, reward, 0.0)
-            noise_scale = torch.where(fit, noise_scale, self._guard_scale(reward))
-        self._plain_step(x, reward, noise_scale)
-        return self._guard_settle_(before, fit)
-
-    def _guard_rounds(self, x: Tensor, reward: Tensor, noise_scale: Tensor, allowed: Tensor) -> Tensor:
-        rows = self.learner_dims
-        learnt = torch.zeros_like(allowed)
-        for i in range(x.size(rows)):
-            learnt.select(rows, i).copy_(
-                self._guard_round(
-                    x.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i), allowed.select(rows, i)
-                )
-            )
-        return learnt
-
     def _guard_values(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the values of rounds in the type of the state."""
         like = self._guard_like()
@@ -255,39 +232,71 @@ class LearnsRows(Chooses):
     @torch.jit.export
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
         with torch.no_grad():
+            # Each call in a script becomes a copy of what is called: there is one, of a loop.
+            rows = self.learner_dims
+            is_one = x.dim() == rows + 1
             x, reward, scale = self._guard_values(x, reward, noise_scale)
-            allowed = torch.ones_like(reward, dtype=torch.bool)
-            if x.dim() == self.learner_dims + 1:
-                return self._guard_round(x, reward, scale, allowed)
-            return self._guard_rounds(x, reward, scale, allowed)
+            if is_one:
+                x, reward, scale = x.unsqueeze(rows), reward.unsqueeze(rows), scale.unsqueeze(rows)
+            learnt = torch.zeros_like(reward, dtype=torch.bool)
+            for i in range(x.size(rows)):
+                one, pay, noise = x.select(rows, i), reward.select(rows, i), scale.select(rows, i)
+                may = self._guard_accepts(one, pay, noise)
+                if bool(may.any()):
+                    before = self._guard_copies()
+                    if not bool(may.all()):
+                        one, pay = torch.where(may.unsqueeze(-1), one, 0.0), torch.where(may, pay, 0.0)
+                        noise = torch.where(may, noise, self._guard_scale(pay))
+                    self._guard_learn(one, pay, noise)
+                    learnt.select(rows, i).copy_(self._guard_settle_(before, may))
+            return learnt.squeeze(rows) if is_one else learnt
 
     def _guard_log(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor | None, block_size: int | None, mask: Tensor | None
     ) -> Tensor:
+        """Learn a log in blocks, without what must not be learnt; return what was learnt."""
         with torch.no_grad():
+            rows = self.learner_dims
+            is_one = x.dim() == rows + 1
             x, reward, scale = self._guard_values(x, reward, noise_scale)
-            allowed = torch.ones_like(reward, dtype=torch.bool) if mask is None else mask
-            if x.dim() == self.learner_dims + 1:
-                return self._guard_round(x, reward, scale, allowed)
+            if is_one:
+                x, reward, scale = x.unsqueeze(rows), reward.unsqueeze(rows), scale.unsqueeze(rows)
+                mask = None if mask is None else mask.unsqueeze(rows)
             good = self._guard_accepts(x, reward, scale)
-            fit = allowed & good
-            if not bool(fit.any()):
-                return fit
-            if bool(good.all()):
+            fit = good if mask is None else good & mask
+            learnt = torch.zeros_like(fit)
+            # A single learner leaves rounds out. Those of a fleet learn round by round if one of them must leave one out.
+            place = torch.arange(good.size(-1), device=good.device)
+            size = place.size(0)
+            if not bool(good.all()):
+                if rows == 0:
+                    place = torch.nonzero(good).squeeze(-1)
+                    size = place.size(0)
+                else:
+                    size = 1
+            done = 0
+            while done < place.size(0) and bool(fit.any()):
+                at = place.narrow(0, done, size)
+                may = fit.index_select(rows, at)
                 before = self._guard_copies()
-                self._guard_block(x, reward, scale, block_size, mask)
-                return fit & self._guard_settle_(before, fit.any(-1)).unsqueeze(-1)
-            if self.learner_dims > 0:
-                return self._guard_rounds(x, reward, scale, fit)
-            before = self._guard_copies()
-            kept = torch.nonzero(good).squeeze(-1)
-            among = None if mask is None else mask[kept]
-            self._guard_block(x[kept], reward[kept], scale[kept], block_size, among)
-            return fit & self._guard_settle_(before, fit.any(-1)).unsqueeze(-1)
+                pay, noise = reward.index_select(rows, at), scale.index_select(rows, at)
+                self._guard_block(
+                    torch.where(may.unsqueeze(-1), x.index_select(rows, at), 0.0),
+                    torch.where(may, pay, 0.0),
+                    torch.where(may, noise, self._guard_scale(pay)),
+                    block_size,
+                    None if mask is None else mask.index_select(rows, at),
+                )
+                learnt.index_copy_(rows, at, may & self._guard_settle_(before, may.any(-1)).unsqueeze(-1))
+                done += size
+            return learnt.squeeze(rows) if is_one else learnt
 
 
 class PolicyFile(LearnsRows, OfPolicy):
     """Mixin of the file of a policy."""
+
+    def _guard_learn(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self.estimator._learn_round(x, reward, noise_scale)
 
     def _guard_block(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None, mask: Tensor | None
@@ -306,8 +315,24 @@ class PolicyFile(LearnsRows, OfPolicy):
         return self._guard_log(x, reward, noise_scale, block_size, mask)
 
 
+class OwnStepFile(PolicyFile):
+    """Mixin of the file of a policy with a step of its own."""
+
+    if TYPE_CHECKING:
+        _plain_step: Any
+
+    def _guard_learn(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self._plain_step(x, reward, noise_scale)
+
+
 class ScaledFile(LearnsRows, OfComposed):
     """Mixin of the file of a policy with a scaler."""
+
+    if TYPE_CHECKING:
+        _learn_round: Any
+
+    def _guard_learn(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self._learn_round(x, reward, noise_scale)
 
     def _guard_block(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None, mask: Tensor | None
@@ -356,40 +381,30 @@ class LearnsActions(Chooses):
             fit = fit & passes(inputs.to(self._guard_like().dtype)).flatten(fit.dim()).all(-1)
         return fit, action, x
 
-    def _guard_round(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
-        """Learn from a round of each learner; return which have learnt."""
-        if self._guard_arms(inputs) == 0:
-            return torch.zeros_like(action, dtype=torch.bool)
-        fit, action, x = self._guard_fit(inputs, action, reward, noise_scale)
-        if not bool(fit.any()):
-            return fit
-        before = self._guard_copies()
-        if not bool(fit.all()):
-            x, reward = torch.where(fit.unsqueeze(-1), x, 0.0), torch.where(fit, reward, 0.0)
-            noise_scale = torch.where(fit, noise_scale, self._guard_scale(reward))
-            if inputs.is_floating_point():
-                inputs = torch.where(along(fit, inputs), inputs, 0.0)
-        self._guard_learn(inputs, action, x, reward, noise_scale)
-        return self._guard_settle_(before, fit)
-
-    def _guard_rounds(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
-        rows = self.learner_dims
-        learnt = torch.zeros_like(action, dtype=torch.bool)
-        for i in range(action.size(rows)):
-            learnt.select(rows, i).copy_(
-                self._guard_round(
-                    inputs.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
-                )
-            )
-        return learnt
-
     @torch.jit.export
     def step(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            reward, scale = self._guard_values(reward, noise_scale)
-            if action.dim() == self.learner_dims:
-                return self._guard_round(inputs, action, reward, scale)
-            return self._guard_rounds(inputs, action, reward, scale)
+            rows = self.learner_dims
+            is_one = action.dim() == rows
+            learnt = torch.zeros_like(action, dtype=torch.bool)
+            if self._guard_arms(inputs) > 0:
+                reward, scale = self._guard_values(reward, noise_scale)
+                if is_one:
+                    inputs, action, learnt = inputs.unsqueeze(rows), action.unsqueeze(rows), learnt.unsqueeze(rows)
+                    reward, scale = reward.unsqueeze(rows), scale.unsqueeze(rows)
+                for i in range(action.size(rows)):
+                    one, pay, noise = inputs.select(rows, i), reward.select(rows, i), scale.select(rows, i)
+                    fit, k, x = self._guard_fit(one, action.select(rows, i), pay, noise)
+                    if bool(fit.any()):
+                        before = self._guard_copies()
+                        if not bool(fit.all()):
+                            x, pay = torch.where(fit.unsqueeze(-1), x, 0.0), torch.where(fit, pay, 0.0)
+                            noise = torch.where(fit, noise, self._guard_scale(pay))
+                            if one.is_floating_point():
+                                one = torch.where(along(fit, one), one, 0.0)
+                        self._guard_learn(one, k, x, pay, noise)
+                        learnt.select(rows, i).copy_(self._guard_settle_(before, fit))
+            return learnt.squeeze(rows) if is_one and learnt.dim() > rows else learnt
 
     @torch.jit.export
     def learn(
@@ -401,27 +416,51 @@ class LearnsActions(Chooses):
         block_size: int | None = None,
     ) -> Tensor:
         with torch.no_grad():
-            reward, scale = self._guard_values(reward, noise_scale)
-            if action.dim() == self.learner_dims:
-                return self._guard_round(inputs, action, reward, scale)
-            if self._guard_arms(inputs) == 0:
-                return torch.zeros_like(action, dtype=torch.bool)
-            fit, index, _ = self._guard_fit(inputs, action, reward, scale)
-            if not bool(fit.any()):
-                return fit
-            before = self._guard_copies()
-            if bool(fit.all()):
-                self._plain_learn(inputs, index, reward, scale, block_size)
-            elif self.learner_dims > 0:
-                return self._guard_rounds(inputs, action, reward, scale)
-            else:
-                kept = torch.nonzero(fit).squeeze(-1)
-                self._plain_learn(inputs[kept], index[kept], reward[kept], scale[kept], block_size)
-            return fit & self._guard_settle_(before, fit.any(-1)).unsqueeze(-1)
+            rows = self.learner_dims
+            is_one = action.dim() == rows
+            learnt = torch.zeros_like(action, dtype=torch.bool)
+            if self._guard_arms(inputs) > 0:
+                reward, scale = self._guard_values(reward, noise_scale)
+                if is_one:
+                    inputs, action, learnt = inputs.unsqueeze(rows), action.unsqueeze(rows), learnt.unsqueeze(rows)
+                    reward, scale = reward.unsqueeze(rows), scale.unsqueeze(rows)
+                fit, index, _ = self._guard_fit(inputs, action, reward, scale)
+                # As in LearnsRows.
+                place = torch.arange(fit.size(-1), device=fit.device)
+                size = place.size(0)
+                if not bool(fit.all()):
+                    if rows == 0:
+                        place = torch.nonzero(fit).squeeze(-1)
+                        size = place.size(0)
+                    else:
+                        size = 1
+                done = 0
+                while done < place.size(0):
+                    at = place.narrow(0, done, size)
+                    may = fit.index_select(rows, at)
+                    before = self._guard_copies()
+                    pay, noise, some = reward.index_select(rows, at), scale.index_select(rows, at), inputs
+                    if size < fit.size(-1):
+                        some = inputs.index_select(rows, at)
+                    if some.is_floating_point() and not bool(may.all()):
+                        some = torch.where(along(may, some), some, 0.0)
+                    self._plain_learn(
+                        some,
+                        index.index_select(rows, at),
+                        torch.where(may, pay, 0.0),
+                        torch.where(may, noise, self._guard_scale(pay)),
+                        block_size,
+                    )
+                    learnt.index_copy_(rows, at, may & self._guard_settle_(before, may.any(-1)).unsqueeze(-1))
+                    done += size
+            return learnt.squeeze(rows) if is_one and learnt.dim() > rows else learnt
 
 
 class ArmsFile(LearnsActions, OfComposed):
     """Mixin of the file of arms with a model each."""
+
+    if TYPE_CHECKING:
+        _learn_round: Any
 
     def _guard_possible(self, context: Tensor) -> Tensor:
         return passes(context.to(self._guard_like().dtype)).all(-1)
@@ -430,11 +469,14 @@ class ArmsFile(LearnsActions, OfComposed):
         return context
 
     def _guard_learn(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        self._plain_step(inputs, action, reward, noise_scale)
+        self._learn_round(x, action, reward, noise_scale)
 
 
 class SharedFile(LearnsActions, OfComposed):
     """Mixin of the file of a master over radii that learns from all arms."""
+
+    if TYPE_CHECKING:
+        _learn_round: Any
 
     def _guard_possible(self, arms: Tensor) -> Tensor:
         return passes(arms.to(self._guard_like().dtype)).all(-1).all(-1)
@@ -443,7 +485,7 @@ class SharedFile(LearnsActions, OfComposed):
         return of_chosen(arms, action)
 
     def _guard_learn(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        self._plain_step(inputs, action, reward, noise_scale)
+        self._learn_round(inputs.to(x.dtype), action, reward, noise_scale)
 
 
 class LearnsOnEncoder(LearnsActions):
@@ -518,34 +560,28 @@ class FixedFile(OfFixed):
         probability = probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)
         return torch.where(possible, index, -1), torch.where(possible, probability, 0.0)
 
-    def _guard_round(self, action: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
-        fit = (action >= 0) & (action < self.arms.size(-2))
-        action = torch.where(fit, action, 0)
-        x = rows_of(self.arms, action.unsqueeze(-1)).squeeze(-2)
-        fit = fit & self._guard_accepts(x, reward, noise_scale)
-        if not bool(fit.any()):
-            return fit
-        before = self._guard_copies()
-        if not bool(fit.all()):
-            reward = torch.where(fit, reward, 0.0)
-            noise_scale = torch.where(fit, noise_scale, self._guard_scale(reward))
-        self._plain_step(action, reward, noise_scale)
-        return self._guard_settle_(before, fit)
-
     @torch.jit.export
     def step(self, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
         with torch.no_grad():
             rows, like = self.learner_dims, self._guard_like()
+            is_one = action.dim() == rows
             reward = reward.detach().to(like.dtype)
             scale = self._guard_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
-            if action.dim() == rows:
-                return self._guard_round(action, reward, scale)
-            learnt = torch.zeros_like(action, dtype=torch.bool)
+            if is_one:
+                action, reward, scale = action.unsqueeze(rows), reward.unsqueeze(rows), scale.unsqueeze(rows)
+            fit = (action >= 0) & (action < self.arms.size(-2))
+            x = rows_of(self.arms, torch.where(fit, action, 0))
+            fit = fit & self._guard_accepts(x, reward, scale)
+            learnt = torch.zeros_like(fit)
             for i in range(action.size(rows)):
-                learnt.select(rows, i).copy_(
-                    self._guard_round(action.select(rows, i), reward.select(rows, i), scale.select(rows, i))
-                )
-            return learnt
+                may = fit.select(rows, i)
+                if bool(may.any()):
+                    before = self._guard_copies()
+                    pay = torch.where(may, reward.select(rows, i), 0.0)
+                    noise = torch.where(may, scale.select(rows, i), self._guard_scale(pay))
+                    self._learn_round(x.select(rows, i), pay, noise)
+                    learnt.select(rows, i).copy_(self._guard_settle_(before, may))
+            return learnt.squeeze(rows) if is_one else learnt
 
 
 class ConvexFile(Guarded):
@@ -618,7 +654,7 @@ def as_file(module: Any) -> Any:
     cls = type(module)
     plain = {f"_plain_{name}": _renamed(getattr(cls, name), f"_plain_{name}") for name in PLAIN if hasattr(cls, name)}
     # TorchScript reads the annotations of the class itself alone.
-    own = plain | {"__annotations__": dict(cls.__dict__.get("__annotations__", {})), "__module__": cls.__module__}
+    own = plain | {"__annotations__": dict(inspect.get_annotations(cls)), "__module__": cls.__module__}
     object.__setattr__(module, "__class__", type(cls.__name__, (mixin, cls), own))
     module.__dict__.update(told)
     for part in module.modules():
@@ -649,18 +685,16 @@ def _kind(module: nn.Module) -> tuple[type, dict[str, Any]]:
         return ExpertsFile if hasattr(module, "set_available") else mixin, {"asks_values": module.needs_values}
     head: Any = module
     policy: Any = module if isinstance(module, (Policy, ComposedPolicy, FixedArms)) else head.policy
-    told: dict[str, Any] = {
-        "learner_dims": len(
-            (policy if policy is module and not isinstance(policy, Policy) else learner_of(policy)).batch_shape
-        )
-    }
+    owner = policy if isinstance(policy, (ComposedPolicy, FixedArms)) else policy.estimator
+    told: dict[str, Any] = {"learner_dims": owner.batch_dims}
     if isinstance(module, FixedArms):
         return FixedFile, told
     told |= {"arm_axis": 2, "arm_count": 0, "checks_inputs": isinstance(module, SharedRadiusMaster)}
     if isinstance(policy, DisjointArms):
         told |= {"arm_axis": 0, "arm_count": policy.actions}
     if policy is module:
-        for cls, mixin in ((Policy, PolicyFile), (ScaledPolicy, ScaledFile), (DisjointArms, ArmsFile)):
+        usual = OwnStepFile if isinstance(module, Policy) and module.has_own_step else PolicyFile
+        for cls, mixin in ((Policy, usual), (ScaledPolicy, ScaledFile), (DisjointArms, ArmsFile)):
             if isinstance(module, cls):
                 return mixin, told
         return SharedFile, told
