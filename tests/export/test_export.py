@@ -284,6 +284,20 @@ def test_onnx_scores_follow_the_state_that_is_fed(name: str, batch: tuple[int, .
         policy.step(arms[..., 0, 0, :], policy.estimator.possible_reward(torch.randn(batch, dtype=DOUBLE)))
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_an_onnx_graph_of_one_decision(batch: tuple[int, ...], tmp_path: Path) -> None:
+    from onnxruntime import InferenceSession
+
+    policy = OFUL(4, batch_shape=batch)
+    names = to_onnx(policy, tmp_path / "scores.onnx", decisions=False)
+    session = InferenceSession(tmp_path / "scores.onnx", providers=["CPUExecutionProvider"])
+    state = dict(policy.named_buffers())
+    for arms in (torch.randn(*batch, 1, 4, dtype=DOUBLE), torch.randn(*batch, 5, 4, dtype=DOUBLE)):
+        policy.step(arms[..., 0, :], torch.ones(batch))
+        scores = session.run(None, {"arms": arms.numpy()} | {key: state[key].numpy() for key in names[1:]})[0]
+        torch.testing.assert_close(torch.from_numpy(scores), policy(arms), rtol=1e-7, atol=1e-7)
+
+
 @pytest.mark.parametrize("make", [GLBOMD, LocalGLB])
 @pytest.mark.parametrize("link", VARIANTS["link"], ids=str)
 def test_programs_of_every_link(make, link: Link) -> None:

@@ -196,7 +196,7 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
         return CompiledProgram(torch._inductor.aoti_load_package(str(path)), program.call_spec.out_spec)
 
 
-def to_onnx(policy: Policy, path: str | Path) -> list[str]:
+def to_onnx(policy: Policy, path: str | Path, *, decisions: bool = True) -> list[str]:
     """Write a policy's scores as an ONNX graph, a function of arms and state.
 
     Feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores agree to seven
@@ -205,10 +205,12 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     Args:
         policy: one whose scores are not random.
         path: where to write the file, ``.onnx`` by custom.
+        decisions: whether the graph takes the arms of N decisions; False for those of one. A graph has one number of dimensions.
 
     Returns:
-        The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, then the names of buffers in
-        ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)``.
+        The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, or ``(*B, K, d)`` without
+        ``decisions``; then the names of buffers in ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)`` or
+        ``(*B, K)``.
 
     Raises:
         ValueError: its scores are random, or it has a learner that runs in Python only.
@@ -219,11 +221,14 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
         ['arms', 'estimator.theta_hat', 'estimator.V_inv', 'estimator.logdet']
     """
     instance_of("policy", policy, Policy, "a Policy")
+    instance_of("decisions", decisions, bool, "True or False")
     _refuse_python(policy, "policy")
     from onnx.reference import ReferenceEvaluator
 
-    trial = PolicyTrial(policy)
-    arms = trial.round_arguments()[-2]
+    trial, first = PolicyTrial(policy), policy.estimator.batch_dims
+    arms, shape = trial.round_arguments()[-2], trial.dynamic_shapes()[-1]
+    if not decisions:
+        arms, shape = arms.select(first, 0), {first: shape[first + 1]}
     with torch.random.fork_rng():
         if not torch.equal(policy(arms), policy(arms)):
             raise ValueError(f"policy: expected one whose scores are not random, got {type(policy).__name__}")
@@ -237,15 +242,16 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
             (arms, *(state[name] for name in names)),
             input_names=["arms", *names],
             output_names=["scores"],
-            dynamic_shapes=(trial.dynamic_shapes()[-1], tuple({} for _ in names)),
+            dynamic_shapes=(shape, tuple({} for _ in names)),
             dynamo=True,
             verbose=False,
         )
     evaluator = ReferenceEvaluator(program.model_proto)
     for decision in trial.decisions():
-        inputs = {"arms": decision.inputs, **{name: state[name] for name in names}}
+        offered = decision.inputs if decisions else decision.inputs.select(first, 0)
+        inputs = {"arms": offered, **{name: state[name] for name in names}}
         (scores,) = evaluator.run(None, {name: value.numpy() for name, value in inputs.items()})
-        agree("a score", policy(decision.inputs).detach(), torch.from_numpy(scores), max(trial.tolerance, 1e-6))
+        agree("a score", policy(offered).detach(), torch.from_numpy(scores), max(trial.tolerance, 1e-6))
     program.save(str(path))
     return ["arms", *names]
 

@@ -89,15 +89,17 @@ def is_finite(buffer: Tensor, dims: int, is_unbounded: bool) -> Tensor:
     return (nothing.flatten(dims).sum(-1) if nothing.dim() > dims else nothing) == 0.0
 
 
-def chosen(policy: Policy | ComposedPolicy, context: Tensor, mask: Tensor) -> Tensor:
+def chosen(policy: Policy | ComposedPolicy, context: Tensor, mask: Tensor, besides: Tensor | None = None) -> Tensor:
     """Return the choices of a policy, and -1 for a decision that cannot be made.
 
     That is one without an available arm, or with features that ``select`` refuses, also of an unavailable arm. The number K of
-    arms may be 0. Arguments and shapes are those of ``select``.
+    arms may be 0. Arguments and shapes are those of ``select``. Where ``besides``, ``(*B, N)``, is False, there is another obstacle.
     """
     is_of_arms = not isinstance(policy, ComposedPolicy) or policy.item_dims == 2
     context = context.to(policy.estimator.theta_hat.dtype)
     possible = passes(context).all(-1)
+    if besides is not None:
+        possible = possible & (besides.unsqueeze(-1) if is_of_arms else besides)
     if is_of_arms:
         possible = possible.all(-1)
         # A fixed number above 0 stays as it is.

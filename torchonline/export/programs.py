@@ -93,7 +93,7 @@ class HeadRound(nn.Module):
                     x = converted(past, x)
                     learn = learn & passes(x).flatten(learn.dim()).all(-1)
                 learnt = learn_round(learn, policy, x, action, reward, scale)
-            return chosen(policy, inputs if policy is head else head.encode(inputs), mask), learnt
+            return chosen_by(head, inputs, mask), learnt
 
 
 class FixedRound(nn.Module):
@@ -181,7 +181,7 @@ class BlockHeadRound(nn.Module):
             learn, action = with_action(learn, action, arms_of(head, past))
             x = features_of_chosen(head, past, action)
             learnt = learn_block(policy, learn, x, action, reward, noise_scale)
-            return chosen(policy, inputs if policy is head else head.encode(inputs), mask), learnt
+            return chosen_by(head, inputs, mask), learnt
 
 
 class ConvexRound(nn.Module):
@@ -214,6 +214,16 @@ class ConvexRound(nn.Module):
 def policy_of(head: Any) -> Policy | ComposedPolicy:
     """Return the policy of a head, or a composed policy itself."""
     return head if isinstance(head, ComposedPolicy) else head.policy
+
+
+def chosen_by(head: Any, inputs: Tensor, mask: Tensor) -> Tensor:
+    """Return the choices of a head or composed policy, ``(*B, N)``: see :func:`chosen`."""
+    if isinstance(head, ComposedPolicy):
+        return chosen(head, inputs, mask)
+    besides = None
+    if head.scaler is not None:  # which would clip infinity
+        besides = passes(converted(inputs, head.scaler.mean)).flatten(mask.dim() - 1).all(-1)
+    return chosen(head.policy, head.encode(inputs), mask, besides)
 
 
 def arms_of(head: Any, past: Tensor) -> Any:

@@ -492,6 +492,7 @@ class LearnsOnEncoder(LearnsActions):
     """Mixin of the files of a head on an encoder."""
 
     if TYPE_CHECKING:
+        item_dims: int
         encode: Any
         chosen_features: Any
         scaler: Any
@@ -501,7 +502,11 @@ class LearnsOnEncoder(LearnsActions):
 
     def _guard_possible(self, inputs: Tensor) -> Tensor:
         possible = passes(self.encode(inputs).to(self._guard_like().dtype)).all(-1)
-        return possible if self.has_models else possible.all(-1)
+        possible = possible if self.has_models else possible.all(-1)
+        if self.checks_inputs:  # the scaler would clip infinity
+            items = inputs.to(self._guard_like().dtype).flatten(inputs.dim() - self.item_dims)
+            possible = possible & passes(items).all(-1)
+        return possible
 
     def _guard_features(self, inputs: Tensor, action: Tensor) -> Tensor:
         return self.chosen_features(inputs, action)
