@@ -44,6 +44,8 @@ ASKED: dict[str, Any] = {
     "ranges": (1.0, 2.0, 4.0),
     "radius_bound": 0.5,
 }
+# Poisoned rounds to a good one.
+GOOD = 8
 BAD = (torch.nan, torch.inf, -torch.inf, 1e200)
 
 
@@ -100,10 +102,9 @@ def calls(module: Any, trial: Any, poisoned: int, seed: int = 0) -> list[Call]:
     def pick(choices: Any) -> Any:
         return choices[int(torch.randint(len(choices), (), generator=random))]
 
-    found, good = [], list(good_rounds(module, trial))
-    for t in range(poisoned + poisoned // 2):
-        call = good[t % len(good)]
-        found.append(call if t % 3 == 0 else poison(call, trial, pick))
+    good = list(good_rounds(module, trial))
+    found = [good[t % len(good)] for t in range(poisoned // GOOD)]
+    found += [poison(pick(good), trial, pick) for _ in range(poisoned)]
     order = torch.randperm(len(found) - 1, generator=random) + 1
     return [found[0], *(found[int(i)] for i in order)]
 
@@ -247,7 +248,7 @@ def main() -> None:
         words = results(module, example, poisoned)
         found.setdefault(words, []).append(name)
         print(f"{name}: {'; '.join(words)}", file=sys.stderr, flush=True)
-    title = f"{poisoned} poisoned rounds among {poisoned // 2} good ones, for each file"
+    title = f"{poisoned} poisoned rounds among {poisoned // GOOD} good ones, for each file"
     lines = [f"| {title} | program | TorchScript |", "|---|---|---|"]
     lines += [f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(words)} |" for words, names in found.items()]
     print("\n".join(lines))

@@ -3,6 +3,7 @@
 import copy
 import functools
 import io
+import math
 import os
 import subprocess
 import sys
@@ -84,13 +85,20 @@ for folder in sys.argv[1:]:
 def program_file(name: str, batch: tuple[int, ...]) -> bytes:
     """A fresh policy's program, as a file: made once in a test run, as a rule, whichever of its workers asks first."""
     with tempfile.TemporaryDirectory() as folder:
-        run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-        kept = Path(tempfile.gettempdir()) / f"torchonline-{run}" if run else Path(folder)
-        kept.mkdir(exist_ok=True)
-        path = kept / f"{name}{batch}.pt2"
+        path = (kept_folder() or Path(folder)) / f"{name}{batch}.pt2"
         if not path.exists():
             to_program(POLICIES[name](batch_shape=batch), path)
         return path.read_bytes()
+
+
+def kept_folder() -> Path | None:
+    """A folder of this test run, for all of its workers; None without workers."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        return None
+    kept = Path(tempfile.gettempdir()) / f"torchonline-{run}"
+    kept.mkdir(exist_ok=True)
+    return kept
 
 
 def rounds(count: int, dim: int = 4) -> list[tuple[Tensor, Tensor]]:
@@ -305,13 +313,52 @@ def test_programs_of_every_link(make, link: Link) -> None:
     to_program(make(3, link=link))
 
 
-def test_compiled_program_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def compiled_oful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `round.pt2`, the package of OFUL(2), and torch's cache of it."""
+    folder = kept_folder() or tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "cache"))
+        compile_program(to_program(OFUL(2)), folder / "round.pt2")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["script", "package"])
+def test_files_choose_and_learn_in_cpp(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """The programs of docs/files.md. A reward in ten is NaN."""
+    torch_at, source = Path(torch.__file__).parent, Path(__file__).parents[2] / "examples" / "files" / f"{name}.cpp"
+    # Without optimisation, which takes half of the time.
+    command = ["g++", "-std=c++20", "-O0", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    command += [f"-I{torch_at}/include", f"-I{torch_at}/include/torch/csrc/api/include", str(source), "-o", name]
+    command += [f"-L{torch_at}/lib", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_at}/lib"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    if name == "script":
+        file = tmp_path / "oful.pt"
+        to_torchscript(OFUL(2), file)
+    else:
+        file = request.getfixturevalue("compiled_oful") / "round.pt2"
+    done = subprocess.run([f"./{name}", str(file)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    # What an eager policy does, which hears the good rounds alone.
+    policy, arms, best = OFUL(2), torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=DOUBLE), 0
+    for t in range(200):
+        k = int(policy.select(arms))
+        best += k == 2
+        if t % 10 < 9:
+            policy.step(arms[k], float(arms[k, 1]) + 0.1 * math.sin(t))
+    assert done.stdout == f"learnt 180 of 200, the best arm {best} times, without an arm -1\n"
+    if name == "script":
+        assert int(torch.jit.load(f"{file}.learnt").estimator.rounds) == 180
+
+
+def test_compiled_program_agrees(compiled_oful: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """So does the package of the same program that comes from the cache, and it has a state of its own."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(compiled_oful / "cache"))
     policy = OFUL(2)
     program = to_program(policy)
-    compiled = compile_program(program, tmp_path / "round.pt2")
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", None)
+    compiled = compile_program(program, tmp_path / "round.pt2")
     again = compile_program(program, tmp_path / "again.pt2")
     learn = torch.tensor(True)
     for arms, reward in rounds(50, dim=2):

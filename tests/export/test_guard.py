@@ -13,6 +13,7 @@ from torchonline import (
     DPTOFW,
     OFUL,
     UCB,
+    DisjointArms,
     FixedArms,
     FreeGrad,
     HeavyTailUCB,
@@ -22,7 +23,6 @@ from torchonline import (
     RunningScaler,
     ScaledPolicy,
     SharedRadiusMaster,
-    bandit,
 )
 from torchonline.core.checks import LARGEST, passes
 from torchonline.core.ops import assign_, exp
@@ -51,10 +51,14 @@ def head(**options: Any) -> BanditHead:
     return BanditHead(nn.Linear(5, 3).double(), OFUL(3), **options)
 
 
+def disjoint() -> DisjointArms:
+    return DisjointArms(RidgeRegression(4), actions=4, scaler=RunningScaler(3))
+
+
 # One for each way through the code; examples/files/poison.py plays all learners.
 LEARNERS: dict[str, tuple[Any, Tensor | None]] = {
     "policy with a link": (lambda: LocalGLB(3, feature_bound=10.0), None),
-    "arms": (lambda: bandit(3, rewards="binary", actions=4), None),
+    "arms": (lambda: disjoint(), None),
     "shared": (lambda: SharedRadiusMaster(RidgeRegression(3)), None),
     "fixed": (lambda: FixedArms(OFUL(3), torch.eye(3)), None),
     "convex": (lambda: FreeGrad(3), None),
@@ -178,7 +182,7 @@ def test_a_log_with_poison_is_learnt_as_without_it() -> None:
 
 
 def test_arms_with_a_model_each_leave_out_what_is_poisoned() -> None:
-    script = to_torchscript(bandit(3, rewards="real", actions=4, scale=False))
+    script = to_torchscript(DisjointArms(RidgeRegression(3), actions=4))
     x, reward, good = torch.randn(40, 3).double(), torch.randn(40).double(), torch.rand(40) < 0.7
     action = torch.randint(4, (40,))
     learnt, state = learnt_state(script, x, torch.where(good, action, 9), reward)
@@ -212,7 +216,7 @@ def test_hints_and_masks_of_experts_are_protected_too() -> None:
 
 
 def test_a_newer_state_goes_into_a_file() -> None:
-    policy, script = bandit(3, rewards="binary", actions=4), to_torchscript(bandit(3, rewards="binary", actions=4))
+    policy, script = disjoint(), to_torchscript(disjoint())
     for t in range(20):
         policy.step(torch.randn(3), t % 4, float(t % 2))
     script.load_state_dict(policy.state_dict(), strict=False)

@@ -93,7 +93,7 @@ def chosen(policy: Policy | ComposedPolicy, context: Tensor, mask: Tensor, besid
     """Return the choices of a policy, and -1 for a decision that cannot be made.
 
     That is one without an available arm, or with features that ``select`` refuses, also of an unavailable arm. The number K of
-    arms may be 0. Arguments and shapes are those of ``select``. Where ``besides``, ``(*B, N)``, is False, there is another obstacle.
+    arms may be 0. Arguments and shapes are those of ``select``. Where ``besides``, ``(*B, N)``, is False, no choice is possible.
     """
     is_of_arms = not isinstance(policy, ComposedPolicy) or policy.item_dims == 2
     context = context.to(policy.estimator.theta_hat.dtype)
