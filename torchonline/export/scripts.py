@@ -32,6 +32,13 @@ from torchonline.export.guard import any_of_rest, evolving, is_finite
 PLAIN = ("select", "probabilities", "step", "learn", "set_hint", "set_available")
 
 
+def stacked(learnt: list[Tensor], is_one: bool, like: Tensor) -> Tensor:
+    """Return what was learnt of one round, ``(*B)``, or of several, shaped as ``like``."""
+    if is_one:
+        return learnt[0]
+    return torch.zeros_like(like, dtype=torch.bool) if len(learnt) == 0 else torch.stack(learnt, -1)
+
+
 class Guarded:
     """Base of the mixins: keeps copies of all state, and puts them back.
 
@@ -43,11 +50,9 @@ class Guarded:
         modules: Any
 
     def _guard_copies(self) -> list[Tensor]:
-        """Return copies of all buffers that evolve, and forget what was refused."""
+        """Return copies of all buffers that evolve."""
         found: list[Tensor] = []
         for part in self.modules():
-            if hasattr(part, "refused"):
-                part.refused = torch.zeros_like(part.refused)
             if hasattr(part, "guarded"):
                 for name, buffer in part.named_buffers():
                     if buffer is not None and name in part.guarded:
@@ -62,7 +67,9 @@ class Guarded:
         """
         for part in self.modules():
             if hasattr(part, "refused"):
-                fit = fit & ~any_of_rest(part.refused, fit.dim())
+                if bool(part.refused.any()):
+                    fit = fit & ~any_of_rest(part.refused, fit.dim())
+                    part.refused = torch.zeros_like(part.refused)
             if hasattr(part, "guarded"):
                 for name, buffer in part.named_buffers():
                     if buffer is not None and name in part.guarded:
@@ -232,24 +239,26 @@ class LearnsRows(Chooses):
     @torch.jit.export
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            # Each call in a script becomes a copy of what is called: there is one, of a loop.
+            # Each call in a script becomes a copy of what is called, so there is one.
             rows = self.learner_dims
             is_one = x.dim() == rows + 1
             x, reward, scale = self._guard_values(x, reward, noise_scale)
-            if is_one:
-                x, reward, scale = x.unsqueeze(rows), reward.unsqueeze(rows), scale.unsqueeze(rows)
-            learnt = torch.zeros_like(reward, dtype=torch.bool)
-            for i in range(x.size(rows)):
-                one, pay, noise = x.select(rows, i), reward.select(rows, i), scale.select(rows, i)
-                may = self._guard_accepts(one, pay, noise)
-                if bool(may.any()):
+            learnt: list[Tensor] = []
+            for i in range(1 if is_one else x.size(rows)):
+                one, pay, noise = x, reward, scale
+                if not is_one:
+                    one, pay, noise = x.select(rows, i), reward.select(rows, i), scale.select(rows, i)
+                fit = self._guard_accepts(one, pay, noise)
+                is_fit = bool(fit.all())
+                if is_fit or bool(fit.any()):
                     before = self._guard_copies()
-                    if not bool(may.all()):
-                        one, pay = torch.where(may.unsqueeze(-1), one, 0.0), torch.where(may, pay, 0.0)
-                        noise = torch.where(may, noise, self._guard_scale(pay))
+                    if not is_fit:
+                        one, pay = torch.where(fit.unsqueeze(-1), one, 0.0), torch.where(fit, pay, 0.0)
+                        noise = torch.where(fit, noise, self._guard_scale(pay))
                     self._guard_learn(one, pay, noise)
-                    learnt.select(rows, i).copy_(self._guard_settle_(before, may))
-            return learnt.squeeze(rows) if is_one else learnt
+                    fit = self._guard_settle_(before, fit)
+                learnt.append(fit)
+            return stacked(learnt, is_one, reward)
 
     def _guard_log(
         self, x: Tensor, reward: Tensor, noise_scale: Tensor | None, block_size: int | None, mask: Tensor | None
@@ -386,25 +395,28 @@ class LearnsActions(Chooses):
         with torch.no_grad():
             rows = self.learner_dims
             is_one = action.dim() == rows
-            learnt = torch.zeros_like(action, dtype=torch.bool)
-            if self._guard_arms(inputs) > 0:
-                reward, scale = self._guard_values(reward, noise_scale)
-                if is_one:
-                    inputs, action, learnt = inputs.unsqueeze(rows), action.unsqueeze(rows), learnt.unsqueeze(rows)
-                    reward, scale = reward.unsqueeze(rows), scale.unsqueeze(rows)
-                for i in range(action.size(rows)):
-                    one, pay, noise = inputs.select(rows, i), reward.select(rows, i), scale.select(rows, i)
-                    fit, k, x = self._guard_fit(one, action.select(rows, i), pay, noise)
-                    if bool(fit.any()):
-                        before = self._guard_copies()
-                        if not bool(fit.all()):
-                            x, pay = torch.where(fit.unsqueeze(-1), x, 0.0), torch.where(fit, pay, 0.0)
-                            noise = torch.where(fit, noise, self._guard_scale(pay))
-                            if one.is_floating_point():
-                                one = torch.where(along(fit, one), one, 0.0)
-                        self._guard_learn(one, k, x, pay, noise)
-                        learnt.select(rows, i).copy_(self._guard_settle_(before, fit))
-            return learnt.squeeze(rows) if is_one and learnt.dim() > rows else learnt
+            if self._guard_arms(inputs) == 0:
+                return torch.zeros_like(action, dtype=torch.bool)
+            reward, scale = self._guard_values(reward, noise_scale)
+            learnt: list[Tensor] = []
+            for i in range(1 if is_one else action.size(rows)):
+                one, k, pay, noise = inputs, action, reward, scale
+                if not is_one:
+                    one, k = inputs.select(rows, i), action.select(rows, i)
+                    pay, noise = reward.select(rows, i), scale.select(rows, i)
+                fit, k, x = self._guard_fit(one, k, pay, noise)
+                is_fit = bool(fit.all())
+                if is_fit or bool(fit.any()):
+                    before = self._guard_copies()
+                    if not is_fit:
+                        x, pay = torch.where(fit.unsqueeze(-1), x, 0.0), torch.where(fit, pay, 0.0)
+                        noise = torch.where(fit, noise, self._guard_scale(pay))
+                        if one.is_floating_point():
+                            one = torch.where(along(fit, one), one, 0.0)
+                    self._guard_learn(one, k, x, pay, noise)
+                    fit = self._guard_settle_(before, fit)
+                learnt.append(fit)
+            return stacked(learnt, is_one, action)
 
     @torch.jit.export
     def learn(
@@ -572,21 +584,23 @@ class FixedFile(OfFixed):
             is_one = action.dim() == rows
             reward = reward.detach().to(like.dtype)
             scale = self._guard_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
-            if is_one:
-                action, reward, scale = action.unsqueeze(rows), reward.unsqueeze(rows), scale.unsqueeze(rows)
-            fit = (action >= 0) & (action < self.arms.size(-2))
-            x = rows_of(self.arms, torch.where(fit, action, 0))
-            fit = fit & self._guard_accepts(x, reward, scale)
-            learnt = torch.zeros_like(fit)
-            for i in range(action.size(rows)):
-                may = fit.select(rows, i)
-                if bool(may.any()):
+            learnt: list[Tensor] = []
+            for i in range(1 if is_one else action.size(rows)):
+                k, pay, noise = action, reward, scale
+                if not is_one:
+                    k, pay, noise = action.select(rows, i), reward.select(rows, i), scale.select(rows, i)
+                fit = (k >= 0) & (k < self.arms.size(-2))
+                x = rows_of(self.arms, torch.where(fit, k, 0).unsqueeze(-1)).squeeze(-2)
+                fit = fit & self._guard_accepts(x, pay, noise)
+                is_fit = bool(fit.all())
+                if is_fit or bool(fit.any()):
                     before = self._guard_copies()
-                    pay = torch.where(may, reward.select(rows, i), 0.0)
-                    noise = torch.where(may, scale.select(rows, i), self._guard_scale(pay))
-                    self._learn_round(x.select(rows, i), pay, noise)
-                    learnt.select(rows, i).copy_(self._guard_settle_(before, may))
-            return learnt.squeeze(rows) if is_one else learnt
+                    if not is_fit:
+                        pay, noise = torch.where(fit, pay, 0.0), torch.where(fit, noise, self._guard_scale(pay))
+                    self._learn_round(x, pay, noise)
+                    fit = self._guard_settle_(before, fit)
+                learnt.append(fit)
+            return stacked(learnt, is_one, action)
 
 
 class ConvexFile(Guarded):
