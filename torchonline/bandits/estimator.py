@@ -417,13 +417,15 @@ class Estimator(BlockEstimator):
         # ``is_response`` blames the response, not x.
         self._note(~(quadratic < 1.0 / roundoff(quadratic)))
 
-    def _accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
         """Return whether :meth:`step` takes such values: ``(*B, [n], d)``, ``(*B, [n])`` twice to ``(*B, [n])``.
 
         For programs and files, which raise nothing.
         """
-        is_noise = checks.passes(noise_scale) & (noise_scale >= self.smallest_noise_scale)
-        return self._accepts_features(x) & self._accepts_rewards(reward) & is_noise
+        accepted = self._accepts_features(x) & self._accepts_rewards(reward)
+        if noise_scale is not None:
+            accepted = accepted & checks.passes(noise_scale) & (noise_scale >= self.smallest_noise_scale)
+        return accepted
 
     def _accepts_features(self, x: Tensor) -> Tensor:
         """Return which rows have features that :meth:`step` takes: ``(..., d)`` to ``(...)``."""

@@ -20,11 +20,11 @@ from torchonline.core.learner import Learner
 from torchonline.core.ops import along
 
 
-def accepted(policy: Policy | ComposedPolicy, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+def accepted(policy: Policy | ComposedPolicy, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
     """Return whether the values of rounds may be learnt: those that ``step`` takes.
 
     Shapes are ``(*B, d)`` and ``(*B)`` twice to ``(*B)``, or ``(*B, n, d)`` and ``(*B, n)`` to ``(*B, n)``, in the type of the
-    state.
+    state. A noise scale of None is the learner's own.
     """
     features = policy._features(x) if isinstance(policy, ComposedPolicy) else x
     return passes(x).all(-1) & policy.estimator._accepts(features, reward, noise_scale)

@@ -249,21 +249,21 @@ def with_action(learn: Tensor, action: Tensor, count: Any) -> tuple[Tensor, Tens
     return learn, torch.where(learn, action, 0)
 
 
-def as_state(policy: Any, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def as_state(policy: Any, x: Tensor, reward: Tensor, noise_scale: Any) -> tuple[Tensor, Tensor, Any]:
     """Return the values of rounds in the type of the state."""
     state = policy.estimator.theta_hat
-    x, reward = converted(x, state), converted(reward, state)
-    return x, reward, policy.estimator._own_scale(reward) if noise_scale is None else converted(noise_scale, state)
+    return converted(x, state), converted(reward, state), None if noise_scale is None else converted(noise_scale, state)
 
 
-def cleared(policy: Any, learn: Tensor, reward: Tensor, noise_scale: Tensor) -> tuple[Tensor, Tensor]:
+def cleared(policy: Any, learn: Tensor, reward: Tensor, noise_scale: Any) -> tuple[Tensor, Any]:
     """Return rewards and noise scales, with usual ones where nothing is learnt."""
-    own = policy.estimator._own_scale(reward)
-    return torch.where(learn, reward, 0.0), torch.where(learn, noise_scale, own)
+    if noise_scale is not None:
+        noise_scale = torch.where(learn, noise_scale, policy.estimator._own_scale(reward))
+    return torch.where(learn, reward, 0.0), noise_scale
 
 
 def learn_round(
-    learn: Tensor, policy: Any, x: Tensor, action: Tensor | None, reward: Tensor, noise_scale: Tensor
+    learn: Tensor, policy: Any, x: Tensor, action: Tensor | None, reward: Tensor, noise_scale: Any
 ) -> Tensor:
     """Learn from a round where ``learn``, ``(*B)``, is True; return where it was learnt.
 
@@ -278,7 +278,7 @@ def learn_round(
 
 
 def learn_block(
-    policy: Any, learn: Tensor, x: Tensor, action: Tensor | None, reward: Tensor, noise_scale: Tensor | None
+    policy: Any, learn: Tensor, x: Tensor, action: Any, reward: Tensor, noise_scale: Tensor | None
 ) -> Tensor:
     """Learn as one block from the rounds where ``learn``, ``(*B, n)``, is True; return where they were learnt.
 
@@ -287,6 +287,7 @@ def learn_block(
     """
     x, reward, scale = as_state(policy, x, reward, noise_scale)
     learn = learn & accepted(policy, x, reward, scale)
+    scale = policy.estimator._own_scale(reward) if scale is None else scale
 
     def learn_them() -> None:
         if isinstance(policy, DisjointArms):

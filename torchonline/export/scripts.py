@@ -104,7 +104,7 @@ class OfPolicy(Guarded):
     def _guard_scale(self, reward: Tensor) -> Tensor:
         return self.estimator._own_scale(reward)
 
-    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
         """Return whether the values of rounds may be learnt."""
         return self.estimator._accepts(x, reward, noise_scale)
 
@@ -122,12 +122,12 @@ class OfComposed(Guarded):
     def _guard_scale(self, reward: Tensor) -> Tensor:
         return self.policy.estimator._own_scale(reward)
 
-    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
         return passes(x).all(-1) & self.policy.estimator._accepts(self._features(x), reward, noise_scale)
 
 
-class OfFixed(Guarded):
-    """The estimator of arms that stay."""
+class OfInner(Guarded):
+    """The estimator of a policy inside the module."""
 
     if TYPE_CHECKING:
         policy: Any
@@ -138,7 +138,7 @@ class OfFixed(Guarded):
     def _guard_scale(self, reward: Tensor) -> Tensor:
         return self.policy.estimator._own_scale(reward)
 
-    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
         return self.policy.estimator._accepts(x, reward, noise_scale)
 
 
@@ -154,7 +154,7 @@ class OfComposedHead(Guarded):
     def _guard_scale(self, reward: Tensor) -> Tensor:
         return self.policy.policy.estimator._own_scale(reward)
 
-    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
+    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
         return passes(x).all(-1) & self.policy.policy.estimator._accepts(self.policy._features(x), reward, noise_scale)
 
 
@@ -168,6 +168,7 @@ class Chooses:
     if TYPE_CHECKING:
         arm_axis: int
         arm_count: int
+        _guard_like: Any
         _plain_select: Any
         _plain_probabilities: Any
         _guard_possible: Any
@@ -178,7 +179,7 @@ class Chooses:
 
     def _guard_decisions(self, inputs: Tensor) -> list[int]:
         """Return the shape of decisions without arms."""
-        return inputs.shape[: inputs.dim() - self.arm_axis]
+        return list(inputs.shape[: inputs.dim() - self.arm_axis])
 
     @torch.jit.export
     def select(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -223,7 +224,8 @@ class LearnsRows(Chooses):
         _guard_accepts: Any
         _guard_copies: Any
         _guard_settle_: Any
-        _plain_step: Any
+        _guard_learn: Any
+        _guard_block: Any
         _plain_learn: Any
 
     def _guard_possible(self, arms: Tensor) -> Tensor:
@@ -248,7 +250,7 @@ class LearnsRows(Chooses):
                 one, pay, noise = x, reward, scale
                 if not is_one:
                     one, pay, noise = x.select(rows, i), reward.select(rows, i), scale.select(rows, i)
-                fit = self._guard_accepts(one, pay, noise)
+                fit = self._guard_accepts(one, pay, None if noise_scale is None else noise)
                 is_fit = bool(fit.all())
                 if is_fit or bool(fit.any()):
                     before = self._guard_copies()
@@ -271,7 +273,7 @@ class LearnsRows(Chooses):
             if is_one:
                 x, reward, scale = x.unsqueeze(rows), reward.unsqueeze(rows), scale.unsqueeze(rows)
                 mask = None if mask is None else mask.unsqueeze(rows)
-            good = self._guard_accepts(x, reward, scale)
+            good = self._guard_accepts(x, reward, None if noise_scale is None else scale)
             fit = good if mask is None else good & mask
             learnt = torch.zeros_like(fit)
             # A single learner leaves rounds out. Those of a fleet learn round by round if one of them must leave one out.
@@ -379,7 +381,7 @@ class LearnsActions(Chooses):
         return reward, self._guard_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
 
     def _guard_fit(
-        self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor
+        self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return whether rounds may be learnt, the index of an arm, and its features."""
         fit = (action >= 0) & (action < self._guard_arms(inputs))
@@ -404,7 +406,7 @@ class LearnsActions(Chooses):
                 if not is_one:
                     one, k = inputs.select(rows, i), action.select(rows, i)
                     pay, noise = reward.select(rows, i), scale.select(rows, i)
-                fit, k, x = self._guard_fit(one, k, pay, noise)
+                fit, k, x = self._guard_fit(one, k, pay, None if noise_scale is None else noise)
                 is_fit = bool(fit.all())
                 if is_fit or bool(fit.any()):
                     before = self._guard_copies()
@@ -436,7 +438,8 @@ class LearnsActions(Chooses):
                 if is_one:
                     inputs, action, learnt = inputs.unsqueeze(rows), action.unsqueeze(rows), learnt.unsqueeze(rows)
                     reward, scale = reward.unsqueeze(rows), scale.unsqueeze(rows)
-                fit, index, _ = self._guard_fit(inputs, action, reward, scale)
+                told = None if noise_scale is None else scale
+                fit, index, _ = self._guard_fit(inputs, action, reward, told)
                 # As in LearnsRows.
                 place = torch.arange(fit.size(-1), device=fit.device)
                 size = place.size(0)
@@ -530,24 +533,15 @@ class LearnsOnEncoder(LearnsActions):
             self._plain_step(inputs, action, reward, noise_scale)
 
 
-class HeadFile(LearnsOnEncoder, OfPolicy):
+class HeadFile(LearnsOnEncoder, OfInner):
     """Mixin of the file of a head on a policy."""
-
-    def _guard_like(self) -> Tensor:
-        return self.policy.estimator.theta_hat
-
-    def _guard_scale(self, reward: Tensor) -> Tensor:
-        return self.policy.estimator._own_scale(reward)
-
-    def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> Tensor:
-        return self.policy.estimator._accepts(x, reward, noise_scale)
 
 
 class ComposedHeadFile(LearnsOnEncoder, OfComposedHead):
     """Mixin of the file of a head on a composed policy."""
 
 
-class FixedFile(OfFixed):
+class FixedFile(OfInner):
     """Mixin of the file of arms that stay."""
 
     if TYPE_CHECKING:
@@ -555,7 +549,7 @@ class FixedFile(OfFixed):
         learner_dims: int
         _plain_select: Any
         _plain_probabilities: Any
-        _plain_step: Any
+        _learn_round: Any
 
     @torch.jit.export
     def select(self, mask: Tensor | None = None) -> Tensor:
@@ -591,7 +585,7 @@ class FixedFile(OfFixed):
                     k, pay, noise = action.select(rows, i), reward.select(rows, i), scale.select(rows, i)
                 fit = (k >= 0) & (k < self.arms.size(-2))
                 x = rows_of(self.arms, torch.where(fit, k, 0).unsqueeze(-1)).squeeze(-2)
-                fit = fit & self._guard_accepts(x, pay, noise)
+                fit = fit & self._guard_accepts(x, pay, None if noise_scale is None else noise)
                 is_fit = bool(fit.all())
                 if is_fit or bool(fit.any()):
                     before = self._guard_copies()
