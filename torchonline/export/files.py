@@ -1,8 +1,8 @@
 """Learners as files that decide and learn where torchonline is not installed.
 
 Every function leaves its argument unchanged. All but :func:`compile_program` verify the exported module against the eager one
-before they return; that takes a program that was verified, and does not run the compiled code. A file of
-a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it only decides.
+before they return; that takes a program that was verified, and does not run the compiled code. Files protect their state:
+:mod:`torchonline.export.guard` and docs/files.md say from what. A file of a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it only decides.
 """
 
 import copy
@@ -166,8 +166,9 @@ def to_program(
 def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> CompiledProgram:
     """Compile a program to machine code with AOTInductor.
 
-    The package is the fastest way to play small rounds one by one. At d of some tens it makes a round two to three times faster
-    than eager mode; where a round is matrix products it gains nothing. Needs torch 2.6 or later and a C++ compiler.
+    The package is the fastest way to play small rounds one by one. Up to d of some tens it makes a round one and a half to three
+    times as fast as eager mode (docs/speed.md); where a round is matrix products it gains nothing. Needs torch 2.6 or later and a
+    C++ compiler.
 
     Compiling takes half a minute, and minutes on a busy machine. The package is kept in torch's cache of compiled code, in the
     folder ``TORCHINDUCTOR_CACHE_DIR``: to compile the same program in the same state once more takes a second. A program of
