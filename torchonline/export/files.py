@@ -2,7 +2,8 @@
 
 Every function leaves its argument unchanged. All but :func:`compile_program` verify the exported module against the eager one
 before they return; that takes a program that was verified, and does not run the compiled code. Files protect their state:
-:mod:`torchonline.export.guard` and docs/files.md say from what. A file of a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it only decides.
+:mod:`torchonline.export.guard` and docs/files.md say from what. A file of a private learner holds its
+:meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it only decides.
 """
 
 import copy
