@@ -4,7 +4,6 @@ import copy
 import io
 import itertools
 import math
-from functools import partial
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ from torchonline import (
 from torchonline.bandits.estimator import Estimator
 from torchonline.environments import DriftingBandit, GaussianNoise, StudentT
 from torchonline.export import to_program, to_torchscript
-from torchonline.export.guard import learnt_where
+from torchonline.export.programs import only_where
 
 D = torch.float64
 NOISE = (0.1, 1.0, 3.0)
@@ -171,9 +170,8 @@ def test_members_start_anew_in_their_own_time(name: str) -> None:
         for round_ in stream(200 if "doubling" in name else 40, batch_shape=(3,)):
             learn = torch.rand(3, generator=generator) < torch.tensor([0.4, 0.7, 1.0])
             x = round_.arms[..., 0, :]
-            with torch.no_grad():
-                step = partial(fleet.step, x, round_.reward, round_.noise_scale)
-                assert torch.equal(learnt_where(learn, [fleet.estimator], step), learn)
+            with torch.no_grad(), only_where(learn, fleet.estimator):
+                fleet.step(x, round_.reward, round_.noise_scale)
             for i in torch.nonzero(learn).flatten().tolist():
                 singles[i].step(x[i], round_.reward[i], round_.noise_scale[i])
         assert len(set(fleet.estimator.rounds.tolist())) > 1
@@ -211,8 +209,9 @@ def test_programs_start_anew_too(name: str, batch: tuple[int, ...]) -> None:
         learn = torch.rand(batch, generator=generator) < 0.8
         reward = 0.1 * round_.reward
         theirs, learnt = program(x, reward, learn, arms, mask)
-        with torch.no_grad():
-            assert torch.equal(learnt_where(learn, [policy.estimator], partial(policy.step, x, reward)), learnt)
+        assert torch.equal(learnt, learn)
+        with torch.no_grad(), only_where(learn, policy.estimator):
+            policy.step(x, reward)
         assert torch.equal(policy.select(arms, mask), theirs), t
     state = dict(program.named_buffers())
     for key, value in policy.estimator.state().items():

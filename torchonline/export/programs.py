@@ -4,6 +4,8 @@ Each round returns ``learnt`` beside its decisions: True where a round was learn
 buffer of its learner as it was (:mod:`torchonline.export.guard`). So do ``learn=False`` and whatever the round then holds.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -314,3 +316,23 @@ def no_blocks(module: nn.Module) -> str | None:
     if module is not policy and getattr(module, "scaler", None) is not None:
         return "a head with a scaler learns rounds in order"
     return None if learner._learns_blocks_now() else "the scaler has not frozen, until when rounds are learnt in order"
+
+
+def step_where(learn: Tensor, policy: Policy | ScaledPolicy, x: Tensor, reward: Tensor) -> None:
+    """Learn in Python from a round where ``learn``, ``(*B)``, is True, and only there.
+
+    Values are checked as in ``step``, which raises.
+    """
+    # The other learners get a round of zeros, and forget it.
+    with only_where(learn, learner_of(policy)):
+        policy.step(torch.where(learn.unsqueeze(-1), x, 0.0), torch.where(learn, reward, 0.0))
+
+
+@contextmanager
+def only_where(learn: Tensor, *learners: Learner) -> Iterator[None]:
+    """Restore the state, after the block, where ``learn``, ``(*B)``, is False."""
+    buffers = [buffer for learner in learners for buffer in (*learner.state().values(), *learner.scratch())]
+    state = [(buffer, buffer.clone()) for buffer in buffers]
+    yield
+    for buffer, before in state:
+        buffer.copy_(torch.where(along(learn, buffer), buffer, before))
