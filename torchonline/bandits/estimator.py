@@ -418,9 +418,9 @@ class Estimator(BlockEstimator):
         self._note(~(quadratic < 1.0 / roundoff(quadratic)))
 
     def _accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
-        """Return whether :meth:`step` takes such values: ``(*B, [n], d)``, ``(*B, [n])`` twice to ``(*B, [n])``.
+        """Return whether :meth:`step` takes such values. For files, which raise nothing.
 
-        For programs and files, which raise nothing.
+        Shapes: ``(*B, [n], d)`` and ``(*B, [n])`` twice to ``(*B, [n])``.
         """
         accepted = self._accepts_features(x) & self._accepts_rewards(reward)
         if noise_scale is not None:
@@ -428,7 +428,7 @@ class Estimator(BlockEstimator):
         return accepted
 
     def _accepts_features(self, x: Tensor) -> Tensor:
-        """Return which rows have features that :meth:`step` takes: ``(..., d)`` to ``(...)``."""
+        """Return which rows :meth:`step` takes as features: ``(..., d)`` to ``(...)``."""
         return checks.passes(x).all(-1)
 
     def _accepts_rewards(self, reward: Tensor) -> Tensor:

@@ -73,12 +73,12 @@ def watched(learners: list[Learner], like: Tensor) -> Iterator[Callable[[], list
 
 
 def any_of_rest(condition: Tensor, dims: int) -> Tensor:
-    """Return whether any of each learner's conditions holds: ``(*B, ...)`` to ``(*B)``."""
+    """Return whether any condition of a learner holds: ``(*B, ...)`` to ``(*B)``."""
     return condition.flatten(dims).any(-1) if condition.dim() > dims else condition
 
 
 def is_finite(buffer: Tensor, dims: int, is_unbounded: bool) -> Tensor:
-    """Return whether all of each learner's numbers are finite: ``(*B, ...)`` to ``(*B)``.
+    """Return whether a learner's numbers are all finite: ``(*B, ...)`` to ``(*B)``.
 
     With ``is_unbounded``, they may be infinite, but not NaN.
     """

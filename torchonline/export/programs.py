@@ -219,7 +219,7 @@ def policy_of(head: Any) -> Policy | ComposedPolicy:
 
 
 def chosen_by(head: Any, inputs: Tensor, mask: Tensor) -> Tensor:
-    """Return the choices of a head or composed policy, ``(*B, N)``: see :func:`chosen`."""
+    """Return the choices of a head or composed policy: see :func:`chosen`."""
     if isinstance(head, ComposedPolicy):
         return chosen(head, inputs, mask)
     besides = None

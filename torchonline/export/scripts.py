@@ -33,7 +33,7 @@ PLAIN = ("select", "probabilities", "step", "learn", "set_hint", "set_available"
 
 
 def stacked(learnt: list[Tensor], is_one: bool, like: Tensor) -> Tensor:
-    """Return what was learnt of one round, ``(*B)``, or of several, shaped as ``like``."""
+    """Return what was learnt: ``(*B)`` of one round, or shaped as ``like``."""
     if is_one:
         return learnt[0]
     return torch.zeros_like(like, dtype=torch.bool) if len(learnt) == 0 else torch.stack(learnt, -1)
