@@ -208,7 +208,7 @@ def check_values(name: str, value: Tensor, minimum: float = -math.inf) -> None:
 
 
 def passes(value: Tensor) -> Tensor:
-    """Return which entries pass :func:`check_values`: in programs and TorchScript too."""
+    """Return which entries pass :func:`check_values`. Programs and scripts too."""
     # TorchScript sees neither LARGEST nor its keys.
     if value.element_size() == 8:
         return value.abs() <= 1.7976931348623157e308 ** (1.0 / 3.0)

@@ -267,7 +267,7 @@ def cleared(policy: Any, learn: Tensor, reward: Tensor, noise_scale: Any) -> tup
 def learn_round(
     learn: Tensor, policy: Any, x: Tensor, action: Tensor | None, reward: Tensor, noise_scale: Any
 ) -> Tensor:
-    """Learn from a round where ``learn``, ``(*B)``, is True; return where it was learnt.
+    """Learn from a round where ``learn``, ``(*B)``, is True; return where it was.
 
     A policy that learns from all arms of the decision gets them for ``x``.
     """
@@ -282,7 +282,7 @@ def learn_round(
 def learn_block(
     policy: Any, learn: Tensor, x: Tensor, action: Any, reward: Tensor, noise_scale: Tensor | None
 ) -> Tensor:
-    """Learn as one block from the rounds where ``learn``, ``(*B, n)``, is True; return where they were learnt.
+    """Learn a block of the rounds where ``learn``, ``(*B, n)``; return which were learnt.
 
     Features must not move, and the estimator must have a block form: see :func:`no_blocks`. Only arms with a model each use
     ``action``, ``(*B, n)``; for others it may be None.
@@ -319,7 +319,7 @@ def no_blocks(module: nn.Module) -> str | None:
 
 
 def step_where(learn: Tensor, policy: Policy | ScaledPolicy, x: Tensor, reward: Tensor) -> None:
-    """Learn in Python from a round where ``learn``, ``(*B)``, is True, and only there.
+    """Learn in Python from a round where ``learn``, ``(*B)``, and only there.
 
     Values are checked as in ``step``, which raises.
     """

@@ -60,9 +60,9 @@ class Guarded:
         return found
 
     def _guard_settle_(self, before: list[Tensor], fit: Tensor) -> Tensor:
-        """Put back the state of the learners that must not learn; return the others, ``(*B)``.
+        """Put back the state of the learners that must not learn; return the others.
 
-        They are those where ``fit`` is False, those whose round outweighs all others, and those of which a buffer would not be
+        Those that must not are those where ``fit`` is False, those whose round outweighs all others, and those of which a buffer would not be
         finite.
         """
         for part in self.modules():
@@ -659,7 +659,7 @@ class ExpertsFile(HintedFile):
 
 
 def as_file(module: Any) -> Any:
-    """Turn a module into one that protects its state once it is scripted, and return it.
+    """Turn a module into one that protects its state in TorchScript, and return it.
 
     The module is a copy that nobody else uses. It has the same buffers, by the same names.
     """
