@@ -6,7 +6,7 @@ the noise scale, a negative noise scale, an index of no arm, a reward that the l
 without an arm, and no arms at all. Then the file starts anew, and hears the good rounds alone. The table says in how many calls
 the flags of the file were wrong, and whether the states are equal after both, bit for bit.
 
-    python examples/files/poison.py            # about ten minutes
+    python examples/files/poison.py            # about six minutes
     python examples/files/poison.py --quick    # two learners, 50 rounds
 """
 
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 import torchonline
 from torchonline import baselines
+from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.export import to_program, to_torchscript
@@ -63,15 +64,20 @@ def learners() -> Iterator[tuple[str, nn.Module, Tensor | None]]:
     """Yield all learners that can be exported, each with a name and, for a head, an example of its inputs."""
     for name in [*torchonline.__all__, *baselines.__all__]:
         cls = getattr(torchonline, name, None) or getattr(baselines, name)
-        if not isinstance(cls, type) or not issubclass(cls, (Policy, ConvexLearner)):
+        if not isinstance(cls, type) or not issubclass(cls, (Policy, ConvexLearner, Estimator)):
             continue
         asked = inspect.signature(cls).parameters
-        if "estimator" in asked:
+        # The estimators of the baselines have policies of their own.
+        is_estimator = issubclass(cls, Estimator)
+        if "estimator" in asked or "outputs" in asked or (is_estimator and name in baselines.__all__):
             continue
         needed = {key: ASKED[key] for key, value in asked.items() if value.default is inspect.Parameter.empty}
         if "feature_bound" in asked:
             needed["feature_bound"] = ASKED["feature_bound"]
-        yield name, cls(**needed), None
+        if is_estimator:
+            yield f"UCB({name})", torchonline.UCB(cls(**needed)), None
+        else:
+            yield name, cls(**needed), None
     ridge = torchonline.RidgeRegression(DIM)
     yield "ThompsonSampling", torchonline.ThompsonSampling(ridge), None
     yield "EpsilonGreedy", torchonline.EpsilonGreedy(ridge), None

@@ -282,7 +282,7 @@ def learn_round(
 def learn_block(
     policy: Any, learn: Tensor, x: Tensor, action: Any, reward: Tensor, noise_scale: Tensor | None
 ) -> Tensor:
-    """Learn a block of the rounds where ``learn``, ``(*B, n)``; return which were learnt.
+    """Learn a block of the rounds where ``learn``, ``(*B, n)``; return which were.
 
     Features must not move, and the estimator must have a block form: see :func:`no_blocks`. Only arms with a model each use
     ``action``, ``(*B, n)``; for others it may be None.
