@@ -62,8 +62,8 @@ class Guarded:
     def _guard_settle_(self, before: list[Tensor], fit: Tensor) -> Tensor:
         """Put back the state of the learners that must not learn; return the others.
 
-        Those that must not are those where ``fit`` is False, those whose round outweighs all others, and those of which a buffer would not be
-        finite.
+        Those that must not are the ones where ``fit`` is False, whose round outweighs all others, or of which a buffer would not
+        be finite.
         """
         for part in self.modules():
             if hasattr(part, "refused"):
