@@ -22,6 +22,7 @@ class ArtifactExporter(pl.Callback):
 
     The files in ``directory`` are ``head.pt`` (TorchScript) and ``head.pt2`` (a torch.export program). Each new file is verified
     against the head and then replaces the old one atomically, so a server that reads the directory always sees a complete file.
+    Files learn nothing from NaN, and return what they have learnt (docs/files.md).
     Of several processes the first one writes, and its head is exported.
 
     The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another module with a ``head`` and a buffer ``rounds``.

@@ -173,7 +173,7 @@ start = script.policy.estimator.rounds[0].item()
 same = {"TorchScript": 0, "program": 0}
 for images, table, expected in zip(data["inputs"], data["rewards"], data["choices"]):
     choice = script.select(images)
-    by_program = program(*past, learn, images.unsqueeze(1), mask).squeeze(1)
+    by_program = program(*past, learn, images.unsqueeze(1), mask)[0].squeeze(1)
     same["TorchScript"] += int((choice == expected).sum())
     same["program"] += int((by_program == expected).sum())
     reward = table.gather(-1, choice.unsqueeze(-1)).squeeze(-1)

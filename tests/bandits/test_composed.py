@@ -611,7 +611,9 @@ def test_programs_agree_over_100_rounds(case: Case, batch_shape: tuple[int, ...]
             case.learn(
                 policy, type(past)(past.context, past.reward, torch.full_like(past.reward, policy.noise_scale)), index
             )
-        chosen = program(*given).squeeze(-1)
+        chosen, learnt = program(*given)
+        assert torch.equal(learnt, learn)
+        chosen = chosen.squeeze(-1)
         choice = policy.select(round_.context)
         assert torch.equal(chosen, choice), t
         learn, past = torch.ones(batch_shape, dtype=torch.bool), round_

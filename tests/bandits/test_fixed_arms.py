@@ -754,7 +754,8 @@ def test_programs_agree_over_100_rounds(name: str, batch: tuple[int, ...]) -> No
     mask, k = torch.ones(*batch, ARMS, dtype=torch.bool), fixed.select()
     for t, reward in enumerate(clicks(100, *batch)):
         learn = torch.full(batch, t % 4 != 3)
-        theirs = program(k, reward, learn, mask)
+        theirs, learnt = program(k, reward, learn, mask)
+        assert torch.equal(learnt, learn)
         if t % 4 != 3:
             fixed.step(k, reward)
         k, scores = fixed.select(), fixed()

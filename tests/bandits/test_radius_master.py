@@ -441,7 +441,7 @@ def test_program_agrees_with_eager(rule: str) -> None:
         policy.step(x, action, reward)
         chosen.append(int(policy.select(x)))
         torch.manual_seed(0)
-        chosen.append(int(program(x, action, reward, learn, x.unsqueeze(0), mask)))
+        chosen.append(int(program(x, action, reward, learn, x.unsqueeze(0), mask)[0]))
         assert chosen[0] == chosen[1]
     state = dict(program.named_buffers())
     found = [name for name in ("plays", "gains", "losses") if any(key.endswith(name) for key in state)]

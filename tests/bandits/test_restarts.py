@@ -208,7 +208,8 @@ def test_programs_start_anew_too(name: str, batch: tuple[int, ...]) -> None:
         x, arms = round_.arms[..., 0, :], round_.arms[..., None, :2, :]
         learn = torch.rand(batch, generator=generator) < 0.8
         reward = 0.1 * round_.reward
-        theirs = program(x, reward, learn, arms, mask)
+        theirs, learnt = program(x, reward, learn, arms, mask)
+        assert torch.equal(learnt, learn)
         with torch.no_grad(), only_where(learn, policy.estimator):
             policy.step(x, reward)
         assert torch.equal(policy.select(arms, mask), theirs), t

@@ -134,7 +134,7 @@ def compiled(policy: Policy, count: int) -> Round:
 
     def play() -> None:
         nonlocal chosen
-        chosen = x[program(chosen, reward, learn, decision, mask)[0]]
+        chosen = x[program(chosen, reward, learn, decision, mask)[0][0]]
 
     return play
 

@@ -522,10 +522,12 @@ def a_program_agrees_with_eager(case: ConvexCase) -> None:
         for t, loss in enumerate(case.stream(100 if batch_shape == () else 15, batch_shape)):
             learn_now = torch.tensor(t % 5 != 3) if batch_shape == () else torch.arange(2) != t % 3
             arguments = (*loss.gradients(queries), learn_now)
-            decision, queries = eager(*arguments)
+            decision, queries, learnt = eager(*arguments)
             theirs = program(*arguments)
             close(decision, theirs[0])
             close(queries, theirs[1])
+            assert torch.equal(theirs[2], learnt)
+            assert torch.equal(learnt, learn_now)
         alike(eager.learner, {name.removeprefix("learner."): value for name, value in program.named_buffers()})
         # What is not learnt may be anything, and changes nothing.
         before = {name: value.clone() for name, value in program.named_buffers()}

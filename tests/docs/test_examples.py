@@ -45,6 +45,7 @@ WRITTEN = {
     "examples/clicks.py": ["clicks.md"],
     "examples/counts.py": ["counts.md"],
     "examples/drift.py": ["drift.png"],
+    "examples/files/poison.py": ["poison.md"],
     "examples/fit_blt.py": ["fit_blt.png"],
     "examples/health_insurance.py": ["hill.png", "running_cost.png"],
     "examples/health_insurance_private.py": ["price.png", "coefficients.png"],
@@ -113,6 +114,10 @@ SAID = {
         "state equal to the log replayed, bit for bit: True",
     ],
     "examples/serving/log_speed.py": ["| SQLite, full |", "| SQLite, normal |"],
+    "examples/files/poison.py": [
+        "50 poisoned rounds",
+        "| `OFUL`, `FreeGrad` | 0 wrong, state equal | 0 wrong, state equal |",
+    ],
     "examples/blocks.py": [
         "Microseconds of a round, one thread",
         "| learner | learn: seconds | step: seconds | ratio | MiB above the data |",

@@ -89,7 +89,7 @@ def test_a_program_learns_blocks_as_learn_does(name: str, batch: tuple[int, ...]
         reward = policy.estimator.possible_reward(reward)
         offered, mask = normal(*batch, decisions, arms, DIM), torch.rand(*batch, decisions, arms) < 0.7
         mask[..., 0] = True
-        choice = program(x, reward, learn, offered, mask)
+        choice, _ = program(x, reward, learn, offered, mask)
         policy.learn(x, reward, block_size=n, mask=learn)
         assert torch.equal(choice, policy.select(offered, mask))
     assert_equal_states(program, "policy", policy)
@@ -122,7 +122,7 @@ def test_a_program_of_arms_learns_blocks_as_learn_does(name: str, batch: tuple[i
         past, reward, learn = normal(*batch, n, DIM), normal(*batch, n), torch.rand(*batch, n) < 0.7
         action = torch.where(learn, torch.randint(ARMS, (*batch, n)), -1)
         context, mask = normal(*batch, decisions, DIM), torch.ones(*batch, decisions, ARMS, dtype=torch.bool)
-        choice = program(past, action, reward, learn, context, mask)
+        choice, _ = program(past, action, reward, learn, context, mask)
         for i, member in enumerate(members):
             own, k, r, c, chosen, taken = (
                 value[i] if batch else value for value in (past, action, reward, context, choice, learn)
@@ -143,7 +143,7 @@ def test_a_program_of_a_policy_on_a_frozen_scaler_learns_blocks() -> None:
     program = to_program(policy, blocks=True).module()
     for n in SIZES:
         x, reward, arms = 3.0 * normal(n, DIM), normal(n), normal(2, 5, DIM)
-        choice = program(x, reward, torch.ones(n, dtype=torch.bool), arms, torch.ones(2, 5, dtype=torch.bool))
+        choice, _ = program(x, reward, torch.ones(n, dtype=torch.bool), arms, torch.ones(2, 5, dtype=torch.bool))
         policy.learn(x, reward, block_size=n)
         assert torch.equal(choice, policy.select(arms))
     assert_equal_states(program, "policy", policy)
@@ -167,7 +167,7 @@ def test_a_program_of_a_head_learns_blocks_as_learn_does(name: str) -> None:
         learn[0] = True
         action = torch.where(learn, torch.randint(arms, (n,)), 1 << 40)
         inputs, mask = torch.randn(decisions, *item), torch.ones(decisions, arms, dtype=torch.bool)
-        choice = program(past, action, reward, learn, inputs, mask)
+        choice, _ = program(past, action, reward, learn, inputs, mask)
         head.learn(past[learn], action[learn], reward[learn], block_size=n)
         assert torch.equal(choice, head.select(inputs))
     for mine, theirs in state_of(program, "head", head).values():

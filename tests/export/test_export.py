@@ -3,6 +3,7 @@
 import copy
 import functools
 import io
+import math
 import os
 import subprocess
 import sys
@@ -70,7 +71,7 @@ for folder in sys.argv[1:]:
         choice = script.select(arms)
         torch.manual_seed(t)
         mask = torch.ones(1, len(arms), dtype=torch.bool)
-        by_program = program(past, data["reward"][t - 1], learn, arms.unsqueeze(0), mask)
+        by_program, _ = program(past, data["reward"][t - 1], learn, arms.unsqueeze(0), mask)
         if int(choice) != int(by_program):
             sys.exit(f"{folder}, round {t}: TorchScript chose {int(choice)}, the program {int(by_program)}")
         past, learn = arms[choice], torch.tensor(True)
@@ -84,13 +85,20 @@ for folder in sys.argv[1:]:
 def program_file(name: str, batch: tuple[int, ...]) -> bytes:
     """A fresh policy's program, as a file: made once in a test run, as a rule, whichever of its workers asks first."""
     with tempfile.TemporaryDirectory() as folder:
-        run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-        kept = Path(tempfile.gettempdir()) / f"torchonline-{run}" if run else Path(folder)
-        kept.mkdir(exist_ok=True)
-        path = kept / f"{name}{batch}.pt2"
+        path = (kept_folder() or Path(folder)) / f"{name}{batch}.pt2"
         if not path.exists():
             to_program(POLICIES[name](batch_shape=batch), path)
         return path.read_bytes()
+
+
+def kept_folder() -> Path | None:
+    """A folder of this test run, for all of its workers; None without workers."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        return None
+    kept = Path(tempfile.gettempdir()) / f"torchonline-{run}"
+    kept.mkdir(exist_ok=True)
+    return kept
 
 
 def rounds(count: int, dim: int = 4) -> list[tuple[Tensor, Tensor]]:
@@ -151,7 +159,8 @@ def test_program_agrees_over_100_rounds_and_may_only_look(name: str, batch: tupl
         mask[..., 0] = True
         reward = policy.estimator.possible_reward(reward)
         torch.manual_seed(t)
-        theirs = program(x, reward, learn, arms, mask)
+        theirs, learnt = program(x, reward, learn, arms, mask)
+        assert torch.equal(learnt, learn)
         policy.step(x, reward)
         torch.manual_seed(t)
         assert torch.equal(policy.select(arms, mask), theirs)
@@ -174,7 +183,8 @@ def test_an_eager_round_refuses_nothing_of_what_is_not_learnt() -> None:
     others.step(x[:2], reward[:2])
     x[2], reward[2] = torch.nan, torch.inf
     arms, mask = torch.randn(3, 4, 5, 2, dtype=DOUBLE), torch.ones(3, 4, 5, dtype=torch.bool)
-    choices = Round(policy)(x, reward, torch.tensor([True, True, False]), arms, mask)
+    choices, learnt = Round(policy)(x, reward, torch.tensor([True, True, False]), arms, mask)
+    assert learnt.tolist() == [True, True, False]
     assert torch.equal(choices[:2], others.select(arms[:2]))
     for name, buffer in policy.estimator.state().items():
         torch.testing.assert_close(buffer[:2], others.estimator.get_buffer(name), rtol=1e-12, atol=1e-12)
@@ -220,7 +230,7 @@ def test_an_exported_state_is_a_learnt_one() -> None:
     program = to_program(policy).module()
     no = (torch.zeros(4, dtype=DOUBLE), torch.tensor(0.0, dtype=DOUBLE), torch.tensor(False))
     mask = torch.ones(1, len(arms), dtype=torch.bool)
-    assert program(*no, arms.unsqueeze(0), mask).item() == policy.select(arms).item()
+    assert program(*no, arms.unsqueeze(0), mask)[0].item() == policy.select(arms).item()
 
 
 class Encoder(nn.Module):
@@ -253,7 +263,7 @@ def test_encoder_and_head_are_one_artifact(shape: str, batch: tuple[int, ...], t
         mask = torch.ones(*batch, count, arms, dtype=torch.bool)
         choice = head.select(inputs, mask)
         assert torch.equal(script.select(inputs, mask), choice)
-        assert torch.equal(program(*past, inputs, mask), choice)
+        assert torch.equal(program(*past, inputs, mask)[0], choice)
         first, action = inputs.select(len(batch), 0), choice.select(len(batch), 0)
         reward = torch.randn(batch, dtype=DOUBLE)
         head.step(first, action, reward)
@@ -282,6 +292,20 @@ def test_onnx_scores_follow_the_state_that_is_fed(name: str, batch: tuple[int, .
         policy.step(arms[..., 0, 0, :], policy.estimator.possible_reward(torch.randn(batch, dtype=DOUBLE)))
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_an_onnx_graph_of_one_decision(batch: tuple[int, ...], tmp_path: Path) -> None:
+    from onnxruntime import InferenceSession
+
+    policy = OFUL(4, batch_shape=batch)
+    names = to_onnx(policy, tmp_path / "scores.onnx", decisions=False)
+    session = InferenceSession(tmp_path / "scores.onnx", providers=["CPUExecutionProvider"])
+    state = dict(policy.named_buffers())
+    for arms in (torch.randn(*batch, 1, 4, dtype=DOUBLE), torch.randn(*batch, 5, 4, dtype=DOUBLE)):
+        policy.step(arms[..., 0, :], torch.ones(batch))
+        scores = session.run(None, {"arms": arms.numpy()} | {key: state[key].numpy() for key in names[1:]})[0]
+        torch.testing.assert_close(torch.from_numpy(scores), policy(arms), rtol=1e-7, atol=1e-7)
+
+
 @pytest.mark.parametrize("make", [GLBOMD, LocalGLB])
 @pytest.mark.parametrize("link", VARIANTS["link"], ids=str)
 def test_programs_of_every_link(make, link: Link) -> None:
@@ -289,19 +313,58 @@ def test_programs_of_every_link(make, link: Link) -> None:
     to_program(make(3, link=link))
 
 
-def test_compiled_program_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def compiled_oful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `round.pt2`, the package of OFUL(2), and torch's cache of it."""
+    folder = kept_folder() or tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "cache"))
+        compile_program(to_program(OFUL(2)), folder / "round.pt2")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["script", "package"])
+def test_files_choose_and_learn_in_cpp(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """The programs of docs/files.md. A reward in ten is NaN."""
+    torch_at, source = Path(torch.__file__).parent, Path(__file__).parents[2] / "examples" / "files" / f"{name}.cpp"
+    # Without optimisation, which takes half of the time.
+    command = ["g++", "-std=c++20", "-O0", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    command += [f"-I{torch_at}/include", f"-I{torch_at}/include/torch/csrc/api/include", str(source), "-o", name]
+    command += [f"-L{torch_at}/lib", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_at}/lib"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    if name == "script":
+        file = tmp_path / "oful.pt"
+        to_torchscript(OFUL(2), file)
+    else:
+        file = request.getfixturevalue("compiled_oful") / "round.pt2"
+    done = subprocess.run([f"./{name}", str(file)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    # What an eager policy does, which hears the good rounds alone.
+    policy, arms, best = OFUL(2), torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=DOUBLE), 0
+    for t in range(200):
+        k = int(policy.select(arms))
+        best += k == 2
+        if t % 10 < 9:
+            policy.step(arms[k], float(arms[k, 1]) + 0.1 * math.sin(t))
+    assert done.stdout == f"learnt 180 of 200, the best arm {best} times, without an arm -1\n"
+    if name == "script":
+        assert int(torch.jit.load(f"{file}.learnt").estimator.rounds) == 180
+
+
+def test_compiled_program_agrees(compiled_oful: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """So does the package of the same program that comes from the cache, and it has a state of its own."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(compiled_oful / "cache"))
     policy = OFUL(2)
     program = to_program(policy)
-    compiled = compile_program(program, tmp_path / "round.pt2")
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", None)
+    compiled = compile_program(program, tmp_path / "round.pt2")
     again = compile_program(program, tmp_path / "again.pt2")
     learn = torch.tensor(True)
     for arms, reward in rounds(50, dim=2):
         decision, mask = arms.unsqueeze(0), torch.ones(1, len(arms), dtype=torch.bool)
-        choice = compiled(arms[0], reward, learn, decision, mask)
-        assert torch.equal(again(arms[0], reward, learn, decision, mask), choice)
+        choice, _ = compiled(arms[0], reward, learn, decision, mask)
+        assert torch.equal(again(arms[0], reward, learn, decision, mask)[0], choice)
         policy.step(arms[0], reward)
         assert choice.item() == policy.select(arms).item()
 
@@ -343,7 +406,7 @@ def test_compiled_program_of_a_convex_learner_agrees(tmp_path: Path) -> None:
     for loss in stream(20, (), 3, 0):
         gradients, values = loss.gradients(learner.queries())
         learner.step(gradients)
-        decision, _ = program(gradients, values, torch.tensor(True))
+        decision, _, _ = program(gradients, values, torch.tensor(True))
         torch.testing.assert_close(decision, learner.predict(), rtol=1e-12, atol=1e-12)
 
 
@@ -378,7 +441,7 @@ for path in sys.argv[1:]:
             learner.step(gradients, values)
             decision, queries = learner.predict(), learner.queries()
         else:
-            decision, queries = learner(gradients, values, torch.tensor(True))
+            decision, queries, _ = learner(gradients, values, torch.tensor(True))
         decisions.append(decision)
     torch.save((torch.stack(decisions), dict(learner.named_buffers())), path + ".learnt")
 """
@@ -425,7 +488,7 @@ def test_exporting_a_convex_learner_takes_its_state_and_changes_nothing(export, 
             continue
         nothing = torch.zeros(2, 1, 3, dtype=dtype), torch.zeros(2, 1, dtype=dtype), torch.tensor([False, False])
         for program in (exported.module(), torch.export.load(tmp_path / "learner.pt2").module()):
-            decision, queries = program(*nothing)
+            decision, queries, _ = program(*nothing)
             assert torch.equal(decision, learner.predict())
             assert torch.equal(queries, learner.queries())
 

@@ -276,7 +276,7 @@ class TestBanditHead:
             mask[..., 0] = True
             action = head.select(inputs, mask)
             decision = inputs.unsqueeze(lead), mask.unsqueeze(lead)
-            assert torch.equal(action, program(*past, reward.double(), learn.expand(batch), *decision).squeeze(-1))
+            assert torch.equal(action, program(*past, reward.double(), learn.expand(batch), *decision)[0].squeeze(-1))
             assert torch.equal(action, scripted.select(inputs, mask))
             torch.testing.assert_close(scripted(inputs), head(inputs))
             past, reward, learn = (inputs, action), torch.randn(batch), torch.tensor(True)

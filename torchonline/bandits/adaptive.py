@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 from torchonline.core.backend import on_arrays
-from torchonline.core.checks import LARGEST, positive, positive_integer, within
+from torchonline.core.checks import LARGEST, passes, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
     ascending,
@@ -236,6 +236,10 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
             expected = f"at least 0, because of floor={self.floor:g}"
             instead = 'take floor=None, or rewards="real" in bandit'
             raise ValueError(f"reward: expected {expected}, got {float(reward.min()):g}; {instead}")
+
+    def _accepts_rewards(self, reward: Tensor) -> Tensor:
+        accepted = passes(reward)
+        return accepted if self.floor is None else accepted & (reward >= -1e-6)
 
     def _is_ordinary(self, reward: Any) -> bool:
         if self.floor is not None:

@@ -222,9 +222,12 @@ def rounds_of_tensors(learner: Any, x: Tensor, reward: Tensor, noise_scale: Tens
 
 def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -> None:
     """Refuse a round whose ``quadratic``, a'V^-1 a, the dtype cannot resolve."""
-    if not self.validate:
-        return
     if isinstance(quadratic, (float, np.float32)) and quadratic < 2.0**23:  # one learner, in either precision
+        return
+    if isinstance(quadratic, Tensor) and not is_readable(quadratic):
+        self._note(~(quadratic < 1.0 / roundoff(quadratic)))
+        return
+    if not self.validate:
         return
     largest, most = self._largest(quadratic), 1.0 / roundoff(quadratic)
     if largest < most:

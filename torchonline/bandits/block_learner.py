@@ -9,6 +9,7 @@ from torchonline.bandits.blocks import (
     check_block,
     first_worker_says,
     has_own_step,
+    most_inflation,
     most_of_workers,
     rows_of_block,
     rows_of_workers,
@@ -120,6 +121,8 @@ class BlockEstimator(BlockLearner):
         has_blocks: bool
         evolving: list[str]
         rounds: Tensor
+        theta_hat: Tensor
+        refused: Tensor
         _learn_round: Any
         _forget_: Any
         _statistics: Any
@@ -299,7 +302,21 @@ class BlockEstimator(BlockLearner):
     def _check_block(self, inflation: Tensor, is_response: bool = False) -> None:
         """Refuse a block whose sums the dtype cannot resolve, by :func:`add_squares_`."""
         # ``is_response`` blames the response, not x.
-        return
+        self._note(~(inflation < most_inflation(self.theta_hat, self.dim)))
+
+    def _note_in_python(self, is_bad: Tensor) -> None:
+        refused = self.__dict__.get("refused")
+        if refused is not None:
+            self.__dict__["refused"] = refused | is_bad
+
+    @in_python(_note_in_python)
+    def _note(self, is_bad: Tensor) -> None:
+        """Note what must not be learnt, ``(*B)``, where a program or a file watches.
+
+        Only there is an attribute ``refused``, ``(*B)``: see :mod:`torchonline.export.guard`.
+        """
+        if hasattr(self, "refused"):
+            self.refused = self.refused | is_bad
 
 
 def rounds_at(values: Tensor, place: Tensor) -> Tensor:

@@ -11,12 +11,16 @@ from torchonline.bandits.arguments import as_actions, rounds_of_arrays
 from torchonline.core.backend import PLAIN, autocasts, exactly, is_readable
 from torchonline.core.checks import check_shape, kind, positive_integer, refusal, shape_text
 from torchonline.core.inputs import array_of, as_dense, as_tensor, check_tensor
-from torchonline.core.ops import joined
+from torchonline.core.ops import joined, roundoff
 from torchonline.core.stepping import all_or_nothing, in_order, one_at_a_time
 
-# Rounding moves an inverse by the roundoff times d times its largest inflation factor. So much is allowed in float64, in which
-# Cholesky factors are computed; and so much in the type of the state, which holds the inverse. Nothing is proved of float32.
-MOST_ROUNDING, MOST_ROUNDING_OF_STATE = 1e-3, 0.1
+
+def most_inflation(like: Tensor, dim: int) -> float:
+    """Return the largest inflation factor of a block, in the type of the state."""
+    # Rounding moves an inverse by the roundoff times d times its largest inflation factor. So much is allowed in float64, in
+    # which Cholesky factors are computed; and so much in the type of the state, which holds the inverse. Nothing is proved of
+    # float32.
+    return min(1e-3 / 2.0**-52, 0.1 / roundoff(like)) / dim
 
 
 def rows_of_block(learnt: int, dim: int) -> int:
@@ -87,10 +91,12 @@ def refuse_block(self: Any, error: ValueError) -> None:
 
 def check_block(self: Any, inflation: Tensor, is_response: bool = False) -> None:
     """Refuse a block after which rounding would decide on the inverse."""
-    if not self.validate or not is_readable(inflation):
+    dtype, most = self._state().dtype, most_inflation(self._state(), self.dim)
+    if not is_readable(inflation):
+        self._note(~(inflation < most))
         return
-    dtype = self._state().dtype
-    most = min(MOST_ROUNDING / 2.0**-52, MOST_ROUNDING_OF_STATE / torch.finfo(dtype).eps) / self.dim
+    if not self.validate:
+        return
     largest = float(inflation.max())
     if not largest < most:
         name, matrix = (self.response, "A") if is_response else (self.features_name, "V")

@@ -21,6 +21,7 @@ from torchonline.core.ops import (
     matvec,
     maximum,
     minimum,
+    roundoff,
     row_dots,
     rows_times,
     sqrt,
@@ -414,7 +415,25 @@ class Estimator(BlockEstimator):
     def _check_growth(self, x: Tensor, quadratic: Tensor, is_response: bool = False) -> None:
         """Refuse NaN, infinity and a growth of V beyond the dtype's resolution."""
         # ``is_response`` blames the response, not x.
-        return
+        self._note(~(quadratic < 1.0 / roundoff(quadratic)))
+
+    def _accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
+        """Return whether :meth:`step` takes such values. For files, which raise nothing.
+
+        Shapes: ``(*B, [n], d)`` and ``(*B, [n])`` twice to ``(*B, [n])``.
+        """
+        accepted = self._accepts_features(x) & self._accepts_rewards(reward)
+        if noise_scale is not None:
+            accepted = accepted & checks.passes(noise_scale) & (noise_scale >= self.smallest_noise_scale)
+        return accepted
+
+    def _accepts_features(self, x: Tensor) -> Tensor:
+        """Return which rows :meth:`step` takes as features: ``(..., d)`` to ``(...)``."""
+        return checks.passes(x).all(-1)
+
+    def _accepts_rewards(self, reward: Tensor) -> Tensor:
+        """Return which rewards :meth:`step` takes."""
+        return checks.passes(reward)
 
     def _largest(self, value: Any) -> float:
         """Return the largest entry, or -inf if none can be read. Python only."""

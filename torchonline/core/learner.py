@@ -58,6 +58,8 @@ class Learner(WithOptions, nn.Module):
     undetermined: tuple[str, ...] = ()
     # Buffers that differ between the learners of a fleet before the first round.
     starts_apart: tuple[str, ...] = ()
+    # Buffers that may hold infinity, such as the logarithm of a weight of 0.
+    unbounded: tuple[str, ...] = ()
     # Buffers that are symmetric positive definite matrices.
     positive_definite: tuple[str, ...] = ()
     # Attributes that cannot be set after construction, besides the constructor's arguments, and why, for the error.

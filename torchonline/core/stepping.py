@@ -1,6 +1,7 @@
 """Steps that are all or nothing, one at a time.
 
-Three things guard the state of a learner in Python. TorchScript files and exported programs have none of them.
+Three things guard the state of a learner in Python. TorchScript files and exported programs have none of them, but the guard of
+:mod:`torchonline.export.guard`.
 
 - A lock: steps, choices, loads and copies of one learner by several threads follow one another.
 - A snapshot: an exception in the middle of a step, Ctrl-C included, leaves the state as it was. A snapshot is taken where it

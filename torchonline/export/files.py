@@ -1,8 +1,9 @@
 """Learners as files that decide and learn where torchonline is not installed.
 
 Every function leaves its argument unchanged. All but :func:`compile_program` verify the exported module against the eager one
-before they return; that takes a program that was verified, and does not run the compiled code. A file of
-a private learner holds its :meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it only decides.
+before they return; that takes a program that was verified, and does not run the compiled code. Files protect their state:
+:mod:`torchonline.export.guard` and docs/files.md say from what. A file of a private learner holds its
+:meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it only decides.
 """
 
 import copy
@@ -24,6 +25,7 @@ from torchonline.core.learner import Learner
 from torchonline.export.compiled import CompiledProgram, place_in_cache
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.programs import no_blocks
+from torchonline.export.scripts import as_file
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, trial_of
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
@@ -36,8 +38,13 @@ def to_torchscript(
 
     The result is verified, then written to ``path``. The file has ``forward`` (scores), ``select``, ``step`` and ``learn``
     (not for :class:`torchonline.FixedArms`), or ``predict``, ``queries`` and ``step``, and needs nothing but torch (or libtorch)
-    to load. It checks no arguments. To put a learner's newer state into it:
-    ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict, because the file's state has constant tables.
+    to load. To put a learner's newer state into it: ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict,
+    because the file's state has constant tables.
+
+    The file raises nothing for the values of its arguments, and checks no shapes. ``step`` and ``learn`` return which rounds were
+    learnt: a bool tensor, ``(*B)`` or ``(*B, n)``. A round that the eager ``step`` would refuse for its values changes nothing,
+    and neither does one after which the state would not be finite. ``select`` returns -1 for a decision without an available arm,
+    or with features that are not finite. See docs/files.md.
 
     Args:
         module: a policy, arms with a model each (:class:`torchonline.DisjointArms`), arms that stay
@@ -53,9 +60,11 @@ def to_torchscript(
     Example:
         >>> policy = OFUL(2)
         >>> scripted = to_torchscript(policy)
-        >>> scripted.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
-        >>> scripted.select(torch.eye(2)), policy.estimator.rounds
-        (tensor(0), tensor(0))
+        >>> x, reward = torch.tensor([0.0, 1.0]), torch.tensor(1.0)
+        >>> scripted.step(x, reward), scripted.step(x, torch.nan * reward)
+        (tensor(True), tensor(False))
+        >>> scripted.select(torch.eye(2)), scripted.estimator.rounds, policy.estimator.rounds
+        (tensor(0), tensor(1), tensor(0))
     """
     module = uncompiled(module)
     if isinstance(module, PrivateLearner):
@@ -65,7 +74,7 @@ def to_torchscript(
     else:
         _refuse_python(module, "module")
         trial = trial_of(module, example)
-        scripted, file = _as_script(_copy(module))
+        scripted, file = _as_script(as_file(_copy(module)))
         loaded, eager = torch.jit.load(file), _copy(module)
         trial.compare(eager, loaded)
         agree_on_state(eager, dict(loaded.named_buffers()), trial.tolerance)
@@ -74,15 +83,24 @@ def to_torchscript(
 
 
 def to_program(
-    module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None, blocks: bool = False
+    module: nn.Module,
+    path: str | Path | None = None,
+    *,
+    example: Tensor | None = None,
+    blocks: bool = False,
+    noise_scale: bool = False,
 ) -> torch.export.ExportedProgram:
     """Export a learn-then-decide round as a ``torch.export`` program.
 
     The program starts from the present state. It is verified, then written to ``path``. Learning and deciding are one call,
     because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of :mod:`torchonline.export.programs`.
     ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions and K of arms may vary from call to
-    call. The program checks no arguments, takes them in the dtype of the state (of ``example``, for a head), and counts each
-    round with the learner's own ``noise_scale``.
+    call. The program takes arguments in the dtype of the state (of ``example``, for a head).
+
+    The program raises nothing for the values of its arguments. It returns ``learnt``, bool, after its decisions: where it is
+    False, no buffer has changed. That is so where ``learn`` is False, for a round that the eager ``step`` would refuse for its
+    values, and for one after which the state would not be finite. A choice is -1 where there is none to make: no arm is
+    available, or features are not finite. See docs/files.md.
 
     With ``blocks=True``, a call learns n earlier rounds at once, as ``learn`` with ``block_size=n`` does, and then decides:
     ``BlockRound`` or ``BlockHeadRound``. The number n may vary too, from 1 to ``restart_every``. A call costs n rows for each
@@ -95,10 +113,13 @@ def to_program(
             ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
         example: as in :func:`to_torchscript`.
         blocks: whether a call learns a block of rounds, ``(*B, n)``, in the place of one round.
+        noise_scale: whether the last argument of a call is the noise scale of each round, shaped like ``reward``. Without it,
+            each round counts with the learner's own.
 
     Raises:
         ValueError: ``module`` has a learner that torch.export cannot follow; or ``blocks`` is True and ``module`` learns rounds
-            in order, because its ``has_blocks`` is False, its scaler has not frozen, or it is a head with a scaler.
+            in order, because its ``has_blocks`` is False, its scaler has not frozen, or it is a head with a scaler; or
+            ``noise_scale`` is True and its rounds have none.
         RuntimeError: the program differs from ``module``; nothing is written.
 
     Example:
@@ -106,18 +127,23 @@ def to_program(
         >>> x, reward, learn = torch.zeros(2).double(), torch.tensor(0.0).double(), torch.tensor(False)
         >>> arms, mask = torch.eye(2).double().expand(3, 2, 2), torch.ones(3, 2, dtype=torch.bool)
         >>> program(x, reward, learn, arms, mask)
-        tensor([0, 0, 0])
+        (tensor([0, 0, 0]), tensor(False))
         >>> program = to_program(OFUL(2), blocks=True).module()
         >>> x, reward, learn = arms[0].repeat(50, 1), torch.tensor([0.0, 1.0]).double().repeat(50), torch.ones(100).bool()
-        >>> program(x, reward, learn, arms, mask)
-        tensor([1, 1, 1])
+        >>> choices, learnt = program(x, reward, learn, arms, mask)
+        >>> choices, int(learnt.sum())
+        (tensor([1, 1, 1]), 100)
     """
     instance_of("blocks", blocks, bool, "True or False")
+    instance_of("noise_scale", noise_scale, bool, "True or False")
     if path is not None:
         _check_suffix(path)
     module = uncompiled(module)
     if isinstance(module, PrivateLearner):
         _refuse_blocks(module, blocks)
+        if noise_scale:
+            got = type(module).__name__
+            raise ValueError(f"noise_scale: expected False, got True, but the program of a {got} does not learn")
         public: Any = _released(module, example)
         inputs = public.example()
         shapes = tuple({x.dim() - 2: torch.export.Dim("decisions", min=1)} for x in inputs)
@@ -126,7 +152,7 @@ def to_program(
         _write(path, file)
         return program
     _refuse_python(module, "module", is_program=True)
-    trial = trial_of(module, example, blocks)
+    trial = trial_of(module, example, blocks, noise_scale)
     _refuse_blocks(module, blocks)
     program, file = _as_program(trial.round(_copy(module)), trial.round_arguments(), trial.dynamic_shapes())
     loaded, eager = _loaded(file), trial.round(_copy(module))
@@ -141,14 +167,13 @@ def to_program(
 def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> CompiledProgram:
     """Compile a program to machine code with AOTInductor.
 
-    The package is the fastest way to play small rounds one by one. At d of some tens it makes a round two to three times faster
-    than eager mode; where a round is matrix products it gains nothing. Needs torch 2.6 or later and a C++ compiler.
+    The package is the fastest way to play small rounds one by one. Up to d of some tens it makes a round one and a half to three
+    times as fast as eager mode (docs/speed.md); where a round is matrix products it gains nothing. Needs torch 2.6 or later and a
+    C++ compiler.
 
     Compiling takes half a minute, and minutes on a busy machine. The package is kept in torch's cache of compiled code, in the
     folder ``TORCHINDUCTOR_CACHE_DIR``: to compile the same program in the same state once more takes a second. A program of
     blocks takes a minute or two.
-
-    Returns the loaded package, with a state of its own: ``choices = package(x, reward, learn, arms, mask)``.
 
     Args:
         program: what :func:`to_program` returned.
@@ -156,7 +181,7 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
             without torchonline or in C++, on the kind of machine it was compiled on.
 
     Returns:
-        The loaded package, with a state of its own: ``choices = compiled(x, reward, learn, arms, mask)``.
+        The loaded package, with a state of its own: ``choices, learnt = compiled(x, reward, learn, arms, mask)``.
     """
     _check_suffix(path)
     # Folded, a buffer of one number, which evolves, would stay at its first value (torch 2.13).
@@ -173,7 +198,7 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
         return CompiledProgram(torch._inductor.aoti_load_package(str(path)), program.call_spec.out_spec)
 
 
-def to_onnx(policy: Policy, path: str | Path) -> list[str]:
+def to_onnx(policy: Policy, path: str | Path, *, decisions: bool = True) -> list[str]:
     """Write a policy's scores as an ONNX graph, a function of arms and state.
 
     Feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores agree to seven
@@ -182,10 +207,12 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
     Args:
         policy: one whose scores are not random.
         path: where to write the file, ``.onnx`` by custom.
+        decisions: whether the graph takes the arms of N decisions; False for those of one. A graph has one number of dimensions.
 
     Returns:
-        The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, then the names of buffers in
-        ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)``.
+        The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, or ``(*B, K, d)`` without
+        ``decisions``; then the names of buffers in ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)`` or
+        ``(*B, K)``.
 
     Raises:
         ValueError: its scores are random, or it has a learner that runs in Python only.
@@ -196,11 +223,14 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
         ['arms', 'estimator.theta_hat', 'estimator.V_inv', 'estimator.logdet']
     """
     instance_of("policy", policy, Policy, "a Policy")
+    instance_of("decisions", decisions, bool, "True or False")
     _refuse_python(policy, "policy")
     from onnx.reference import ReferenceEvaluator
 
-    trial = PolicyTrial(policy)
-    arms = trial.round_arguments()[-2]
+    trial, first = PolicyTrial(policy), policy.estimator.batch_dims
+    arms, shape = trial.round_arguments()[-2], trial.dynamic_shapes()[-1]
+    if not decisions:
+        arms, shape = arms.select(first, 0), {first: shape[first + 1]}
     with torch.random.fork_rng():
         if not torch.equal(policy(arms), policy(arms)):
             raise ValueError(f"policy: expected one whose scores are not random, got {type(policy).__name__}")
@@ -214,15 +244,16 @@ def to_onnx(policy: Policy, path: str | Path) -> list[str]:
             (arms, *(state[name] for name in names)),
             input_names=["arms", *names],
             output_names=["scores"],
-            dynamic_shapes=(trial.dynamic_shapes()[-1], tuple({} for _ in names)),
+            dynamic_shapes=(shape, tuple({} for _ in names)),
             dynamo=True,
             verbose=False,
         )
     evaluator = ReferenceEvaluator(program.model_proto)
     for decision in trial.decisions():
-        inputs = {"arms": decision.inputs, **{name: state[name] for name in names}}
+        offered = decision.inputs if decisions else decision.inputs.select(first, 0)
+        inputs = {"arms": offered, **{name: state[name] for name in names}}
         (scores,) = evaluator.run(None, {name: value.numpy() for name, value in inputs.items()})
-        agree("a score", policy(decision.inputs).detach(), torch.from_numpy(scores), max(trial.tolerance, 1e-6))
+        agree("a score", policy(offered).detach(), torch.from_numpy(scores), max(trial.tolerance, 1e-6))
     program.save(str(path))
     return ["arms", *names]
 

@@ -1,6 +1,6 @@
 """Verification of an exported module against its eager original, round by round."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -51,13 +51,14 @@ class PolicyTrial(Trial):
     Args:
         policy: the policy.
         blocks: whether programs learn a block of rounds in a call.
+        noise_scale: whether programs take the noise scale of each round.
     """
 
     rounds: tuple[type[nn.Module], type[nn.Module]] = (Round, BlockRound)
 
-    def __init__(self, policy: Policy | ComposedPolicy, blocks: bool = False) -> None:
+    def __init__(self, policy: Policy | ComposedPolicy, blocks: bool = False, noise_scale: bool = False) -> None:
         super().__init__(learner_of(policy), policy.estimator.theta_hat)
-        self.estimator, self.blocks = policy.estimator, blocks
+        self.estimator, self.blocks, self.has_scales = policy.estimator, blocks, noise_scale
         self.round = self.rounds[blocks]  # the module of a call
         # A program restarts at most once in a call.
         self.longest_block = policy.estimator.restart_every
@@ -68,11 +69,14 @@ class PolicyTrial(Trial):
             choice = seeded(eager.select, decision.inputs, decision.mask)
             agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
             past = self.past(decision, choice)
-            for module in (eager, exported):
-                module.step(*self.first(past))
-                # Any module with a policy may be a head.
-                if number % 2 and hasattr(exported, "learn"):
-                    module.learn(*past)
+            eager.step(*self.first(past))
+            agree_on_all(exported.step(*self.first(past)))
+            # Any module with a policy may be a head.
+            if number % 2 and hasattr(exported, "learn"):
+                eager.learn(*past)
+                agree_on_all(exported.learn(*past))
+        nan = (*past[:-1], torch.full_like(past[-1], torch.nan))
+        check_poison(exported, lambda: exported.step(*self.first(nan)))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         """Play an eager round module and its program, and raise where they differ."""
@@ -83,11 +87,14 @@ class PolicyTrial(Trial):
         past = self.no_past(1)
         for number, decision in enumerate(self.decisions()):
             learn = self.learns(number, past[-1])
-            arguments = (*past, learn, decision.inputs, decision.mask)
-            choice = seeded(eager, *arguments)
-            agree("a choice", choice, played(program, learn, *arguments))
+            arguments = (*past, learn, decision.inputs, decision.mask, *self.scales(past[-1], number))
+            choice, learnt = seeded(eager, *arguments)
+            theirs = played(program, learn, *arguments)
+            agree("a choice", choice, theirs[0])
+            agree("what was learnt", learnt, theirs[1])
             past = self.past(decision, choice)
             past = self.most(past) if self.blocks else self.first(past)
+        check_refusal(program, arguments)
 
     def decisions(self) -> Iterator[Decision]:
         """Yield the decisions of the trial, the same each time."""
@@ -124,6 +131,10 @@ class PolicyTrial(Trial):
         rows = min(past[-1].size(-1), self.longest_block or past[-1].size(-1))
         return tuple(value.narrow(first, 0, rows) for value in past)
 
+    def scales(self, reward: Tensor, number: int = 0) -> tuple[Tensor, ...]:
+        """Return the noise scales of rounds, if the program takes them."""
+        return ((1.0 + number % 3) * self.estimator._own_scale(reward),) if self.has_scales else ()
+
     def no_past(self, rounds: int) -> tuple[Tensor, ...]:
         """Return such arguments where nothing is to be learnt."""
         sizes = (*self.batch, rounds) if self.blocks else self.batch
@@ -134,17 +145,21 @@ class PolicyTrial(Trial):
         decision = next(decision for decision in self.decisions() if decision.mask.size(-2) > 1)
         past = self.no_past(7)
         past = self.most(past) if self.blocks else past
-        return (*past, self.learns(1, past[-1]), decision.inputs, decision.mask)
+        return (*past, self.learns(1, past[-1]), decision.inputs, decision.mask, *self.scales(past[-1]))
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         """Return which of the arguments' dimensions vary from call to call."""
         first = len(self.batch)
-        free = {first: Dim("decisions", min=1), first + 1: Dim("arms", min=1)}
-        return (*self.past_shapes(), free, free)
+        free = {first: Dim("decisions", min=1), first + 1: Dim("arms", min=0)}
+        return (*self.past_shapes(), free, free, *self.scale_shapes())
 
     def past_shapes(self) -> tuple[dict[int, Any], ...]:
         """Return which dimensions of the earlier rounds vary."""
         return 3 * (self.rounds_vary(),)
+
+    def scale_shapes(self) -> tuple[dict[int, Any], ...]:
+        """Return which dimensions of noise scales vary."""
+        return (self.rounds_vary(),) if self.has_scales else ()
 
     def rounds_vary(self) -> dict[int, Any]:
         """Return the dimension of a block's rounds if it varies."""
@@ -156,7 +171,7 @@ class HeadTrial(PolicyTrial):
     """Rounds for a policy on raw inputs: variations of an example decision.
 
     Args:
-        policy, blocks: as in :class:`PolicyTrial`.
+        policy, blocks, noise_scale: as in :class:`PolicyTrial`.
         example: the inputs of a decision.
         actions: K, where inputs are contexts; None where they are inputs for each arm.
         feature_dims: number of trailing dimensions that form one input.
@@ -173,8 +188,9 @@ class HeadTrial(PolicyTrial):
         actions: int | None,
         feature_dims: int = 1,
         dtypes: Iterable[torch.dtype] = (),
+        noise_scale: bool = False,
     ) -> None:
-        super().__init__(policy, blocks)
+        super().__init__(policy, blocks, noise_scale)
         if any(dtype != torch.float64 for dtype in (example.dtype, *dtypes)):
             self.tolerance = LOWER
         self.actions = actions
@@ -213,7 +229,7 @@ class HeadTrial(PolicyTrial):
         first, decisions = len(self.batch), Dim("decisions", min=1)
         if self.actions is None:
             return super().dynamic_shapes()
-        return (*self.past_shapes(), {first: decisions}, {first: decisions})
+        return (*self.past_shapes(), {first: decisions}, {first: decisions}, *self.scale_shapes())
 
     def past_shapes(self) -> tuple[dict[int, Any], ...]:
         past = {} if self.actions is not None else {len(self.batch) + self.blocks: Dim("past_arms", min=1)}
@@ -225,25 +241,29 @@ class FixedTrial(Trial):
 
     round = FixedRound
 
-    def __init__(self, arms: FixedArms) -> None:
+    def __init__(self, arms: FixedArms, noise_scale: bool = False) -> None:
         super().__init__(arms, arms.arms)
-        self.count, self.estimator = arms.arms.size(-2), arms.estimator
+        self.count, self.estimator, self.has_scales = arms.arms.size(-2), arms.estimator, noise_scale
 
     def compare(self, eager: Any, exported: Any) -> None:
         for mask, reward in self.decisions():
             choice = seeded(eager.select, mask)
             agree("a score", eager(), exported(), self.tolerance)
             self.agree_on_choice(eager(), choice, seeded(exported.select, mask))
-            for module in (eager, exported):
-                module.step(choice, reward)
+            eager.step(choice, reward)
+            agree_on_all(exported.step(choice, reward))
+        check_poison(exported, lambda: exported.step(choice, torch.full_like(reward, torch.nan)))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         choice = self.round_arguments()[0]
         for number, (mask, reward) in enumerate(self.decisions()):
             learn = self.learns(number)
-            arguments = (choice, reward, learn, mask)
-            choice = seeded(eager, *arguments)
-            self.agree_on_choice(eager.arms(), choice, played(program, learn, *arguments))
+            arguments = (choice, reward, learn, mask, *self.scales(reward, number))
+            choice, learnt = seeded(eager, *arguments)
+            theirs = played(program, learn, *arguments)
+            self.agree_on_choice(eager.arms(), choice, theirs[0])
+            agree("what was learnt", learnt, theirs[1])
+        check_refusal(program, arguments)
 
     def agree_on_choice(self, scores: Tensor, ours: Tensor, theirs: Tensor) -> None:
         """Raise where choices differ, unless rounding decides between them."""
@@ -263,10 +283,15 @@ class FixedTrial(Trial):
     def round_arguments(self) -> tuple[Tensor, ...]:
         """Return arguments to export the round with."""
         mask, reward = next(self.decisions())
-        return torch.zeros(self.batch, dtype=torch.int64, device=self.device), reward, self.learns(), mask
+        action = torch.zeros(self.batch, dtype=torch.int64, device=self.device)
+        return action, reward, self.learns(), mask, *self.scales(reward)
+
+    def scales(self, reward: Tensor, number: int = 0) -> tuple[Tensor, ...]:
+        """Return the noise scales of a round, if the program takes them."""
+        return ((1.0 + number % 3) * self.estimator._own_scale(reward),) if self.has_scales else ()
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
-        return ({}, {}, {}, {})
+        return ({}, {}, {}, {}, *(({},) if self.has_scales else ()))
 
 
 class ConvexTrial(Trial):
@@ -283,18 +308,21 @@ class ConvexTrial(Trial):
             agree("a decision", eager.predict(), exported.predict(), self.tolerance)
             queries = eager.queries()
             agree("a query", queries, exported.queries(), self.tolerance)
-            for module in (eager, exported):
-                module.step(*self.past(queries, centre))
+            eager.step(*self.past(queries, centre))
+            agree_on_all(exported.step(*self.past(queries, centre)))
+        check_poison(exported, lambda: exported.step(*self.past(queries, torch.full_like(centre, torch.nan))))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         queries = eager.learner.queries()
         for number, centre in enumerate(self.centres()):
             learn = self.learns(number)
             arguments = (*self.past(queries, centre), learn)
-            decision, queries = eager(*arguments)
+            decision, queries, learnt = eager(*arguments)
             theirs = played(program, learn, *arguments)
             agree("a decision", decision, theirs[0], self.tolerance)
             agree("a query", queries, theirs[1], self.tolerance)
+            agree("what was learnt", learnt, theirs[2])
+        check_refusal(program, arguments)
 
     def centres(self) -> Iterator[Tensor]:
         """Yield the minimisers of the losses, ``(*B, 1, d)``, the same each time."""
@@ -315,20 +343,26 @@ class ConvexTrial(Trial):
         return ({}, {}, {})
 
 
-def trial_of(module: nn.Module, example: Tensor | None, blocks: bool = False) -> PolicyTrial | FixedTrial | ConvexTrial:
+def trial_of(
+    module: nn.Module, example: Tensor | None, blocks: bool = False, noise_scale: bool = False
+) -> PolicyTrial | FixedTrial | ConvexTrial:
     """Return the trial for a module. A head needs ``example``, a decision's inputs."""
     if isinstance(module, (Policy, ScaledPolicy)):
-        return PolicyTrial(module, blocks)
+        return PolicyTrial(module, blocks, noise_scale)
     if isinstance(module, DisjointArms):
         context = torch.ones((*module.batch_shape, module.dim), dtype=module.estimator.theta_hat.dtype)
         example = context.to(module.rounds.device) if example is None else example
-        return HeadTrial(module, blocks, example, module.actions)
+        return HeadTrial(module, blocks, example, module.actions, noise_scale=noise_scale)
     if isinstance(module, SharedRadiusMaster):
         arms = torch.ones((*module.batch_shape, 3, module.dim), dtype=module.estimator.theta_hat.dtype)
-        return HeadTrial(module, blocks, arms.to(module.rounds.device) if example is None else example, None)
+        example = arms.to(module.rounds.device) if example is None else example
+        return HeadTrial(module, blocks, example, None, noise_scale=noise_scale)
     if isinstance(module, FixedArms):
-        return FixedTrial(module)
+        return FixedTrial(module, noise_scale)
     if isinstance(module, ConvexLearner):
+        if noise_scale:
+            got = type(module).__name__
+            raise ValueError(f"noise_scale: expected False, got True, but {got} takes no noise scale")
         return ConvexTrial(module)
     head: Any = module
     if not isinstance(getattr(module, "policy", None), (Policy, ComposedPolicy)):
@@ -340,7 +374,7 @@ def trial_of(module: nn.Module, example: Tensor | None, blocks: bool = False) ->
     if isinstance(head.policy, DisjointArms):
         actions = head.policy.actions
     dtypes = [parameter.dtype for parameter in head.encoder.parameters()]
-    return HeadTrial(head.policy, blocks, example, actions, head.feature_dims, dtypes)
+    return HeadTrial(head.policy, blocks, example, actions, head.feature_dims, dtypes, noise_scale)
 
 
 def seeded(function: Any, *arguments: Tensor) -> Any:
@@ -357,6 +391,27 @@ def played(program: Any, learn: Tensor, *arguments: Tensor) -> Any:
     if not bool(learn.any()) and not all(torch.equal(before[name], buffer) for name, buffer in program.named_buffers()):
         raise RuntimeError("export: the program learnt in a round with learn=False")
     return result
+
+
+def check_refusal(program: Any, arguments: tuple[Tensor, ...]) -> None:
+    """Raise unless a program learns nothing from a round of NaN, and says so."""
+    poison = [torch.full_like(x, torch.nan) if x.is_floating_point() else x | x.new_ones(()) for x in arguments]
+    check_poison(program, lambda: seeded(program, *poison)[-1])
+
+
+def check_poison(module: Any, learn: Callable[[], Tensor]) -> None:
+    """Raise unless no buffer changes in a call that returns what was learnt: nothing."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    learnt = learn()
+    after = dict(module.named_buffers())
+    if bool(learnt.any()) or not all(torch.equal(old, after[name]) for name, old in before.items()):
+        raise RuntimeError("export: the exported module learnt from NaN")
+
+
+def agree_on_all(learnt: Tensor) -> None:
+    """Raise unless all rounds that the eager module has learnt were learnt."""
+    if not bool(learnt.all()):
+        raise RuntimeError("export: the exported module refused a round that the eager module learnt")
 
 
 def agree(what: str, ours: Tensor, theirs: Tensor, tolerance: float = 0.0) -> None:

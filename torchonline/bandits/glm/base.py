@@ -174,6 +174,12 @@ class GeneralizedEstimator(Estimator):
         if x.numel():
             self._check_length(row_dots(x, x))
 
+    def _accepts_features(self, x: Tensor) -> Tensor:
+        return checks.passes(x).all(-1) & (row_dots(x, x) <= (self.longest * (1.0 + 1e-6)) ** 2)
+
+    def _accepts_rewards(self, reward: Tensor) -> Tensor:
+        return checks.passes(reward) & (self.link.possible(reward) == reward)
+
     def _is_ordinary(self, reward: Any) -> bool:
         is_click = (reward == 0.0) | (reward == 1.0)  # which every link takes
         return is_click if isinstance(is_click, bool) else bool(is_click.all())

@@ -59,6 +59,7 @@ class MsMwCMaster(Experts):
     """
 
     statistics_depend_on = ("ranges", "horizon", "kappa")
+    unbounded = ("inner_log_weights",)
     renamed = Experts.renamed | {"middle": "inner_log_weights", "inner": "inner_weights", "top": "outer_log_weights"}
     dropped = ("spans", "twice")
 
