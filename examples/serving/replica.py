@@ -1,7 +1,6 @@
 """A replica: decides from the last snapshot, many decisions at a time, and logs what it decides."""
 
 import asyncio
-import copy
 import io
 import threading
 import time
@@ -90,8 +89,7 @@ class Replica:
     def exported(self) -> bytes:
         """Return the present policy as a TorchScript file, which decides and learns without torchonline."""
         file = io.BytesIO()
-        # Of a copy, because a newer snapshot may be loaded meanwhile.
-        torch.jit.save(to_torchscript(copy.deepcopy(self.policy)), file)
+        torch.jit.save(to_torchscript(self.policy), file)
         return file.getvalue()
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ from torchonline import (
 )
 from torchonline.bandits.policies import Policy
 from torchonline.core.ops import along, dot, increase_
-from torchonline.export import compile_program, to_onnx, to_program, to_torchscript
+from torchonline.export import compile_program, files, to_onnx, to_program, to_torchscript
 from torchonline.export.compiled import place_in_cache
 from torchonline.export.programs import Round
 from torchonline.links import Link
@@ -534,3 +535,17 @@ def test_bad_arguments_name_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="policy: expected one whose scores are not random"):
         to_onnx(ThompsonSampling(RidgeRegression(2)), tmp_path / "scores.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_learner_that_learns_meanwhile_is_exported_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export in one thread does not see the steps of another."""
+    policy, script = OFUL(2), files._as_script
+
+    def slowly(module: nn.Module) -> Any:
+        found = script(module)
+        policy.step(torch.ones(2), 1.0)
+        return found
+
+    monkeypatch.setattr(files, "_as_script", slowly)
+    assert int(to_torchscript(policy).estimator.rounds) == 0
+    assert int(policy.estimator.rounds) == 1

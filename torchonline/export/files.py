@@ -73,6 +73,7 @@ def to_torchscript(
         _agree_on_released(public, torch.jit.load(file))
     else:
         _refuse_python(module, "module")
+        module = _copy(module)  # threads may let the original learn meanwhile
         trial = trial_of(module, example)
         scripted, file = _as_script(as_file(_copy(module)))
         loaded, eager = torch.jit.load(file), _copy(module)
@@ -152,6 +153,7 @@ def to_program(
         _write(path, file)
         return program
     _refuse_python(module, "module", is_program=True)
+    module = _copy(module)
     trial = trial_of(module, example, blocks, noise_scale)
     _refuse_blocks(module, blocks)
     program, file = _as_program(trial.round(_copy(module)), trial.round_arguments(), trial.dynamic_shapes())
