@@ -118,6 +118,16 @@ def test_the_probabilities_of_a_policy(dtype: torch.dtype) -> None:
         target_probabilities(log, torch.full((50, 3), 1.0 / 3.0))
 
 
+def test_the_probabilities_of_any_object_and_of_a_tensor_with_a_gradient() -> None:
+    class Uniform:
+        def probabilities(self, context: Tensor, mask: Tensor | None = None) -> np.ndarray:
+            return np.full((len(context), 3), 1.0 / 3.0)
+
+    log = BanditLog(**(GOOD | {"context": torch.zeros(4, 2), "mask": None}))
+    assert target_probabilities(log, Uniform()).tolist() == [[1.0 / 3.0] * 3] * 4
+    assert not target_probabilities(log, torch.full((4, 3), 1.0 / 3.0, requires_grad=True)).requires_grad
+
+
 def test_the_probabilities_of_a_head_on_an_encoder() -> None:
     context = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
     arms = DisjointArms(EpsilonGreedy(RidgeRegression(3), epsilon=0.3), actions=2)
@@ -176,6 +186,33 @@ def test_a_frame_becomes_a_log(library: Any) -> None:
     gaps = library.DataFrame({"arm": [0, 1], "paid": [1.0, None], "p": [0.5, 0.5]})
     with pytest.raises(ValueError, match=r"^reward: expected finite values, got nan"):
         from_frame(gaps, **plain)
+
+
+def test_a_gap_is_no_date_group_or_position(library: Any) -> None:
+    day = datetime.datetime(2024, 1, 1, tzinfo=None)
+    columns = {"arm": [0, 1], "paid": [1.0, 0.0], "p": [0.5, 0.5], "day": [day, None], "name": ["b", None]}
+    frame = library.DataFrame(columns | {"number": [1.0, float("nan")]})
+    plain = {"action": "arm", "reward": "paid", "probability": "p"}
+    for name, column in [("time", "day"), ("time", "number"), ("groups", "name"), ("groups", "number")]:
+        with pytest.raises(ValueError, match=rf"^{name}: expected a column without gaps, got '{column}' with 1$"):
+            from_frame(frame, **plain, **{name: column})
+    with pytest.raises(ValueError, match=r"^position: expected a column without gaps, got 'number' with 1$"):
+        from_frame(frame, **plain, position="number")
+
+
+def test_gaps_that_only_pandas_has_and_columns_of_one_name() -> None:
+    pandas = importlib.import_module("pandas")
+    frame = pandas.DataFrame({"arm": [0, 1], "paid": [1, 0], "p": [0.5, 0.5]})
+    plain = {"action": "arm", "reward": "paid", "probability": "p"}
+    numbers = pandas.array([1, None], dtype="Int64")
+    times = pandas.to_datetime(["2024-01-01", None]).tz_localize("Europe/Berlin")
+    for name, values in [("groups", numbers.astype(object)), ("time", times)]:
+        with pytest.raises(ValueError, match=rf"^{name}: expected a column without gaps, got 'gap' with 1$"):
+            from_frame(frame.assign(gap=values), **plain, **{name: "gap"})
+    with pytest.raises(ValueError, match=r"^reward: expected one column of the name 'paid', got several"):
+        from_frame(pandas.concat([frame, frame[["paid"]]], axis=1), **plain)
+    with pytest.raises(TypeError, match=r"^frame: expected a pandas or polars frame, got dict"):
+        from_frame({"arm": [0]}, **plain)
 
 
 def test_dates_with_a_time_zone_are_seconds_too() -> None:

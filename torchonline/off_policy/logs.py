@@ -125,8 +125,8 @@ class BanditLog:
 
 
 def real_numbers(name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
-    """Return finite real numbers of a shape in float64, or raise."""
-    found = check_tensor(name, value, LIKE, is_real=True)
+    """Return finite real numbers of a shape in float64, without a gradient, or raise."""
+    found = check_tensor(name, value, LIKE, is_real=True).detach()
     check_shape(name, found, shape)
     check_values(name, found)
     return found
@@ -157,7 +157,8 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
             raise ValueError("log: expected one with context, which a policy needs, got none")
         like = _first_tensor(target)
         mask = None if log.mask is None else log.mask.to(like.device)
-        target = compute(log.context.to(like.device, like.dtype), mask=mask).detach().to(CPU, torch.float64)
+        target = compute(log.context.to(like.device, like.dtype), mask=mask)
+        target = target.detach().to(CPU, torch.float64) if isinstance(target, Tensor) else target
     found = real_numbers("target", target, (len(log), log.arms))
     sums = found.sum(1)
     if bool((found < 0.0).any()) or bool(((sums - 1.0).abs() > TOLERANCE).any()):
@@ -211,8 +212,8 @@ def from_frame(
         position: column of the positions; None if there is none.
 
     Raises:
-        TypeError: a column holds something else, or lacks values.
-        ValueError: a column is missing, or its values are out of range.
+        TypeError: a column holds something else.
+        ValueError: a column is missing or lacks values, or its values are out of range.
 
     Example:
         >>> import pandas
@@ -228,9 +229,9 @@ def from_frame(
         values["context"] = np.stack([_numbers(frame, "context", column).astype(float) for column in context], 1)
     for name, column in {"groups": groups, "position": position}.items():
         if column is not None:
-            values[name] = np.unique(_column(frame, name, column), return_inverse=True)[1]
+            values[name] = np.unique(_without_gaps(name, _column(frame, name, column), column), return_inverse=True)[1]
     if time is not None:
-        values["time"] = _times(_column(frame, "time", time), time)
+        values["time"] = _times(_without_gaps("time", _column(frame, "time", time), time), time)
     return BanditLog(arms=_number_of_arms(arms, values["action"]), **values)
 
 
@@ -400,9 +401,29 @@ def _pages(read: Callable[..., list[Any]], page: int, number: Callable[[Any], in
 
 def _column(frame: Any, name: str, column: str) -> np.ndarray:
     """Return a column as an array, or raise."""
+    if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
+        raise TypeError(f"frame: expected a pandas or polars frame, got {type(frame).__name__}")
     if column not in list(frame.columns):
         raise ValueError(f"{name}: expected a column of the frame, got {column!r}")
-    return np.asarray(frame[column].to_numpy())
+    values = np.asarray(frame[column].to_numpy())
+    if values.ndim != 1:
+        raise ValueError(f"{name}: expected one column of the name {column!r}, got several")
+    return values
+
+
+def _without_gaps(name: str, values: np.ndarray, column: str) -> np.ndarray:
+    """Return values as they are, or raise where one is missing: None, NaN or no date."""
+    gaps = sum(map(_is_missing, values)) if values.dtype.kind == "O" else int((values != values).sum())
+    if gaps:
+        raise ValueError(f"{name}: expected a column without gaps, got {column!r} with {gaps}")
+    return values
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or not value == value  # NaN and NaT differ from themselves
+    except TypeError:  # pandas.NA is neither equal nor not
+        return True
 
 
 def _numbers(frame: Any, name: str, column: str) -> np.ndarray:
