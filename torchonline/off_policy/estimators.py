@@ -237,7 +237,8 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
         target: see :func:`ips`.
         predicted: see :func:`direct_method`.
         threshold: tau, at least 0.
-        logging: logging probabilities of all arms, ``(N, K)``, whose rows sum to 1, and which agree with ``log.probability`` within 1e-5.
+        logging: logging probabilities of all arms, ``(N, K)``, with rows that sum to 1, which agree with ``log.probability``
+            within 1e-5.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)

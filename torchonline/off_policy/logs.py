@@ -421,7 +421,7 @@ def _without_gaps(name: str, values: np.ndarray, column: str) -> np.ndarray:
 
 def _is_missing(value: Any) -> bool:
     try:
-        return value is None or not value == value  # NaN and NaT differ from themselves
+        return value is None or bool(value != value)  # NaN and NaT differ from themselves
     except TypeError:  # pandas.NA is neither equal nor not
         return True
 
