@@ -321,6 +321,28 @@ def test_features_of_the_chosen_arm_alone_give_no_probabilities_of_a_policy() ->
         assert summary.widths.rounds == 20
 
 
+@pytest.mark.parametrize("encoder", [None, "v9"])
+def test_a_policy_that_the_log_says_nothing_of_leaves_no_nan(encoder: str | None, tmp_path: Path) -> None:
+    with DecisionLog(":memory:") as log:
+        for i in range(20):
+            log.decide(str(i), torch.rand(DIM), i % ARMS, 0.5, encoder="v1")
+            log.reward(str(i), 1.0)
+        path = torchonline.report(log, tmp_path / "page.html", policy=OFUL(DIM), encoder=encoder)
+        text = re.sub(r'base64,[^"]*', "", path.read_text(encoding="utf-8"))
+        assert re.search(r"\bnan\b", text) is None
+        assert "Policy: the log cannot be compared with the given policy." in text
+
+
+def test_rewards_end_where_decisions_were_logged_meanwhile(log: DecisionLog) -> None:
+    growing = MemoryLog(log)
+    growing.all = growing.all[:100]
+    first = next(i for i, one in enumerate(growing.known) if one.number > 100)
+    assert 0 < first < sum(one.number <= 100 for one in growing.known)
+    for page_size in (7, 1000):
+        summary = Summary(growing, None, 50, 0.01, page_size)
+        assert summary.alarm.rounds == summary.rewards.rounds == first
+
+
 def test_a_version_can_be_picked_for_the_policy() -> None:
     with DecisionLog(":memory:") as log:
         for i in range(20):

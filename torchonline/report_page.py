@@ -178,6 +178,12 @@ def _findings(summary: "Summary") -> list[tuple[str, str]]:
             f"own ({share:.0%}). The smallest logged probability is {_number(summary.probabilities.compute().smallest)}."
         )
         found.append((GOOD if share > 0.05 else BAD, text))
+    if summary.has_policy and not int(summary.policy_weights.rounds):
+        text = (
+            "Policy: the log cannot be compared with the given policy. No decision has inputs of all arms, or of the encoder "
+            "version that was named."
+        )
+        found.append((PLAIN, text))
     for key, text in (
         (
             "late",
@@ -334,7 +340,7 @@ def sample_size_picture(summary: "Summary") -> Picture:
             [0, summary.decisions], [0, summary.decisions], color="0.6", linestyle="--", linewidth=1.0, label="all"
         )
         summary.weights.plot(axes, "uniform policy")
-        if summary.has_policy:
+        if int(summary.policy_weights.rounds):
             summary.policy_weights.plot(axes, "given policy")
         _thousands(axes)
         _thousands(axes, "y")
@@ -342,7 +348,7 @@ def sample_size_picture(summary: "Summary") -> Picture:
 
     size = summary.weights.compute()
     caption = f"Mean weight {_number(size.mean_weight)} for the uniform policy"
-    if summary.has_policy:
+    if int(summary.policy_weights.rounds):
         caption += f", {_number(summary.policy_weights.compute().mean_weight)} for the given policy"
     caption += "; clearly below 1, actions of that policy are missing in the log."
     return Picture("Effective sample size", caption, draw)

@@ -63,8 +63,8 @@ def report(
     in any of them.
 
     The log is read in pages, twice for decisions and once for rewards. Memory: O(page_size) decisions, the window, and a count
-    for each action. Decisions that are logged meanwhile are left out. The file is written aside, synced and renamed, so a reader
-    never sees a part of it.
+    for each action. Decisions that are logged meanwhile are left out, and so are all rewards from the first reward of such a
+    decision on. The file is written aside, synced and renamed, so a reader never sees a part of it.
 
     Args:
         log: a :class:`~torchonline.feedback.DecisionLog`, or any object with ``read(after, limit)``, ``decisions(after, limit)``
@@ -155,7 +155,10 @@ class Summary:
         self._waiting: list[tuple[Tensor, Tensor]] = []
         self._add_rewards([], reader)  # torchmetrics warns where nothing was ever added
         for page in _pages(log.read, "position", page_size):
-            self._add_rewards([one for one in page if one.number <= self._last_number], reader)
+            known = list(itertools.takewhile(lambda one: one.number <= self._last_number, page))
+            self._add_rewards(known, reader)
+            if len(known) < len(page):  # the alarm sees the beginning of what later reports see
+                break
         self._group_waiting()
 
     def _look_over(self, log: Any, page_size: int) -> None:

@@ -166,7 +166,8 @@ def test_a_day_without_rounds_is_no_matter(tmp_path: Path) -> None:
 
 
 def test_dates_in_csv_files_sort_as_dates(tmp_path: Path) -> None:
-    text = "a,arm,paid,p,at\n1,0,0,0.5,2024-01-02 10:00:00\n2,0,1,0.5,2024-01-02 09:00:00.5\n3,1,1,0.5,2024-01-02T09:00:00+02:00\n"
+    dates = ["2024-01-02 10:00:00", "2024-01-02 09:00:00.5", "2024-01-02T09:00:00+02:00"]
+    text = "\n".join(["a,arm,paid,p,at", *(f"{i + 1},0,1,0.5,{date}" for i, date in enumerate(dates))])
     (tmp_path / "log.csv").write_text(text)
     data = LogDataModule(tmp_path / "log.csv", **(COLUMNS | {"context": ["a"], "time": "at"}))
     assert rows_of(data).inputs.squeeze(1).tolist() == [3.0, 2.0, 1.0]
