@@ -43,8 +43,8 @@ class BanditMonitor(pl.Callback):
 
     Args:
         actions: K, number of actions.
-        drift: a :class:`~torchonline.metrics.DriftAlarm` with the learners' ``batch_shape``, which gets ``reward - prediction`` of
-            each round, or None. It warns.
+        drift: a :class:`~torchonline.metrics.DriftAlarm` with the learners' ``batch_shape``, which gets ``reward - prediction``
+            of each round, or None. It warns.
         points: largest number of points of a curve over time, even.
 
     Attributes:
