@@ -367,7 +367,7 @@ def rewards_picture(summary: "Summary") -> Picture | None:
             colour = _colours(summary)[i]
             bar = _finite(float(error[i]))
             axes.errorbar([x], [float(mean[i])], [bar], fmt="o", color=colour, capsize=4, markersize=7)
-        overall = float(summary.rewards_by_time.compute()[0])
+        overall = float((count * mean.nan_to_num(0.0)).sum() / count.sum())  # arms without rounds have no mean
         axes.axhline(overall, color="0.5", linestyle="--", linewidth=1.0, label=f"all: {_number(overall)}")
         axes.set_xticks(range(len(shown)), [names[i] for i in shown])
         axes.set_xlim(-0.6, len(shown) - 0.4)
@@ -382,7 +382,7 @@ def rewards_picture(summary: "Summary") -> Picture | None:
 
 def reward_picture(summary: "Summary") -> Picture | None:
     """Draw the reward over time, with the alarm's windows."""
-    if not int(summary.rewards.rounds):
+    if not int(summary.alarm.rounds):
         return None
 
     def draw(axes: Any) -> None:
@@ -394,7 +394,7 @@ def reward_picture(summary: "Summary") -> Picture | None:
         for i, time in enumerate(_alarms(summary)):
             axes.axvline(time, color=COLOURS[1], label="" if i else "drift alarm")
         axes.set_xlim(left=0)
-        axes.set_xlabel("reward, in the order known")
+        axes.set_xlabel(_order(summary))
         axes.set_ylabel("reward")
         _thousands(axes)
         axes.legend()
@@ -403,6 +403,8 @@ def reward_picture(summary: "Summary") -> Picture | None:
     if int(summary.alarm.rounds) >= 2 * summary.alarm.window:
         verdict = f"alarms at reward {_times(summary)}" if int(summary.alarm.epoch) else "no alarm"
     caption = f"Drift: {verdict}. Any false alarm has probability at most {summary.alarm.alpha:g}."
+    if left := int(summary.rewards.rounds) - int(summary.alarm.rounds):
+        caption += f" {left:,} rewards of decisions after the first open one are left out."
     return Picture("Reward over time", caption, draw)
 
 
@@ -415,7 +417,7 @@ def alarm_picture(summary: "Summary") -> Picture | None:
         summary.alarm.plot(axes)
         axes.set_ylim(top=max(1.2, 1.1 * axes.dataLim.y1))
         axes.set_xlim(left=0)
-        axes.set_xlabel("reward, in the order known")
+        axes.set_xlabel(_order(summary))
         _thousands(axes)
 
     windows = f"Windows of {summary.alarm.window:,} rewards"
@@ -534,6 +536,10 @@ TICKS = (
 
 
 # Numbers and axes.
+
+
+def _order(summary: "Summary") -> str:
+    return "reward, in the order of the decisions" if summary.has_window else "reward, in the order known"
 
 
 def _names(summary: "Summary") -> list[str]:
