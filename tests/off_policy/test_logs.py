@@ -332,3 +332,20 @@ def test_the_decision_log_of_the_library_is_read(tmp_path: Path) -> None:
         log = from_decisions(decisions)
     assert log.reward.tolist() == [0.0, -1.0, 1.0, -1.0, 2.0, -1.0]
     assert [(int(a), float(p)) for a, p in zip(log.action, log.probability, strict=True)] == made
+
+
+def test_decisions_of_one_encoder_are_taken() -> None:
+    with DecisionLog(":memory:") as decisions:
+        for k in range(6):
+            decisions.decide(f"name{k}", torch.full((2,), float(k)), 0, 0.5, encoder=f"v{k % 2}")
+        for k in (0, 2, 3, 4):
+            decisions.reward(f"name{k}", float(k))
+        assert from_decisions(decisions, arms=2).reward.tolist() == [0.0]
+        assert from_decisions(decisions, arms=2, encoder="v0").reward.tolist() == [0.0, 2.0, 4.0]
+        for encoder in ("v1", "v2"):  # an open decision is first, or none is there
+            with pytest.raises(
+                ValueError, match=rf"^decisions: expected the reward of the first decision of encoder '{encoder}'"
+            ):
+                from_decisions(decisions, arms=2, encoder=encoder)
+        with pytest.raises(TypeError, match=r"^encoder: expected a string or None, got int"):
+            from_decisions(decisions, arms=2, encoder=1)

@@ -323,7 +323,9 @@ def at_positions(log: BanditLog, values: Any) -> Tensor:
     return found[torch.arange(len(log)), :, position]
 
 
-def from_decisions(decisions: Any, *, arms: int | None = None, context: bool = True, page: int = 1000) -> BanditLog:
+def from_decisions(
+    decisions: Any, *, arms: int | None = None, context: bool = True, encoder: str | None = None, page: int = 1000
+) -> BanditLog:
     """Return a decision log as far as all rewards are known.
 
     Decisions are in the order in which they were made, up to the first open one, which has no reward yet. What comes after it is
@@ -336,6 +338,8 @@ def from_decisions(decisions: Any, *, arms: int | None = None, context: bool = T
             ``read(after, limit)``.
         arms: K. None takes it from the features of the arms or from the masks.
         context: whether the log holds the inputs. False is for raw inputs of other shapes, or of several encoders.
+        encoder: version of the encoder whose decisions are taken, because features of two versions are no context of one policy.
+            None takes all, as where logged inputs are raw.
         page: rows to ask for at a time.
 
     Raises:
@@ -355,15 +359,20 @@ def from_decisions(decisions: Any, *, arms: int | None = None, context: bool = T
     positive_integer("page", page)
     rewards = {row.id: row.reward for row in _pages(decisions.read, page, lambda row: row.position)}
     rows = []
+    if encoder is not None:
+        checks.instance_of("encoder", encoder, str, "a string or None")
     for row in _pages(decisions.decisions, page, lambda row: row.number):
+        if encoder is not None and row.encoder != encoder:
+            continue
         if row.id not in rewards:
             break
         rows.append(row)
     if not rows:
-        raise ValueError("decisions: expected the reward of the first decision, got none")
+        of_version = "" if encoder is None else f" of encoder {encoder!r}"
+        raise ValueError(f"decisions: expected the reward of the first decision{of_version}, got none")
     dims = {row.inputs.dim() if context else 0 for row in rows}
     if context and (len(dims) > 1 or not dims <= {1, 2} or len({row.inputs.size(-1) for row in rows}) > 1):
-        wanted = "inputs of shape (d) or (K, d), with one d, or context=False"
+        wanted = "inputs of shape (d) or (K, d), with one d, or an encoder version, or context=False"
         raise ValueError(f"decisions: expected {wanted}, got {sorted({tuple(row.inputs.shape) for row in rows})}")
     has_arms = dims == {2}
     sizes = [len(row.inputs) if has_arms else None if row.mask is None else len(row.mask) for row in rows]
