@@ -140,6 +140,8 @@ def test_the_page_says_what_the_log_says(log: DecisionLog, tmp_path: Path) -> No
     for title in ("Shares of actions", "Reward by action", "Reward over time", "Drift test", "Logged probabilities"):
         assert title in page.said
     assert "Confidence intervals" not in page.said
+    assert "9 rewards of decisions after the first open one are left out." in page.said
+    assert "means are too high where much of the log is recent." in page.said
     assert len(page.images) == 9
     for image in page.images:
         root = ElementTree.fromstring(image)

@@ -211,6 +211,8 @@ def _table_of_actions(summary: "Summary") -> str:
         "Standard errors describe these rounds. They are no confidence intervals of the arms: different contexts are played with "
         "different arms, and a learner drops an arm after bad luck."
     )
+    if summary.has_window and int(summary.counts.get("open", 0)):
+        note += " Of recent decisions, rewards are known before defaults are: means are too high where much of the log is recent."
     header = ["action", "decisions", "share", "known rewards", "mean reward", "standard error"]
     return _table(header, rows, note)
 
