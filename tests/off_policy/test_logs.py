@@ -94,6 +94,13 @@ def test_a_log_refuses_by_name(changes: dict[str, Any], error: type[Exception]) 
 def test_rows_are_no_number() -> None:
     with pytest.raises(TypeError, match=r"^rows: expected a slice, indices or booleans, got int"):
         BanditLog(**GOOD)[0]
+    for rows in (None, [0.0], torch.tensor(0), torch.zeros(1, 1, dtype=torch.int64), torch.zeros(4)):
+        with pytest.raises(TypeError, match=r"^rows: expected a slice, indices or booleans, got"):
+            BanditLog(**GOOD)[rows]
+    with pytest.raises(ValueError, match=r"^action: expected shape \(N\) with N above 0"):
+        BanditLog(**GOOD)[[]]
+    for dtype in (torch.int32, torch.uint8):
+        assert BanditLog(**GOOD)[torch.tensor([2, 0], dtype=dtype)].action.tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -109,9 +109,13 @@ class BanditLog:
         return f"BanditLog({rounds}, arms={self.arms}: {', '.join(given)})"
 
     def __getitem__(self, rows: Any) -> "BanditLog":
-        if isinstance(rows, int):
-            raise TypeError("rows: expected a slice, indices or booleans, got int")
-        index = torch.as_tensor(rows) if not isinstance(rows, (slice, Tensor)) else rows
+        index = rows
+        if not isinstance(rows, slice):
+            index = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+            if index.ndim != 1 or (index.size and index.dtype.kind not in "biu"):
+                got = f"{type(rows).__name__} of {index.dtype} and shape {shape_text(index.shape)}"
+                raise TypeError(f"rows: expected a slice, indices or booleans, got {got}")
+            index = torch.as_tensor(index if index.dtype.kind == "b" else index.astype(np.int64))
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         values |= {name: value[index] for name, value in values.items() if isinstance(value, Tensor)}
         return BanditLog(**values)
