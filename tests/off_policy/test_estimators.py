@@ -203,7 +203,6 @@ def test_a_log_that_says_nothing() -> None:
 def test_what_estimators_refuse() -> None:
     log, target, q = draw(50, 1)
     x = (target[:, 0] > 0.2).long()
-    more = LOGGING[x].scatter_add(1, (log.action[:, None] + 1) % 3, torch.full((50, 1), 0.5, dtype=FLOAT))
     cases = [
         (lambda: ips(log, target[:, :2]), ValueError, r"target: expected shape \(50, 3\)"),
         (lambda: ips(log, target * 1.1), ValueError, "target: expected probabilities, rows of which sum to 1"),
@@ -220,7 +219,6 @@ def test_what_estimators_refuse() -> None:
             ValueError,
             "logging: expected probabilities, of logged",
         ),
-        (lambda: switch(log, target, q, 1.0, logging=more), ValueError, "logging: expected probabilities, of logged"),
         (lambda: switch(log, target, q, True, logging=LOGGING[x]), TypeError, "threshold: expected a number"),
     ]
     for call, error, message in cases:

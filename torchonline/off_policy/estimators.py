@@ -237,8 +237,7 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
         target: see :func:`ips`.
         predicted: see :func:`direct_method`.
         threshold: tau, at least 0.
-        logging: logging probabilities of all arms, ``(N, K)``, with rows that sum to 1, which agree with ``log.probability``
-            within 1e-5.
+        logging: logging probabilities of all arms, ``(N, K)``, which agree with ``log.probability`` within 1e-5.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
@@ -253,11 +252,10 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
     threshold, probability = checks.non_negative("threshold", threshold), target_probabilities(log, target)
     logged = real_numbers("logging", logging, (len(log), log.arms))
     difference = float((of_actions(log, logged) - log.probability).abs().max())
-    miss = float((logged.sum(1) - 1.0).abs().max())
-    if bool((logged < 0.0).any()) or max(difference, miss) > TOLERANCE:
+    if bool((logged < 0.0).any()) or difference > TOLERANCE:
         raise ValueError(
-            f"logging: expected probabilities, of logged actions those of the log, in rows that sum to 1, got a least of "
-            f"{float(logged.min()):g}, a difference of {difference:g}, and sums that miss 1 by {miss:g}"
+            f"logging: expected probabilities, of logged actions those of the log, got a least of {float(logged.min()):g} and a "
+            f"difference of {difference:g}"
         )
     weights, q = _weights(log, probability), _predictions(log, predicted)
     warn_of_overlap(log, probability, weights)
