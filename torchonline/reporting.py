@@ -249,7 +249,7 @@ class Summary:
                 self._group_waiting()
 
     def _in_order(self, page: list[Any]) -> Tensor:
-        """Return the rewards that follow in the order of the decisions, as far as they are known."""
+        """Return the next rewards in the order of the decisions, as far as known."""
         self._early.update((one.number, float(one.reward)) for one in page)
         found = []
         while self._done < len(self._numbers) and self._numbers[self._done] in self._early:
