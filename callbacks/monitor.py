@@ -43,14 +43,15 @@ class BanditMonitor(pl.Callback):
 
     Args:
         actions: K, number of actions.
-        drift: a :class:`~torchonline.metrics.DriftAlarm`, which gets ``reward - prediction`` of each round, or None. It warns.
+        drift: a :class:`~torchonline.metrics.DriftAlarm` with the learners' ``batch_shape``, which gets ``reward - prediction``
+            of each round, or None. It warns.
         points: largest number of points of a curve over time, even.
 
     Attributes:
         shares, rewards, regrets, probabilities, weights, widths: the metrics, each with a ``plot()``.
 
     Raises:
-        ValueError: an action is not from 0 to K - 1.
+        ValueError: an action is not from 0 to K - 1, or ``drift`` has another ``batch_shape`` than the learners.
         RuntimeError: ``drift`` is given and there are several processes.
 
     Example:
@@ -95,8 +96,11 @@ class BanditMonitor(pl.Callback):
             rounds = self.shares.rounds.double() / action[0].numel()
             pl_module.log("step", rounds, on_step=True, on_epoch=False)
         if self.drift is not None and outputs.get("prediction") is not None:
-            residual = outputs["reward"].double() - outputs["prediction"]
-            self.drift.update(residual.cpu().reshape(-1, *self.drift.batch_shape))
+            residual = (outputs["reward"].double() - outputs["prediction"]).cpu()
+            if residual.shape[1:] != (shape := self.drift.batch_shape):
+                wanted = f"batch_shape {tuple(residual.shape[1:])}, that of the learners"
+                raise ValueError(f"drift: expected a DriftAlarm with {wanted}, got {shape}")
+            self.drift.update(residual)
 
     @property
     def metrics(self) -> dict[str, Any]:

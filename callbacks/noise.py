@@ -100,7 +100,8 @@ class NoiseMonitor(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all ranks, which all call this method."""
-        mine = None if self.diagnostic is None else self.diagnostic.state_dict()
+        # A loaded state waits for the first batch.
+        mine = self._state if self.diagnostic is None else self.diagnostic.state_dict()
         states = gathered(mine) if rank_and_world_size()[1] > 1 else [mine]
         return {"ranks": states, "has_warned": self._has_warned}
 

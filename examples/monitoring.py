@@ -8,7 +8,7 @@ Three parts:
 - Delay: the mean changes after ten windows. The script counts the streams with an alarm by the end of the first, second and
   fifth window after the change.
 - A report: an epsilon-greedy policy learns scikit-learn's digits from a DecisionLog, with rewards that come late or never.
-  After three quarters of the decisions all labels are moved by one. The script writes the page, and a picture of some of its
+  After four fifths of the decisions all labels are moved by one. The script writes the page, and a picture of some of its
   parts.
 
     python examples/monitoring.py    # about a minute; seconds with --smoke
@@ -131,7 +131,7 @@ def play_digits(log: DecisionLog, rounds: int) -> DisjointArms:
         now += 20.0 * float(torch.empty(()).exponential_(generator=generator))
         action, probability = policy.decide(images[row])
         log.decide(f"visit {i}", images[row], action, probability, encoder=f"pixels {1 + 2 * i // rounds}", time=now)
-        label = int(labels[row]) if i < 0.75 * rounds else (int(labels[row]) + 1) % 10
+        label = int(labels[row]) if i < 0.8 * rounds else (int(labels[row]) + 1) % 10
         delay = 300.0 * float(torch.empty(()).exponential_(generator=generator))
         if float(torch.rand((), generator=generator)) < 0.95:
             heapq.heappush(on_the_way, (now + delay, i, float(label == int(action))))

@@ -35,7 +35,7 @@ class LogDataModule(pl.LightningDataModule):
         action: column of the chosen arms, integers from 0.
         reward: column of their rewards.
         probability: column of the logging probabilities; None if there is none. Learning needs none.
-        time: column to sort by; None keeps the order of the rows.
+        time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
         batch_size: rounds in a batch of one rank.
         dtype: of inputs, rewards and probabilities.
 
@@ -71,11 +71,19 @@ class LogDataModule(pl.LightningDataModule):
         super().__init__()
         self.files = _files(files)
         self.context = [
-            [name] if isinstance(name, str) else list(name)
+            list(name) if isinstance(name, (list, tuple)) else [name]
             for name in instance_of("context", context, (list, tuple), "a list of columns")
         ]
         self.of_arms = not all(isinstance(name, str) for name in context)
-        if not self.context or len({len(names) for names in self.context}) > 1 or not self.context[0]:
+        are_lists = {not isinstance(names, str) for names in context}
+        if not all(isinstance(name, str) for names in self.context for name in names):
+            raise TypeError(f"context: expected names of columns, got {list(context)}")
+        if (
+            len(are_lists) > 1
+            or not self.context
+            or len({len(names) for names in self.context}) > 1
+            or not self.context[0]
+        ):
             raise ValueError(
                 f"context: expected columns, or lists of as many columns for each arm, got {list(context)}"
             )
@@ -162,15 +170,27 @@ class LogDataModule(pl.LightningDataModule):
                 )
             except FileNotFoundError:
                 raise ValueError(f"files: expected files that exist, got {str(path)!r}") from None
+            except ValueError as error:
+                raise ValueError(f"files: expected files that pandas can read, got {str(path)!r}: {error}") from error
             missing = [name for name in columns if name not in frame.columns]
             if missing:
                 raise ValueError(f"files: expected the columns {columns}, got none of {missing} in {path.name}")
-            frames.append(frame[columns])
-        frame = pandas.concat(frames, ignore_index=True)
-        if not len(frame):
+            if len(frame):  # columns without a row have no type
+                frames.append(frame[columns])
+        if not frames:
             raise ValueError("files: expected at least one round, got none")
+        frame = pandas.concat(frames, ignore_index=True)
         time = self.names["time"]
-        return frame if time is None else frame.sort_values(time, kind="stable", ignore_index=True)
+        if time is None:
+            return frame
+        if frame[time].dtype == object or pandas.api.types.is_string_dtype(frame[time]):  # CSV files hold dates as text
+            try:
+                frame[time] = pandas.to_datetime(frame[time], format="ISO8601", utc=True)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"time: expected a column of numbers or ISO dates, got {time!r}: {error}") from error
+        if gaps := int(frame[time].isna().sum()):
+            raise ValueError(f"time: expected a column without gaps, got {time!r} with {gaps}")
+        return frame.sort_values(time, kind="stable", ignore_index=True)
 
 
 def _files(files: Any) -> list[Path]:

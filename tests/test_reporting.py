@@ -29,6 +29,7 @@ from torchonline import (
     ThompsonSampling,
 )
 from torchonline.feedback import Decision, DecisionLog, Feedback
+from torchonline.metrics import DriftAlarm
 from torchonline.models import BanditHead
 from torchonline.off_policy import effective_sample_size
 from torchonline.report_page import pictures_of, style
@@ -44,7 +45,7 @@ class MemoryLog:
 
     def __init__(self, log: DecisionLog) -> None:
         self.all, self.known, self.found = log.decisions(limit=10**6), log.read(limit=10**6), log.counts()
-        self.most = 0
+        self.most, self.window = 0, log.window
 
     def decisions(self, after: int = 0, limit: int = 1000) -> list[Decision]:
         self.most = max(self.most, limit)
@@ -68,7 +69,7 @@ def filled(n: int = 240, *, policy: Any = None, inputs: Callable[[torch.Generato
         action, probability = policy.decide(x)
         now = START + 10.0 * i
         log.decide(f"id {i}", x, action, probability, encoder=f"<v{3 * i // n}> $x$", time=now)
-        if i % 10:
+        if i % 10 or 50 < i < 230:
             log.reward(f"id {i}", float(action) + float(i % 2), time=now + 2.0)
         if i % 50 == 1:
             log.reward(f"id {i}", 1.0, time=now + 3.0)
@@ -139,6 +140,8 @@ def test_the_page_says_what_the_log_says(log: DecisionLog, tmp_path: Path) -> No
     for title in ("Shares of actions", "Reward by action", "Reward over time", "Drift test", "Logged probabilities"):
         assert title in page.said
     assert "Confidence intervals" not in page.said
+    assert "9 rewards of decisions after the first open one are left out." in page.said
+    assert "means are too high where much of the log is recent." in page.said
     assert len(page.images) == 9
     for image in page.images:
         root = ElementTree.fromstring(image)
@@ -167,9 +170,12 @@ def test_the_numbers_of_a_summary(log: DecisionLog) -> None:
     of_policy = policy.probabilities(torch.stack([one.inputs for one in decisions])).gather(1, action[:, None])[:, 0]
     expected = effective_sample_size(of_policy / probability)
     assert summary.policy_weights.compute().effective == pytest.approx(float(expected))
-    reward = torch.tensor([one.reward for one in known], dtype=torch.float64)
+    assert (summary.rewards.rounds, summary.alarm.rounds) == (len(known), 230) == (239, 230)  # number 231 is open
+    reward = torch.tensor([one.reward for one in sorted(known, key=lambda one: one.number)[:230]], dtype=torch.float64)
     assert summary.rewards_by_time.compute()[0] == pytest.approx(float(reward.mean()))
-    assert summary.alarm.rounds == summary.rewards.rounds == len(known)
+    in_order = DriftAlarm(50, 0.01, warn=False)
+    in_order.update(reward)
+    torch.testing.assert_close(summary.alarm.ratios, in_order.ratios)
     assert int(summary.delays.rounds) == len(known) - 6
     assert summary.delays.compute().smallest == 2.0
     assert [(one.name, one.decisions) for one in summary.versions] == [(f"<v{i}> $x$", 80) for i in range(3)]
@@ -319,6 +325,57 @@ def test_features_of_the_chosen_arm_alone_give_no_probabilities_of_a_policy() ->
         summary = Summary(log, Reader(OFUL(DIM), None), 50, 0.01, 1000)
         assert summary.policy_weights.rounds == 0
         assert summary.widths.rounds == 20
+
+
+@pytest.mark.parametrize("encoder", [None, "v9"])
+def test_a_policy_that_the_log_says_nothing_of_leaves_no_nan(encoder: str | None, tmp_path: Path) -> None:
+    with DecisionLog(":memory:") as log:
+        for i in range(20):
+            log.decide(str(i), torch.rand(DIM), i % ARMS, 0.5, encoder="v1")
+            log.reward(str(i), 1.0)
+        path = torchonline.report(log, tmp_path / "page.html", policy=OFUL(DIM), encoder=encoder)
+        text = re.sub(r'base64,[^"]*', "", path.read_text(encoding="utf-8"))
+        assert re.search(r"\bnan\b", text) is None
+        assert "Policy: the log cannot be compared with the given policy." in text
+
+
+@pytest.mark.parametrize("every", [1, 300])
+def test_clicks_with_a_window_are_no_drift(every: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    clicks, delays = (
+        (torch.rand(2000, generator=generator) < 0.2).tolist(),
+        torch.rand(2000, generator=generator) * 40.0,
+    )
+    with DecisionLog(":memory:", window=400.0) as log:
+        coming = sorted((i + float(delays[i]), i) for i in range(2000) if clicks[i])
+        for i in range(2000):
+            log.decide_many([Decision(str(i), torch.ones(1), 0, 1.0, None, "", float(i))])
+            while coming and coming[0][0] <= i:
+                time, number = coming.pop(0)
+                log.reward(str(number), 1.0, time=time)
+            if i % every == 0:
+                log.close_due(float(i))
+        known, order = log.read(limit=3000), [float(click) for click in clicks]
+        summary = Summary(log, None, 100, 0.01, 70)
+    first_open = min(set(range(2000)) - {int(one.id) for one in known})
+    assert 1200 < first_open < len(known)
+    assert summary.rewards.rounds == len(known)
+    assert summary.alarm.rounds == first_open
+    assert summary.rewards_by_time.compute()[0] == pytest.approx(sum(order[:first_open]) / first_open)
+    assert summary.alarm.compute().alarms == 0
+    known_first = DriftAlarm(100, 0.01, warn=False)
+    known_first.update(torch.tensor([one.reward for one in known]))
+    assert known_first.compute().alarms > 0  # clicks are known before the defaults
+
+
+def test_rewards_end_where_decisions_were_logged_meanwhile(log: DecisionLog) -> None:
+    growing = MemoryLog(log)
+    growing.all, growing.window = growing.all[:100], None
+    first = next(i for i, one in enumerate(growing.known) if one.number > 100)
+    assert 0 < first < sum(one.number <= 100 for one in growing.known)
+    for page_size in (7, 1000):
+        summary = Summary(growing, None, 50, 0.01, page_size)
+        assert summary.alarm.rounds == summary.rewards.rounds == first
 
 
 def test_a_version_can_be_picked_for_the_policy() -> None:

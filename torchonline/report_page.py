@@ -178,6 +178,12 @@ def _findings(summary: "Summary") -> list[tuple[str, str]]:
             f"own ({share:.0%}). The smallest logged probability is {_number(summary.probabilities.compute().smallest)}."
         )
         found.append((GOOD if share > 0.05 else BAD, text))
+    if summary.has_policy and not int(summary.policy_weights.rounds):
+        text = (
+            "Policy: the log cannot be compared with the given policy. No decision has inputs of all arms, or of the encoder "
+            "version that was named."
+        )
+        found.append((PLAIN, text))
     for key, text in (
         (
             "late",
@@ -205,6 +211,8 @@ def _table_of_actions(summary: "Summary") -> str:
         "Standard errors describe these rounds. They are no confidence intervals of the arms: different contexts are played with "
         "different arms, and a learner drops an arm after bad luck."
     )
+    if summary.has_window and int(summary.counts.get("open", 0)):
+        note += " Of recent decisions, rewards are known before defaults are: means are too high where much of the log is recent."
     header = ["action", "decisions", "share", "known rewards", "mean reward", "standard error"]
     return _table(header, rows, note)
 
@@ -334,7 +342,7 @@ def sample_size_picture(summary: "Summary") -> Picture:
             [0, summary.decisions], [0, summary.decisions], color="0.6", linestyle="--", linewidth=1.0, label="all"
         )
         summary.weights.plot(axes, "uniform policy")
-        if summary.has_policy:
+        if int(summary.policy_weights.rounds):
             summary.policy_weights.plot(axes, "given policy")
         _thousands(axes)
         _thousands(axes, "y")
@@ -342,7 +350,7 @@ def sample_size_picture(summary: "Summary") -> Picture:
 
     size = summary.weights.compute()
     caption = f"Mean weight {_number(size.mean_weight)} for the uniform policy"
-    if summary.has_policy:
+    if int(summary.policy_weights.rounds):
         caption += f", {_number(summary.policy_weights.compute().mean_weight)} for the given policy"
     caption += "; clearly below 1, actions of that policy are missing in the log."
     return Picture("Effective sample size", caption, draw)
@@ -361,7 +369,7 @@ def rewards_picture(summary: "Summary") -> Picture | None:
             colour = _colours(summary)[i]
             bar = _finite(float(error[i]))
             axes.errorbar([x], [float(mean[i])], [bar], fmt="o", color=colour, capsize=4, markersize=7)
-        overall = float(summary.rewards_by_time.compute()[0])
+        overall = float((count * mean.nan_to_num(0.0)).sum() / count.sum())  # arms without rounds have no mean
         axes.axhline(overall, color="0.5", linestyle="--", linewidth=1.0, label=f"all: {_number(overall)}")
         axes.set_xticks(range(len(shown)), [names[i] for i in shown])
         axes.set_xlim(-0.6, len(shown) - 0.4)
@@ -376,7 +384,7 @@ def rewards_picture(summary: "Summary") -> Picture | None:
 
 def reward_picture(summary: "Summary") -> Picture | None:
     """Draw the reward over time, with the alarm's windows."""
-    if not int(summary.rewards.rounds):
+    if not int(summary.alarm.rounds):
         return None
 
     def draw(axes: Any) -> None:
@@ -388,7 +396,7 @@ def reward_picture(summary: "Summary") -> Picture | None:
         for i, time in enumerate(_alarms(summary)):
             axes.axvline(time, color=COLOURS[1], label="" if i else "drift alarm")
         axes.set_xlim(left=0)
-        axes.set_xlabel("reward, in the order known")
+        axes.set_xlabel(_order(summary))
         axes.set_ylabel("reward")
         _thousands(axes)
         axes.legend()
@@ -397,6 +405,8 @@ def reward_picture(summary: "Summary") -> Picture | None:
     if int(summary.alarm.rounds) >= 2 * summary.alarm.window:
         verdict = f"alarms at reward {_times(summary)}" if int(summary.alarm.epoch) else "no alarm"
     caption = f"Drift: {verdict}. Any false alarm has probability at most {summary.alarm.alpha:g}."
+    if left := int(summary.rewards.rounds) - int(summary.alarm.rounds):
+        caption += f" {left:,} rewards of decisions after the first open one are left out."
     return Picture("Reward over time", caption, draw)
 
 
@@ -409,7 +419,7 @@ def alarm_picture(summary: "Summary") -> Picture | None:
         summary.alarm.plot(axes)
         axes.set_ylim(top=max(1.2, 1.1 * axes.dataLim.y1))
         axes.set_xlim(left=0)
-        axes.set_xlabel("reward, in the order known")
+        axes.set_xlabel(_order(summary))
         _thousands(axes)
 
     windows = f"Windows of {summary.alarm.window:,} rewards"
@@ -528,6 +538,10 @@ TICKS = (
 
 
 # Numbers and axes.
+
+
+def _order(summary: "Summary") -> str:
+    return "reward, in the order of the decisions" if summary.has_window else "reward, in the order known"
 
 
 def _names(summary: "Summary") -> list[str]:

@@ -3,6 +3,7 @@
 import itertools
 import os
 import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,6 +54,11 @@ def report(
     Rewards count as they may be learnt, so a decision whose attribution window closed without a reward counts with the log's
     default reward.
 
+    *Reward over time.* With an attribution window, defaults are known later than rewards, so that in the order known the first
+    rewards are too high. So the curve and the alarm take the rewards in the order of the decisions, up to the first decision that
+    is open. Without a window, a lost reward would stop them: they take the rewards in the order known, and delays that depend on
+    the reward can raise an alarm.
+
     *With a policy*, in its present state, the page also shows the effective sample size of the log for that policy, the widths
     of its confidence intervals, and its predictions beside the rewards. If the policy has learnt these very rewards, the last
     picture is better than the policy is on new decisions. The policy learns nothing. The caller's random numbers stay as they
@@ -63,12 +69,14 @@ def report(
     in any of them.
 
     The log is read in pages, twice for decisions and once for rewards. Memory: O(page_size) decisions, the window, and a count
-    for each action. Decisions that are logged meanwhile are left out. The file is written aside, synced and renamed, so a reader
-    never sees a part of it.
+    for each action; with an attribution window also 8 bytes for each decision, and the rewards that came before those of earlier
+    decisions. Decisions that are logged meanwhile are left out, and so are all rewards from the first reward of such a decision
+    on. The file is written aside, synced and renamed, so a reader never sees a part of it.
 
     Args:
         log: a :class:`~torchonline.feedback.DecisionLog`, or any object with ``read(after, limit)``, ``decisions(after, limit)``
-            and ``counts()`` that return what those of a DecisionLog do.
+            and ``counts()`` that return what those of a DecisionLog do. An attribute ``window`` that is not None says that each
+            decision closes.
         path: of the page. An existing file is replaced.
         policy: a :class:`Policy`, :class:`~torchonline.DisjointArms` or another policy with a scaler, or a
             :class:`~torchonline.models.BanditHead`, without ``batch_shape``. None leaves its pictures out.
@@ -128,12 +136,19 @@ class Summary:
         versions: encoder versions in the order of their first decision.
         shares, version_shares, probabilities, probability_by_time, weights, policy_weights: of the decisions.
         rewards, rewards_by_time, alarm, delays, defaults: of the rewards; of ``rewards_by_time`` the second value is the square.
+        has_window: whether ``rewards_by_time`` and ``alarm`` are in the order of the decisions, up to the first open one.
         widths, calibration: of the policy; the calibration has predictions and rewards of each group.
     """
 
     def __init__(self, log: Any, reader: "Reader | None", window: int, alpha: float, page_size: int) -> None:
         self.counts: dict[str, int] = dict(log.counts())
         self.has_policy = reader is not None
+        self.has_window = getattr(log, "window", None) is not None
+        self._numbers = array("q")  # of the decisions
+        self._done, self._early = (
+            0,
+            dict[int, float](),
+        )  # decisions with rewards in order, and rewards that are too early
         self._look_over(log, page_size)
         places = len(self.actions) + self.has_others
         self._place = {action: i for i, action in enumerate(self.actions)}
@@ -155,7 +170,10 @@ class Summary:
         self._waiting: list[tuple[Tensor, Tensor]] = []
         self._add_rewards([], reader)  # torchmetrics warns where nothing was ever added
         for page in _pages(log.read, "position", page_size):
-            self._add_rewards([one for one in page if one.number <= self._last_number], reader)
+            known = list(itertools.takewhile(lambda one: one.number <= self._last_number, page))
+            self._add_rewards(known, reader)
+            if len(known) < len(page):  # the alarm sees the beginning of what later reports see
+                break
         self._group_waiting()
 
     def _look_over(self, log: Any, page_size: int) -> None:
@@ -176,6 +194,8 @@ class Summary:
             self.first = min([*times, *([] if self.first is None else [self.first])])
             self.last = max([*times, *([] if self.last is None else [self.last])])
             self._last_number = page[-1].number
+            if self.has_window:
+                self._numbers.extend(one.number for one in page)
         self.decisions = seen.total()
         self.has_others = len(seen) > MOST_SHOWN
         self.actions = sorted(action for action, _ in seen.most_common(MOST_SHOWN))
@@ -214,6 +234,7 @@ class Summary:
     def _add_rewards(self, page: list[Any], reader: "Reader | None") -> None:
         reward = torch.tensor([float(one.reward) for one in page], dtype=torch.float64)
         self.rewards.update(self._places(page), reward)
+        reward = self._in_order(page) if self.has_window else reward
         self.rewards_by_time.update(torch.stack([reward, reward.square()], -1))
         self.alarm.update(reward)
         self.defaults += sum(bool(one.is_default) for one in page)
@@ -226,6 +247,15 @@ class Summary:
             self._waiting.append((mean, torch.tensor([float(one.reward) for one in page], dtype=torch.float64)))
             if self.calibration is not None or sum(len(mean) for mean, _ in self._waiting) >= ROUNDS_FOR_GROUPS:
                 self._group_waiting()
+
+    def _in_order(self, page: list[Any]) -> Tensor:
+        """Return the next rewards in the order of the decisions, as far as known."""
+        self._early.update((one.number, float(one.reward)) for one in page)
+        found = []
+        while self._done < len(self._numbers) and self._numbers[self._done] in self._early:
+            found.append(self._early.pop(self._numbers[self._done]))
+            self._done += 1
+        return torch.tensor(found, dtype=torch.float64)
 
     def _group_waiting(self) -> None:
         """Put predictions and rewards into groups of like predictions."""

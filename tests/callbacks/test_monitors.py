@@ -285,6 +285,31 @@ def test_residuals_that_change_raise_the_drift_alarm() -> None:
         trainer(monitor).fit(module, RoundLoader(inputs, rewards, batch_size=20))
 
 
+def test_an_alarm_has_a_stream_for_each_learner() -> None:
+    module = bandit(policies()["fleet"])
+    inputs, rewards = data(12, module)
+    for shape in ((), (3,)):
+        with pytest.raises(
+            ValueError, match=r"^drift: expected a DriftAlarm with batch_shape \(2,\), that of the learners"
+        ):
+            trainer(BanditMonitor(ARMS, drift=DriftAlarm(batch_shape=shape))).fit(
+                module, RoundLoader(inputs, rewards, batch_size=6)
+            )
+    monitor = BanditMonitor(ARMS, drift=DriftAlarm(batch_shape=(2,)))
+    trainer(monitor).fit(module, RoundLoader(inputs, rewards, batch_size=6))
+    assert monitor.drift is not None
+    assert monitor.drift.rounds == 12
+
+
+def test_a_state_that_waits_for_a_batch_is_saved_again() -> None:
+    module, monitor, resumed = bandit(OFUL(DIM)), NoiseMonitor(), NoiseMonitor()
+    trainer(monitor).fit(module, RoundLoader(*data(10, module)))
+    state = monitor.state_dict()
+    resumed.load_state_dict(state)
+    (again,) = resumed.state_dict()["ranks"]
+    assert all(torch.equal(value, again[name]) for name, value in state["ranks"][0].items())
+
+
 def test_wrong_arguments() -> None:
     with pytest.raises(TypeError, match=r"^drift: expected a DriftAlarm or None, got int"):
         BanditMonitor(3, drift=1)  # type: ignore[arg-type]

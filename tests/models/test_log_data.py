@@ -133,6 +133,10 @@ def test_a_fit_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
         ({"context": "a"}, TypeError, "context: expected a list of columns, got str"),
         ({"context": []}, ValueError, "context: expected columns"),
         ({"context": [["a"], ["b", "c"]]}, ValueError, "context: expected columns, or lists of as many columns"),
+        ({"context": ["a", ["b"]]}, ValueError, "context: expected columns, or lists of as many columns"),
+        ({"context": [1, 2]}, TypeError, "context: expected names of columns"),
+        ({"time": "name"}, ValueError, "time: expected a column of numbers or ISO dates, got 'name'"),
+        ({"time": "gap"}, ValueError, "time: expected a column without gaps, got 'gap' with 20"),
         ({"context": ["a", "z"]}, ValueError, "files: expected the columns"),
         ({"context": ["name"]}, TypeError, "context: expected a column of numbers without gaps, got 'name'"),
         ({"action": 0}, TypeError, "action: expected the name of a column, got int"),
@@ -151,6 +155,30 @@ def test_what_is_no_log(tmp_path: Path, changes: dict[str, Any], error: type[Exc
         LogDataModule(**arguments).train_dataloader()
     with pytest.raises(ValueError, match=r"^probability: expected the name of a column"):
         LogDataModule(tmp_path / "all.parquet", **(COLUMNS | {"probability": None})).bandit_log()
+
+
+def test_a_day_without_rounds_is_no_matter(tmp_path: Path) -> None:
+    frame = write(tmp_path)
+    frame[:0].to_csv(tmp_path / "0.csv", index=False)
+    files = [tmp_path / name for name in ("0.csv", "1.csv", "2.csv")]
+    rows, expected = (rows_of(LogDataModule(some, **COLUMNS)) for some in (files, files[1:]))
+    assert all(torch.equal(one, other) for one, other in zip(rows, expected, strict=True))
+
+
+def test_dates_in_csv_files_sort_as_dates(tmp_path: Path) -> None:
+    dates = ["2024-01-02 10:00:00", "2024-01-02 09:00:00.5", "2024-01-02T09:00:00+02:00"]
+    text = "\n".join(["a,arm,paid,p,at", *(f"{i + 1},0,1,0.5,{date}" for i, date in enumerate(dates))])
+    (tmp_path / "log.csv").write_text(text)
+    data = LogDataModule(tmp_path / "log.csv", **(COLUMNS | {"context": ["a"], "time": "at"}))
+    assert rows_of(data).inputs.squeeze(1).tolist() == [3.0, 2.0, 1.0]
+    assert data.bandit_log().time.diff().tolist() == [7200.5, 3599.5]
+
+
+@pytest.mark.parametrize("name", ["0.csv", "0.parquet"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("")
+    with pytest.raises(ValueError, match=rf"^files: expected files that pandas can read, got '.*{name}'"):
+        LogDataModule(tmp_path / name, **COLUMNS).setup()
 
 
 def test_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

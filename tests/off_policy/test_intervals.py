@@ -249,6 +249,9 @@ def test_what_a_confidence_sequence_refuses() -> None:
         arms=3, action=log.action, reward=log.reward, probability=log.probability, time=-torch.arange(200.0)
     )
     wild = PredictedRewards(3.0 * q + 1.0, True)
+    one = BanditLog(arms=2, action=[0, 0], reward=[1.0, 0.0], probability=[0.5, 0.5], groups=[7, 7])
+    halves = torch.full((2, 2), 0.5)
+    none = ips(one[:1], torch.tensor([[0.0, 1.0]]))  # no logged action is the target's
     cases = [
         (
             lambda: confidence_sequence(snips(log, target), **both),
@@ -292,6 +295,11 @@ def test_what_a_confidence_sequence_refuses() -> None:
             "estimate: expected predicted rewards in reward_range",
         ),
         (lambda: confidence_sequence(estimate, largest_weight=4.0, **both), ValueError, "largest_weight: expected at"),
+        (
+            lambda: confidence_sequence(none, largest_weight=0.9, **both),
+            ValueError,
+            "largest_weight: expected at least 1",
+        ),
         (lambda: confidence_sequence(estimate, reward_range=(0.0, 0.5)), ValueError, "reward_range: expected one that"),
         (lambda: confidence_sequence(estimate, reward_range=(0.1, 1.0)), ValueError, "reward_range: expected one that"),
         (lambda: confidence_sequence(estimate, reward_range=(1.0, 0.0)), ValueError, "reward_range: expected a least"),
@@ -303,6 +311,9 @@ def test_what_a_confidence_sequence_refuses() -> None:
         (lambda: bootstrap_interval(0.5), TypeError, "estimate: expected an Estimate, got float"),
         (lambda: normal_interval(0.5), TypeError, "estimate: expected an Estimate, got float"),
         (lambda: normal_interval(ips(log[:1], target[:1])), ValueError, "estimate: expected at least two groups"),
+        (lambda: bootstrap_interval(ips(log[:1], target[:1])), ValueError, "estimate: expected at least two groups"),
+        (lambda: bootstrap_interval(ips(one, halves)), ValueError, "estimate: expected at least two groups"),
+        (lambda: normal_interval(ips(one, halves)), ValueError, "estimate: expected at least two groups"),
         (lambda: bootstrap_values(estimate, draws=0), ValueError, "draws: expected"),
         (lambda: bootstrap_interval(estimate, delta=0.0), ValueError, "delta: expected"),
     ]

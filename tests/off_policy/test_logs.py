@@ -94,6 +94,13 @@ def test_a_log_refuses_by_name(changes: dict[str, Any], error: type[Exception]) 
 def test_rows_are_no_number() -> None:
     with pytest.raises(TypeError, match=r"^rows: expected a slice, indices or booleans, got int"):
         BanditLog(**GOOD)[0]
+    for rows in (None, [0.0], torch.tensor(0), torch.zeros(1, 1, dtype=torch.int64), torch.zeros(4)):
+        with pytest.raises(TypeError, match=r"^rows: expected a slice, indices or booleans, got"):
+            BanditLog(**GOOD)[rows]
+    with pytest.raises(ValueError, match=r"^action: expected shape \(N\) with N above 0"):
+        BanditLog(**GOOD)[[]]
+    for dtype in (torch.int32, torch.uint8):
+        assert BanditLog(**GOOD)[torch.tensor([2, 0], dtype=dtype)].action.tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -116,6 +123,16 @@ def test_the_probabilities_of_a_policy(dtype: torch.dtype) -> None:
         target_probabilities(without, arms)
     with pytest.raises(ValueError, match=r"^target: expected 0 for arms that were unavailable"):
         target_probabilities(log, torch.full((50, 3), 1.0 / 3.0))
+
+
+def test_the_probabilities_of_any_object_and_of_a_tensor_with_a_gradient() -> None:
+    class Uniform:
+        def probabilities(self, context: Tensor, mask: Tensor | None = None) -> np.ndarray:
+            return np.full((len(context), 3), 1.0 / 3.0)
+
+    log = BanditLog(**(GOOD | {"context": torch.zeros(4, 2), "mask": None}))
+    assert target_probabilities(log, Uniform()).tolist() == [[1.0 / 3.0] * 3] * 4
+    assert not target_probabilities(log, torch.full((4, 3), 1.0 / 3.0, requires_grad=True)).requires_grad
 
 
 def test_the_probabilities_of_a_head_on_an_encoder() -> None:
@@ -176,6 +193,33 @@ def test_a_frame_becomes_a_log(library: Any) -> None:
     gaps = library.DataFrame({"arm": [0, 1], "paid": [1.0, None], "p": [0.5, 0.5]})
     with pytest.raises(ValueError, match=r"^reward: expected finite values, got nan"):
         from_frame(gaps, **plain)
+
+
+def test_a_gap_is_no_date_group_or_position(library: Any) -> None:
+    day = datetime.datetime(2024, 1, 1, tzinfo=None)
+    columns = {"arm": [0, 1], "paid": [1.0, 0.0], "p": [0.5, 0.5], "day": [day, None], "name": ["b", None]}
+    frame = library.DataFrame(columns | {"number": [1.0, float("nan")]})
+    plain = {"action": "arm", "reward": "paid", "probability": "p"}
+    for name, column in [("time", "day"), ("time", "number"), ("groups", "name"), ("groups", "number")]:
+        with pytest.raises(ValueError, match=rf"^{name}: expected a column without gaps, got '{column}' with 1$"):
+            from_frame(frame, **plain, **{name: column})
+    with pytest.raises(ValueError, match=r"^position: expected a column without gaps, got 'number' with 1$"):
+        from_frame(frame, **plain, position="number")
+
+
+def test_gaps_that_only_pandas_has_and_columns_of_one_name() -> None:
+    pandas = importlib.import_module("pandas")
+    frame = pandas.DataFrame({"arm": [0, 1], "paid": [1, 0], "p": [0.5, 0.5]})
+    plain = {"action": "arm", "reward": "paid", "probability": "p"}
+    numbers = pandas.array([1, None], dtype="Int64")
+    times = pandas.to_datetime(["2024-01-01", None]).tz_localize("Europe/Berlin")
+    for name, values in [("groups", numbers.astype(object)), ("time", times)]:
+        with pytest.raises(ValueError, match=rf"^{name}: expected a column without gaps, got 'gap' with 1$"):
+            from_frame(frame.assign(gap=values), **plain, **{name: "gap"})
+    with pytest.raises(ValueError, match=r"^reward: expected one column of the name 'paid', got several"):
+        from_frame(pandas.concat([frame, frame[["paid"]]], axis=1), **plain)
+    with pytest.raises(TypeError, match=r"^frame: expected a pandas or polars frame, got dict"):
+        from_frame({"arm": [0]}, **plain)
 
 
 def test_dates_with_a_time_zone_are_seconds_too() -> None:
@@ -295,3 +339,20 @@ def test_the_decision_log_of_the_library_is_read(tmp_path: Path) -> None:
         log = from_decisions(decisions)
     assert log.reward.tolist() == [0.0, -1.0, 1.0, -1.0, 2.0, -1.0]
     assert [(int(a), float(p)) for a, p in zip(log.action, log.probability, strict=True)] == made
+
+
+def test_decisions_of_one_encoder_are_taken() -> None:
+    with DecisionLog(":memory:") as decisions:
+        for k in range(6):
+            decisions.decide(f"name{k}", torch.full((2,), float(k)), 0, 0.5, encoder=f"v{k % 2}")
+        for k in (0, 2, 3, 4):
+            decisions.reward(f"name{k}", float(k))
+        assert from_decisions(decisions, arms=2).reward.tolist() == [0.0]
+        assert from_decisions(decisions, arms=2, encoder="v0").reward.tolist() == [0.0, 2.0, 4.0]
+        for encoder in ("v1", "v2"):  # an open decision is first, or none is there
+            with pytest.raises(
+                ValueError, match=rf"^decisions: expected the reward of the first decision of encoder '{encoder}'"
+            ):
+                from_decisions(decisions, arms=2, encoder=encoder)
+        with pytest.raises(TypeError, match=r"^encoder: expected a string or None, got int"):
+            from_decisions(decisions, arms=2, encoder=1)

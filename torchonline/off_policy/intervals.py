@@ -9,6 +9,7 @@ from torch import Tensor
 from torchonline.core import checks
 from torchonline.core.checks import positive, positive_integer, within
 from torchonline.off_policy.estimators import Estimate
+from torchonline.off_policy.logs import BanditLog
 
 # The mixture of a confidence sequence: lambda = 2^-(j + 1/2) / c with probability 1 / ((j + 1)(j + 2)), j = 0, ..., 23.
 MIXTURE = 24
@@ -75,7 +76,7 @@ def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 
     times, and not for a log whose logging policy learns, where rounds are not independent.
 
     Args:
-        estimate: the estimate.
+        estimate: the estimate, of at least two groups.
         delta: probability of a miss, in (0, 1).
         draws: see :func:`bootstrap_values`.
         seed: see :func:`bootstrap_values`.
@@ -87,8 +88,9 @@ def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 
         >>> bool(bounds.lower < 0.6 < bounds.upper)
         True
     """
-    values = bootstrap_values(estimate, draws=draws, seed=seed)
     delta = within("delta", delta, 0.0, 1.0)
+    _check_groups(checks.instance_of("estimate", estimate, Estimate, "an Estimate").log)
+    values = bootstrap_values(estimate, draws=draws, seed=seed)
     bounds = values.quantile(torch.tensor([delta / 2.0, 1.0 - delta / 2.0], dtype=torch.float64))
     return Interval(*bounds.tolist())
 
@@ -110,12 +112,17 @@ def normal_interval(estimate: Estimate, *, delta: float = 0.05) -> Interval:
         ratio = estimate.weights / estimate.weights.mean()
         corrected = (estimate.weights * estimate.residuals).mean() / estimate.weights.mean()
         terms = estimate.base + ratio * (estimate.residuals - corrected)
+    _check_groups(log)
     sums = log.group_sums(terms - terms.mean())
-    if len(sums) < 2:
-        raise ValueError("estimate: expected at least two groups, got one")
     error = float((sums**2).sum().sqrt()) * math.sqrt(len(sums) / (len(sums) - 1)) / len(log)
     quantile = -float(torch.special.ndtri(torch.tensor(delta / 2.0, dtype=torch.float64)))
     return Interval(estimate.value - quantile * error, estimate.value + quantile * error)
+
+
+def _check_groups(log: BanditLog) -> None:
+    """Raise where there is one group, whose mean varies by an unknown amount."""
+    if len(log) < 2 or (log.groups is not None and int(log.groups.max()) == 0):
+        raise ValueError("estimate: expected at least two groups, got one")
 
 
 def confidence_sequence(
@@ -162,7 +169,7 @@ def confidence_sequence(
     Args:
         estimate: of a log in the order in which decisions were made, without groups of several rounds.
         reward_range: least and largest possible reward.
-        largest_weight: W, a promise; None if there is none.
+        largest_weight: W, a promise, at least 1; None if there is none.
         delta: probability of a miss, in (0, 1); half of it on either side.
 
     Returns:
@@ -203,7 +210,7 @@ def confidence_sequence(
         lower = _lower_bounds(terms, 0.0, 1.0, delta / 2.0)
         upper = -_lower_bounds(-terms, -bound, 0.0, delta / 2.0)
     else:
-        bound = bound * (1.0 + SLACK) + SLACK
+        bound = bound * (1.0 + 2.0 * SLACK) + SLACK  # of weights, and of weighted predictions
         terms = (estimate.base - low + w * estimate.residuals) / scale
         lower = _lower_bounds(terms, -bound, 1.0, delta / 2.0)
         upper = -_lower_bounds(-terms, -1.0 - bound, 0.0, delta / 2.0)
@@ -285,9 +292,9 @@ def _check_conditions(estimate: Any, low: float, high: float, bound: float | Non
         )
     if bound is None:
         return
-    largest = float(estimate.weights.max())
+    largest = max(1.0, float(estimate.weights.max()))  # some weight is at least 1: probabilities of both sum to 1
     if largest > bound * (1.0 + SLACK):
-        raise ValueError(f"largest_weight: expected at least {largest:.9g}, as in the log, got {bound:.9g}")
+        raise ValueError(f"largest_weight: expected at least {largest:.9g}, got {bound:.9g}")
     slack, predicted = 0.5 * SLACK * (high - low), estimate.predicted_range
     if predicted is not None and not low - slack <= predicted[0] <= predicted[1] <= high + slack:
         wanted = f"predicted rewards in reward_range, from {low:g} to {high:g}; clamp them"

@@ -109,9 +109,13 @@ class BanditLog:
         return f"BanditLog({rounds}, arms={self.arms}: {', '.join(given)})"
 
     def __getitem__(self, rows: Any) -> "BanditLog":
-        if isinstance(rows, int):
-            raise TypeError("rows: expected a slice, indices or booleans, got int")
-        index = torch.as_tensor(rows) if not isinstance(rows, (slice, Tensor)) else rows
+        index = rows
+        if not isinstance(rows, slice):
+            index = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+            if index.ndim != 1 or (index.size and index.dtype.kind not in "biu"):
+                got = f"{type(rows).__name__} of {index.dtype} and shape {shape_text(index.shape)}"
+                raise TypeError(f"rows: expected a slice, indices or booleans, got {got}")
+            index = torch.as_tensor(index if index.dtype.kind == "b" else index.astype(np.int64))
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         values |= {name: value[index] for name, value in values.items() if isinstance(value, Tensor)}
         return BanditLog(**values)
@@ -125,8 +129,8 @@ class BanditLog:
 
 
 def real_numbers(name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
-    """Return finite real numbers of a shape in float64, or raise."""
-    found = check_tensor(name, value, LIKE, is_real=True)
+    """Return finite real numbers of a shape in float64, without a gradient, or raise."""
+    found = check_tensor(name, value, LIKE, is_real=True).detach()
     check_shape(name, found, shape)
     check_values(name, found)
     return found
@@ -157,7 +161,8 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
             raise ValueError("log: expected one with context, which a policy needs, got none")
         like = _first_tensor(target)
         mask = None if log.mask is None else log.mask.to(like.device)
-        target = compute(log.context.to(like.device, like.dtype), mask=mask).detach().to(CPU, torch.float64)
+        target = compute(log.context.to(like.device, like.dtype), mask=mask)
+        target = target.detach().to(CPU, torch.float64) if isinstance(target, Tensor) else target
     found = real_numbers("target", target, (len(log), log.arms))
     sums = found.sum(1)
     if bool((found < 0.0).any()) or bool(((sums - 1.0).abs() > TOLERANCE).any()):
@@ -211,8 +216,8 @@ def from_frame(
         position: column of the positions; None if there is none.
 
     Raises:
-        TypeError: a column holds something else, or lacks values.
-        ValueError: a column is missing, or its values are out of range.
+        TypeError: a column holds something else.
+        ValueError: a column is missing or lacks values, or its values are out of range.
 
     Example:
         >>> import pandas
@@ -228,9 +233,9 @@ def from_frame(
         values["context"] = np.stack([_numbers(frame, "context", column).astype(float) for column in context], 1)
     for name, column in {"groups": groups, "position": position}.items():
         if column is not None:
-            values[name] = np.unique(_column(frame, name, column), return_inverse=True)[1]
+            values[name] = np.unique(_without_gaps(name, _column(frame, name, column), column), return_inverse=True)[1]
     if time is not None:
-        values["time"] = _times(_column(frame, "time", time), time)
+        values["time"] = _times(_without_gaps("time", _column(frame, "time", time), time), time)
     return BanditLog(arms=_number_of_arms(arms, values["action"]), **values)
 
 
@@ -322,7 +327,9 @@ def at_positions(log: BanditLog, values: Any) -> Tensor:
     return found[torch.arange(len(log)), :, position]
 
 
-def from_decisions(decisions: Any, *, arms: int | None = None, context: bool = True, page: int = 1000) -> BanditLog:
+def from_decisions(
+    decisions: Any, *, arms: int | None = None, context: bool = True, encoder: str | None = None, page: int = 1000
+) -> BanditLog:
     """Return a decision log as far as all rewards are known.
 
     Decisions are in the order in which they were made, up to the first open one, which has no reward yet. What comes after it is
@@ -335,6 +342,8 @@ def from_decisions(decisions: Any, *, arms: int | None = None, context: bool = T
             ``read(after, limit)``.
         arms: K. None takes it from the features of the arms or from the masks.
         context: whether the log holds the inputs. False is for raw inputs of other shapes, or of several encoders.
+        encoder: version of the encoder whose decisions are taken, because features of two versions are no context of one policy.
+            None takes all, as where logged inputs are raw.
         page: rows to ask for at a time.
 
     Raises:
@@ -354,15 +363,20 @@ def from_decisions(decisions: Any, *, arms: int | None = None, context: bool = T
     positive_integer("page", page)
     rewards = {row.id: row.reward for row in _pages(decisions.read, page, lambda row: row.position)}
     rows = []
+    if encoder is not None:
+        checks.instance_of("encoder", encoder, str, "a string or None")
     for row in _pages(decisions.decisions, page, lambda row: row.number):
+        if encoder is not None and row.encoder != encoder:
+            continue
         if row.id not in rewards:
             break
         rows.append(row)
     if not rows:
-        raise ValueError("decisions: expected the reward of the first decision, got none")
+        of_version = "" if encoder is None else f" of encoder {encoder!r}"
+        raise ValueError(f"decisions: expected the reward of the first decision{of_version}, got none")
     dims = {row.inputs.dim() if context else 0 for row in rows}
     if context and (len(dims) > 1 or not dims <= {1, 2} or len({row.inputs.size(-1) for row in rows}) > 1):
-        wanted = "inputs of shape (d) or (K, d), with one d, or context=False"
+        wanted = "inputs of shape (d) or (K, d), with one d, or an encoder version, or context=False"
         raise ValueError(f"decisions: expected {wanted}, got {sorted({tuple(row.inputs.shape) for row in rows})}")
     has_arms = dims == {2}
     sizes = [len(row.inputs) if has_arms else None if row.mask is None else len(row.mask) for row in rows]
@@ -400,9 +414,29 @@ def _pages(read: Callable[..., list[Any]], page: int, number: Callable[[Any], in
 
 def _column(frame: Any, name: str, column: str) -> np.ndarray:
     """Return a column as an array, or raise."""
+    if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
+        raise TypeError(f"frame: expected a pandas or polars frame, got {type(frame).__name__}")
     if column not in list(frame.columns):
         raise ValueError(f"{name}: expected a column of the frame, got {column!r}")
-    return np.asarray(frame[column].to_numpy())
+    values = np.asarray(frame[column].to_numpy())
+    if values.ndim != 1:
+        raise ValueError(f"{name}: expected one column of the name {column!r}, got several")
+    return values
+
+
+def _without_gaps(name: str, values: np.ndarray, column: str) -> np.ndarray:
+    """Return values as they are, or raise where one is missing: None, NaN or no date."""
+    gaps = sum(map(_is_missing, values)) if values.dtype.kind == "O" else int((values != values).sum())
+    if gaps:
+        raise ValueError(f"{name}: expected a column without gaps, got {column!r} with {gaps}")
+    return values
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)  # NaN and NaT differ from themselves
+    except TypeError:  # pandas.NA is neither equal nor not
+        return True
 
 
 def _numbers(frame: Any, name: str, column: str) -> np.ndarray:

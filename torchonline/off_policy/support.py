@@ -47,8 +47,8 @@ def overlap(log: BanditLog, target: Any) -> Overlap:
     1. the effective sample size is below N / 2, and below 50 or N / 100, whichever is more;
     2. one round has more than 5 % of the sum of the weights, and more than five times the mean weight;
     3. the target gives arms that were never logged a mean probability above 1 %;
-    4. the mean weight differs from 1 by more than 5 standard errors. Then logging probabilities are wrong, or some are 0 where
-       the target's are not.
+    4. the mean weight differs from 1 by more than 5 standard errors. Then logging probabilities are wrong, some are 0 where the
+       target's are not, or heavy weights are so rare that the log has none.
 
     The rule is a heuristic. It looks at rounds, not at groups. A log may pass it and say too little: weights that were never
     drawn are unknown. A target probability above 0 for an unavailable arm is an error, not a warning.
