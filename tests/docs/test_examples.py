@@ -102,11 +102,19 @@ WRITTEN = {
     "examples/papers/private_oco_speed.py": ["private_oco_speed.json", "private_oco_speed.png"],
     "examples/pooled_means.py": ["pooled_means.png"],
     "examples/rounding.py": ["rounding.md"],
+    "examples/serving/from_log_to_service.py": ["report.html", "policy.pt"],
     "examples/serving/load.py": [],
     "examples/serving/log_speed.py": [],
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
+    "examples/serving/from_log_to_service.py": [
+        "| always 95 % |",
+        "always 95 % less learnt: ",
+        "0 refused",
+        "under the service, by self-normalised weights",
+        "file: scores of 1000 decisions differ by ",
+    ],
     "examples/serving/load.py": [
         "| full |",
         "| half |",
