@@ -1,9 +1,11 @@
 """Base of the feedback logs in a database, in SQL that databases share."""
 
 import json
+import os
 import secrets
 import threading
 import time as clock
+import weakref
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,10 +60,15 @@ class DatabaseLog(FeedbackLog):
     """Base of the feedback logs in a database.
 
     A subclass opens a database: :meth:`_transaction` runs statements with named parameters, one writer at a time, and stores all
-    of them or none.
+    of them or none. It calls :meth:`_open` when it can.
+
+    A fork waits for the transactions of other threads and closes the connections first: SQLite's locks do not know a child that
+    inherits one, and what the child writes would be lost.
     """
 
     types: Mapping[str, str]
+    # Whether the log is still there after close().
+    is_lasting = True
 
     def __init__(self, window: float | None, default_reward: float | None, hold: bool | None) -> None:
         self._given: dict[str, Any] = {}
@@ -73,6 +80,8 @@ class DatabaseLog(FeedbackLog):
             self._given["hold"] = instance_of("hold", hold, bool, "True or False")
         self._waiting: deque[_Call] = deque()
         self._writer = threading.Lock()
+        # Who holds them all is alone with the connections of this process.
+        self._locks: tuple[AbstractContextManager[Any], ...] = (self._writer,)
 
     @abstractmethod
     def _transaction(self, is_write: bool = True) -> AbstractContextManager[Execute]:
@@ -174,6 +183,8 @@ class DatabaseLog(FeedbackLog):
         except BaseException:
             self.close()
             raise
+        with FORKING:
+            LOGS.add(self)
 
     def _create(self, execute: Execute) -> None:
         """Create what is missing, and check the given settings against those of the log."""
@@ -318,6 +329,43 @@ class DatabaseLog(FeedbackLog):
             value = self.default_reward if reward is None else reward
             _insert_outcome(execute, number, counts["known"], value, now, is_default)
         execute("DELETE FROM open_decisions WHERE number = :number", number=number)
+
+
+LOGS: "weakref.WeakSet[DatabaseLog]" = weakref.WeakSet()
+FORKING = threading.Lock()
+STOPPED: list[DatabaseLog] = []
+
+
+def _stop() -> None:
+    """Close the connections of all logs before a fork, and keep other threads from opening new ones."""
+    FORKING.acquire()
+    for log in LOGS:
+        if log.is_lasting:
+            for lock in log._locks:
+                lock.__enter__()
+            STOPPED.append(log)
+    for log in STOPPED:
+        log.close()
+
+
+def _go_on() -> None:
+    """Let all logs go on after a fork."""
+    for log in STOPPED:
+        for lock in reversed(log._locks):
+            lock.__exit__(None, None, None)
+    STOPPED.clear()
+    FORKING.release()
+
+
+def _go_on_in_child() -> None:
+    """Let all logs go on in a child, without the calls of the parent's threads."""
+    for log in STOPPED:
+        log._waiting.clear()
+    _go_on()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_stop, after_in_parent=_go_on, after_in_child=_go_on_in_child)
 
 
 class _Call:

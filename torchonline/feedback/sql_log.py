@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from torchonline.feedback.database_log import DatabaseLog, Execute
-from torchonline.feedback.decision_log import PATIENCE, DecisionLog
+from torchonline.feedback.decision_log import DecisionLog, prepare
 from torchonline.feedback.log import LogStorageError
 
 TYPES = {
@@ -90,8 +90,7 @@ class SQLDecisionLog(DatabaseLog):
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     """Leave transactions to the log, and make them durable."""
     connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", "synchronous = full", f"busy_timeout = {PATIENCE}"):
-        connection.execute(f"PRAGMA {pragma}")
+    prepare(connection, "full")
 
 
 def _begin_sqlite(connection: Any) -> None:
