@@ -41,6 +41,8 @@ def test_a_decision_comes_back_as_it_was(open_log: Open) -> None:
         torch.randn(3, 2).to(torch.float16),
         torch.randn(4, 4)[:, 1:3].mT,
         torch.zeros(0, 2),
+        torch.tensor([1.0 + 2.0j]).conj(),
+        torch.tensor([1.0 + 2.0j]).conj().imag,
     ],
 )
 def test_inputs_of_any_type_and_shape(inputs: torch.Tensor) -> None:
@@ -178,7 +180,13 @@ def test_hold_needs_a_window(open_log: Open) -> None:
         ({"probability": 0.0}, ValueError, "probability: expected a number in"),
         ({"probability": 1.1}, ValueError, "probability: expected a number in"),
         ({"probability": math.nan}, ValueError, "probability: expected a finite number"),
+        ({"probability": torch.ones(2)}, TypeError, "probability: expected one number, got torch.float32 of shape"),
+        ({"action": torch.tensor([1, 2])}, TypeError, "action: expected one number, got torch.int64 of shape"),
+        ({"inputs": torch.ones(2, device="meta")}, TypeError, "inputs: expected a tensor that NumPy can hold"),
+        ({"inputs": torch.ones(2).to(torch.float8_e5m2)}, TypeError, "inputs: expected a tensor that NumPy can hold"),
         ({"encoder": None}, TypeError, "encoder: expected a string"),
+        ({"encoder": "a\0b"}, ValueError, "encoder: expected 0 to 512 characters other than NUL"),
+        ({"encoder": "\ud800"}, ValueError, "encoder: expected a string that UTF-8 can encode"),
         ({"time": math.inf}, ValueError, "time: expected a finite number"),
     ],
 )
@@ -198,6 +206,9 @@ def test_rewards_must_be_finite(value: float) -> None:
         log.reward("a", value)
     with pytest.raises(TypeError, match="value: expected a number"):
         log.reward("a", "one")  # type: ignore[arg-type]
+    for wrong in (torch.ones(2), torch.ones(0), torch.ones((), device="meta"), np.ones(2)):
+        with pytest.raises(TypeError, match="value: expected one number"):
+            log.reward("a", wrong)  # type: ignore[arg-type]
     assert log.counts()["open"] == 1
     assert [log.reward("a", np.float32(0.5))] == ["joined"]
 
@@ -268,8 +279,27 @@ def test_blocks_are_remembered(open_log: Open) -> None:
     assert again.block_end("two", log.counts()["known"], 100) == log.counts()["known"]
 
 
+def test_learners_of_one_name_learn_the_same_blocks(open_log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, other = open_log(), open_log()
+    fill(log, 20)
+    write = log._write  # type: ignore[attr-defined]
+
+    def late(call: Any) -> Any:
+        other.block_end("one", 0, 5)
+        return write(call)
+
+    monkeypatch.setattr(log, "_write", late)
+    assert log.block_end("one", 0, 8) == 5
+
+
 def test_reading_is_checked() -> None:
     log = DecisionLog(":memory:")
+    with pytest.raises(ValueError, match=r"limit: expected an integer from 1 to 2\^53"):
+        log.read(limit=10**30)
+    with pytest.raises(ValueError, match="learner: expected a string that UTF-8 can encode"):
+        log.block_end("\ud800", 0, 1)
+    with pytest.raises(TypeError, match="decisions: expected Decisions, got tuple"):
+        log.decide_many([("a", ARMS, 0, 1.0)])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="after: expected an integer of at least 0, got -1"):
         log.read(-1)
     with pytest.raises(ValueError, match="limit: expected an integer above 0, got 0"):

@@ -51,13 +51,18 @@ class SQLDecisionLog(DatabaseLog):
         **options: Any,
     ) -> None:
         super().__init__(window, default_reward, hold)
-        import sqlalchemy
+        try:
+            import sqlalchemy
+        except ImportError as error:
+            raise ImportError("SQLDecisionLog: expected SQLAlchemy 2, got none; pip install sqlalchemy") from error
 
         # A connection that a restart of the server has closed is replaced.
         self.engine = sqlalchemy.create_engine(url, **{"pool_pre_ping": True, **options})
         database = self.engine.dialect.name
         if database not in TYPES:
             raise ValueError(f"url: expected a database of {' or '.join(TYPES)}, got {database}")
+        if database == "postgresql":  # others, such as SERIALIZABLE, look at the data before they have the lock
+            self.engine = self.engine.execution_options(isolation_level="READ COMMITTED")
         self.types = TYPES[database]
         self._begin = "SELECT pg_advisory_xact_lock(:key)" if database == "postgresql" else ""
         if database == "sqlite":
