@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torchonline.export import to_torchscript
 from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
+from torchonline.feedback.records import checked_id
 
 
 class Request(NamedTuple):
@@ -64,7 +65,7 @@ class Replica:
             if len(mask) != settings.actions or not any(mask):
                 raise ValueError(f"mask: expected {settings.actions} booleans, of which one is true")
             available = torch.tensor(mask)
-        return Request(uuid.uuid4().hex if id is None else id, values, available)
+        return Request(uuid.uuid4().hex if id is None else checked_id(id), values, available)
 
     def answer(self, calls: Sequence[Request | tuple[str, float]]) -> list[Any]:
         """Answer many requests and rewards: decide from one state, and log all in one transaction.
