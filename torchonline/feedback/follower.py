@@ -47,7 +47,7 @@ class Follower:
 
     Raises:
         BlockingIOError: another process follows the log to the same snapshot.
-        ValueError: the snapshot is of another log or of a later position than the log has.
+        ValueError: the snapshot is of another log, or the log has lost or replaced its last round.
 
     Example:
         >>> from torchonline.feedback import DecisionLog
@@ -71,7 +71,7 @@ class Follower:
         name: str = "learner",
     ) -> None:
         self.policy = instance_of("policy", policy, nn.Module, "an nn.Module with step")
-        self.log, self.path = instance_of("log", log, FeedbackLog, "a FeedbackLog"), Path(path)
+        self.log, self.path = instance_of("log", log, FeedbackLog, "a FeedbackLog"), Path(os.path.realpath(path))
         self.blocks: bool = instance_of("blocks", blocks, bool, "True or False")
         self.encoder: str | None = None if encoder is None else instance_of("encoder", encoder, str, "a string or None")
         self.name: str = instance_of("name", name, str, "a string")
@@ -98,9 +98,15 @@ class Follower:
             raise ValueError(
                 f"log: expected the log {snapshot.log} of the snapshot {self.path}, got the log {self.log.name}"
             )
-        if snapshot.position > (known := self.log.counts()["known"]):
+        last = self.log.read(snapshot.position - 1, 1) if snapshot.position else []
+        if snapshot.position and not last:
+            known = self.log.counts()["known"]
             raise ValueError(
                 f"log: expected at least {snapshot.position} known rounds, as in the snapshot, got {known}"
+            )
+        if last and snapshot.last != last[0].id:  # an older copy that has grown since
+            raise ValueError(
+                f"log: expected {snapshot.last!r} at position {snapshot.position}, as in the snapshot, got {last[0].id!r}"
             )
         return snapshot
 
@@ -113,7 +119,8 @@ class Follower:
         """Learn from what is known, and return how many rounds were read.
 
         The call reads ``limit`` rounds at most. First it closes decisions whose window is over. An error that is no refusal, such
-        as that of a private learner whose budget is spent, is raised; the rounds before it are learnt.
+        as that of a private learner whose budget is spent, or of an encoder that gets inputs of another shape, is raised with
+        a note of the position; the rounds before it are learnt.
         """
         self.log.close_due()
         before = self.position
@@ -129,6 +136,7 @@ class Follower:
             for part in parts:
                 self.snapshot = self._learnt(part)
         except Exception as error:  # the step of this part has left the state as it was
+            error.add_note(f"log: while learning positions {part[0].position} to {part[-1].position}")
             failure = error
         self._is_whole = True
         if failure is not None:
@@ -170,6 +178,7 @@ class Follower:
         refusals = self._learn(fitting)
         return last._replace(
             position=rounds[-1].position,
+            last=rounds[-1].id,
             learnt=last.learnt + len(fitting) - len(refusals),
             skipped=last.skipped + len(rounds) - len(fitting),
             refused=last.refused + len(refusals),
