@@ -1,7 +1,7 @@
 """The HTTP service: decide, reward, health, metrics and export.
 
     python examples/serving/learner.py &
-    uvicorn --app-dir examples/serving app:create_app --factory --workers 2 --no-access-log
+    uvicorn --app-dir examples/serving app:create_app --factory --workers 2 --no-access-log --timeout-graceful-shutdown 10
 
 Decisions and rewards are answered after they are on the disk. An id that is sent twice gets the first answer.
 """

@@ -58,8 +58,8 @@ class Replica:
             values = torch.tensor(context, dtype=torch.float64)
         except (TypeError, ValueError, RuntimeError, OverflowError):
             values = torch.zeros(0)
-        if values.shape != (settings.dim,) or not bool(values.isfinite().all()) or bool((values.abs() > 1e50).any()):
-            raise ValueError(f"context: expected {settings.dim} finite numbers up to 1e50")
+        if values.shape != (settings.dim,) or not bool((values.abs() <= settings.largest).all()):  # no NaN is
+            raise ValueError(f"context: expected {settings.dim} finite numbers up to {settings.largest:g}")
         available = torch.ones(settings.actions, dtype=torch.bool)
         if mask is not None:
             if len(mask) != settings.actions or not any(mask):

@@ -34,6 +34,7 @@ WRONG: list[Any] = [
     [float("nan")] * 16,
     [float("-inf"), *CONTEXT[1:]],
     [10**400, *CONTEXT[1:]],
+    [1e7, *CONTEXT[1:]],
     CONTEXT[1:],
     [*CONTEXT, 1.0],
     [CONTEXT, CONTEXT],

@@ -232,9 +232,9 @@ def test_links_to_one_snapshot(log: DecisionLog, tmp_path: Path) -> None:
     link.symlink_to(tmp_path / "elsewhere" / "p.pt")
     follow(OFUL(2), log, link)
     assert link.is_symlink()
-    with Follower(OFUL(2), log, tmp_path / "elsewhere" / "p.pt"):
-        with pytest.raises(BlockingIOError, match="path: expected no other follower"):
-            Follower(OFUL(2), log, link)
+    refused = pytest.raises(BlockingIOError, match="path: expected no other follower")
+    with Follower(OFUL(2), log, tmp_path / "elsewhere" / "p.pt"), refused:
+        Follower(OFUL(2), log, link)
 
 
 def test_wrong_arguments(log: DecisionLog, tmp_path: Path) -> None:

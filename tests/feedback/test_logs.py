@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -109,8 +110,8 @@ def test_positions_follow_the_order_of_rewards(open_log: Open) -> None:
 
 def test_a_window_closes_at_the_default(open_log: Open) -> None:
     log = open_log(window=10.0, default_reward=-1.0)
-    for time, name in enumerate("abc"):
-        log.decide(name, ARMS, 0, 1.0, time=float(time))
+    for moment, name in enumerate("abc"):
+        log.decide(name, ARMS, 0, 1.0, time=float(moment))
     log.reward("b", 5.0, time=3.0)
     assert log.close_due(now=9.9) == 0
     assert log.close_due(now=10.5) == 1  # a
@@ -127,8 +128,8 @@ def test_a_window_closes_at_the_default(open_log: Open) -> None:
 
 def test_held_rewards_wait_for_the_window(open_log: Open) -> None:
     log = open_log(window=10.0, hold=True)
-    for time, name in enumerate("abc"):
-        log.decide(name, ARMS, 0, 1.0, time=float(time))
+    for moment, name in enumerate("abc"):
+        log.decide(name, ARMS, 0, 1.0, time=float(moment))
     assert [log.reward("c", 3.0, time=4.0), log.reward("c", 4.0, time=4.0)] == ["joined", "duplicate"]
     assert log.reward("a", 1.0, time=5.0) == "joined"
     assert log.read() == []
@@ -227,6 +228,14 @@ def test_many_decisions_and_rewards_in_one_transaction(open_log: Open) -> None:
     with pytest.raises(ValueError, match="value: "):
         log.reward_many([("1", 1.0), ("2", math.nan)])
     assert [entry.id for entry in log.read()] == ["0", "3"]
+
+
+def test_a_decision_without_a_time_is_of_now(open_log: Open) -> None:
+    log = open_log(window=1000.0)
+    before = time.time()
+    log.decide_many([Decision("a", ARMS, 0, 1.0)])
+    assert log.reward("a", 1.0) == "joined"  # its window is not over
+    assert before <= log.read()[0].time <= time.time()
 
 
 def test_sixteen_threads_lose_nothing(open_log: Open) -> None:

@@ -59,5 +59,7 @@ def test_a_transaction_sees_what_was_stored_before_its_turn(new_database: Callab
 def test_other_databases_are_refused() -> None:
     with pytest.raises(ValueError, match="url: expected a database of sqlite or postgresql, got mssql"):
         SQLDecisionLog("mssql+pyodbc://", module=sqlite3)
+    with pytest.raises(ValueError, match="url: expected a file, got SQLite in memory"):
+        SQLDecisionLog("sqlite://")
     with pytest.raises(LogStorageError, match="url: "):
         SQLDecisionLog("sqlite:////no/such/folder/log.db")

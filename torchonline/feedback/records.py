@@ -3,6 +3,7 @@
 import ast
 import io
 import math
+import time as clock
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ class Decision(NamedTuple):
         probability: probability with which the arm was chosen, in (0, 1].
         mask: arms that were available, ``(K)``, bool; None if all were.
         encoder: version of the encoder that computed ``inputs``; ``""`` if there was none.
-        time: seconds since 1970.
+        time: seconds since 1970; None is now, when the decision is logged.
         number: place in the order of logging, from 1; 0 before the decision is logged.
     """
 
@@ -41,7 +42,7 @@ class Decision(NamedTuple):
     probability: float
     mask: Tensor | None = None
     encoder: str = ""
-    time: float = 0.0
+    time: float = None  # type: ignore[assignment]
     number: int = 0
 
 
@@ -89,7 +90,7 @@ def checked_decision(decision: Decision) -> Decision:
         within("probability", _one("probability", decision.probability), 0.0, 1.0, closed=True),
         mask,
         checked_text("encoder", decision.encoder),
-        checked_time("time", decision.time),
+        clock.time() if decision.time is None else checked_time("time", decision.time),
     )
 
 

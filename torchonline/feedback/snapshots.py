@@ -91,7 +91,9 @@ def load_snapshot(path: str | Path, policy: nn.Module) -> Snapshot:
         integer_from_0("position", snapshot.position)
     except Exception as error:
         raise ValueError(f"path: expected a snapshot, got {str(path)!r}: {error}") from error
-    if not isinstance(policy, Learner):  # which loads all or nothing by itself; other modules load one part after another
+    if not isinstance(
+        policy, Learner
+    ):  # which loads all or nothing by itself; other modules load one part after another
         copy.deepcopy(policy).load_state_dict(state)
     policy.load_state_dict(state)
     return snapshot

@@ -61,6 +61,8 @@ class SQLDecisionLog(DatabaseLog):
         database = self.engine.dialect.name
         if database not in TYPES:
             raise ValueError(f"url: expected a database of {' or '.join(TYPES)}, got {database}")
+        if database == "sqlite" and self.engine.url.database in (None, "", ":memory:"):  # one for each thread
+            raise ValueError('url: expected a file, got SQLite in memory; DecisionLog(":memory:") is a log there')
         if database == "postgresql":  # others, such as SERIALIZABLE, look at the data before they have the lock
             self.engine = self.engine.execution_options(isolation_level="READ COMMITTED")
         self.types = TYPES[database]
