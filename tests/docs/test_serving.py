@@ -179,8 +179,9 @@ def test_sixteen_clients_and_two_kills(serving: Any, fleet: Any) -> None:
         await serving.kill.kill_learner(fleet, generator)
         await serving.kill.kill_replica(fleet, generator)
 
-        while (fleet.folder / "service.log").read_text().count("learner: follows") < 2:
-            await asyncio.sleep(0.1)
+        async with asyncio.timeout(120.0):
+            while (fleet.folder / "service.log").read_text().count("learner: follows") < 2:
+                await asyncio.sleep(0.1)
 
     told = asyncio.run(serving.kill.while_playing(fleet, trouble))
     assert set(told.statuses) == {200}

@@ -295,6 +295,9 @@ def test_an_error_keeps_what_was_learnt_before(log: DecisionLog, tmp_path: Path)
         assert caught.value.__notes__ == ["log: while learning positions 4 to 4"]
         assert (follower.position, int(learner.rounds)) == (3, 3)
         follower.save()
+    with pytest.raises(RuntimeError, match="budget is spent"):
+        follow(DPHDB(2, arms=3, horizon=3, warmup=1, epsilon=1.0, delta=1e-6), log, tmp_path / "q.pt")
+    assert torch.load(tmp_path / "q.pt")["snapshot"]["position"] == 3
 
 
 def test_spawned_processes_share_a_log(log: DecisionLog, tmp_path: Path) -> None:

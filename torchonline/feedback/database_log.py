@@ -344,7 +344,10 @@ STOPPED: list[DatabaseLog] = []
 
 
 def _stop() -> None:
-    """Close the connections of all logs before a fork, and keep other threads from opening new ones."""
+    """Stop all logs before a fork.
+
+    Their connections are closed, and other threads wait to open new ones.
+    """
     FORKING.acquire()
     for log in LOGS:
         if log.is_lasting:

@@ -132,7 +132,7 @@ class DecisionLog(DatabaseLog):
 
 
 def prepare(connection: sqlite3.Connection, synchronous: str) -> None:
-    """Set up a new connection: a log of what is written, forced to the disk, and patience."""
+    """Set up a new connection: write-ahead log, durability and patience."""
     connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
     end = time.monotonic() + PATIENCE / 1000.0
     while True:

@@ -237,6 +237,7 @@ def follow(
     Raises:
         OSError: the last snapshot could not be written.
         LogStorageError: the log could not be read at the end.
+        Exception: an error of the learner that is no refusal. What was learnt before it is saved.
 
     Example:
         >>> from torchonline.feedback import DecisionLog
@@ -257,6 +258,9 @@ def follow(
                 if is_last:
                     raise
                 found = 0
+            except Exception:  # what was learnt before it is not lost
+                follower.save()
+                raise
             is_last = is_last and (found == 0 or stop is not None)
             if is_last or (time.monotonic() >= due and follower.position != saved):
                 try:

@@ -151,7 +151,7 @@ def _one(name: str, value: Any) -> Any:
 
 
 def _plain(name: str, value: Any) -> Tensor:
-    """Return numbers as a dense tensor on the CPU that needs no gradient and can be stored."""
+    """Return numbers as a tensor that can be stored: dense, on the CPU, no gradient."""
     if isinstance(value, Tensor):
         value = as_dense(name, value).detach()
         if value.is_meta or value.dtype in NOT_STORED:
