@@ -88,6 +88,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("some text, long enough to be no empty file" * 100)
     with pytest.raises(LogStorageError, match="file is not a database"):
         DecisionLog(tmp_path / "text")
+    with pytest.raises(ValueError, match="path: expected a file"):
+        DecisionLog("")
+    with pytest.raises(TypeError, match="path: expected a path, got NoneType"):
+        DecisionLog(None)  # type: ignore[arg-type]
     with pytest.raises(LogStorageError, match="unable to open"):
         DecisionLog(tmp_path / "no folder" / "log.db")
 

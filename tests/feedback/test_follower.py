@@ -139,6 +139,11 @@ def test_features_of_another_encoder_are_skipped(log: DecisionLog, tmp_path: Pat
     policy = OFUL(2)
     snapshot = follow(policy, log, tmp_path / "policy.pt", encoder="v1")
     assert (snapshot.learnt, snapshot.skipped, int(policy.estimator.rounds)) == (2, 4, 2)
+    for other in ("v2", None):
+        with pytest.raises(ValueError, match="encoder: expected 'v1', as in the snapshot, got"):
+            Follower(OFUL(2), log, tmp_path / "policy.pt", encoder=other)
+    save_snapshot(tmp_path / "start.pt", policy, Snapshot(log=log.name))  # a start from another state
+    assert follow(OFUL(2), log, tmp_path / "start.pt", encoder="v1").encoder == "v1"
 
 
 def test_a_running_follower_learns_what_comes(log: DecisionLog, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A feedback log in a file, on the standard library's sqlite3."""
 
+import os
 import sqlite3
 import threading
 import time
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torchonline.core.checks import one_of
+from torchonline.core.checks import instance_of, one_of
 from torchonline.feedback.database_log import DatabaseLog, Execute
 from torchonline.feedback.log import LogStorageError
 
@@ -73,7 +74,9 @@ class DecisionLog(DatabaseLog):
         synchronous: str = "full",
     ) -> None:
         super().__init__(window, default_reward, hold)
-        self.path = str(path)
+        self.path = str(instance_of("path", path, (str, os.PathLike), "a path"))
+        if not self.path:
+            raise ValueError('path: expected a file or ":memory:", got an empty one')
         self.synchronous = one_of("synchronous", synchronous, ("full", "normal"))
         self.is_lasting = self.path != ":memory:"
         self._connections = threading.RLock()

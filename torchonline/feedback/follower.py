@@ -25,8 +25,8 @@ class Follower:
     """The one writer that learns from a log and saves state and position together.
 
     It starts from the snapshot, if there is one. After a crash it learns again what came after its last snapshot: no round is
-    lost and none is learnt twice. The state is then, bit for bit, that of a learner which was never interrupted, on the same kind
-    of processor and with the same number of threads.
+    lost and none is learnt twice. The state is then, bit for bit, that of a learner which was never interrupted, with the same
+    ``blocks`` and ``name``, on the same kind of processor and with the same number of threads.
 
     A private learner goes on with fresh noise, and its ledger counts one more run from the snapshot on, see docs/privacy.md. The
     ledger of a snapshot is about what the snapshots have published. So decide from snapshots, not from the follower's learner,
@@ -47,7 +47,7 @@ class Follower:
 
     Raises:
         BlockingIOError: another process follows the log to the same snapshot.
-        ValueError: the snapshot is of another log, or the log has lost or replaced its last round.
+        ValueError: the snapshot is of another log or encoder, or the log has lost or replaced its last round.
 
     Example:
         >>> from torchonline.feedback import DecisionLog
@@ -92,11 +92,15 @@ class Follower:
         """Load the snapshot, if there is one."""
         self.path.with_name(self.path.name + ".new").unlink(missing_ok=True)  # of a crash in the middle of a save
         if not self.path.exists():
-            return Snapshot(log=self.log.name)
+            return Snapshot(log=self.log.name, encoder=self.encoder)
         snapshot = load_snapshot(self.path, self.policy)
         if snapshot.log != self.log.name:
             raise ValueError(
                 f"log: expected the log {snapshot.log} of the snapshot {self.path}, got the log {self.log.name}"
+            )
+        if snapshot.position and snapshot.encoder != self.encoder:
+            raise ValueError(
+                f"encoder: expected {snapshot.encoder!r}, as in the snapshot, got {self.encoder!r}; it needs a new one"
             )
         last = self.log.read(snapshot.position - 1, 1) if snapshot.position else []
         if snapshot.position and not last:
@@ -108,7 +112,7 @@ class Follower:
             raise ValueError(
                 f"log: expected {snapshot.last!r} at position {snapshot.position}, as in the snapshot, got {last[0].id!r}"
             )
-        return snapshot
+        return snapshot._replace(encoder=self.encoder)
 
     @property
     def position(self) -> int:

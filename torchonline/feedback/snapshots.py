@@ -29,6 +29,7 @@ class Snapshot(NamedTuple):
         refusals: the last of them, as pairs of position and reason.
         time: seconds since 1970.
         last: id of the decision at the position.
+        encoder: version of the encoder whose features were learnt; None if inputs are raw.
     """
 
     position: int = 0
@@ -39,6 +40,7 @@ class Snapshot(NamedTuple):
     refusals: tuple[tuple[int, str], ...] = ()
     time: float = 0.0
     last: str = ""
+    encoder: str | None = None
 
 
 def save_snapshot(path: str | Path, policy: nn.Module, snapshot: Snapshot) -> None:
