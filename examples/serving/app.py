@@ -1,7 +1,7 @@
 """The HTTP service: decide, reward, health, metrics and export.
 
     python examples/serving/learner.py &
-    cd examples/serving; uvicorn app:create_app --factory --workers 2 --no-access-log
+    uvicorn --app-dir examples/serving app:create_app --factory --workers 2 --no-access-log --timeout-graceful-shutdown 10
 
 Decisions and rewards are answered after they are on the disk. An id that is sent twice gets the first answer.
 """
@@ -17,18 +17,24 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 from replica import Batcher, Replica, Watcher
 from settings import LARGEST_BODY, Settings, one_thread
 
 from torchonline.feedback import ConflictError, LogStorageError
-from torchonline.feedback.records import LONGEST_ID
+from torchonline.feedback.records import LONGEST_ID, checked_id
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Number = StrictFloat | StrictInt
 
 
-class DecideBody(BaseModel):
+class Body(BaseModel):
+    """A request without unknown names: a misspelt mask must not be ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class DecideBody(Body):
     """A request for a decision. Without an id the service makes one up; with one, a repeated call gets the same answer."""
 
     id: Name | None = None
@@ -36,7 +42,7 @@ class DecideBody(BaseModel):
     mask: list[StrictBool] | None = None
 
 
-class RewardBody(BaseModel):
+class RewardBody(Body):
     """A reward for a decision."""
 
     id: Name
@@ -96,7 +102,7 @@ def create_app() -> FastAPI:
         start = time.perf_counter()
         if not settings.lowest <= body.value <= settings.highest:  # no NaN is
             raise ValueError(f"value: expected a number from {settings.lowest} to {settings.highest}")
-        outcome = await app.state.answer((body.id, float(body.value)))
+        outcome = await app.state.answer((checked_id(body.id), float(body.value)))
         metrics.rewards.labels(outcome).inc()
         metrics.seconds.labels("reward").observe(time.perf_counter() - start)
         return {"outcome": outcome}

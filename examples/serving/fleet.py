@@ -55,6 +55,7 @@ class Fleet:
 
     def start_replica(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "uvicorn", "app:create_app", "--factory", "--no-access-log"]
+        command += ["--timeout-graceful-shutdown", "10"]  # else a client that sends half a request keeps it up
         return self._start([*command, "--fd", str(self.socket.fileno())], (self.socket.fileno(),))
 
     def _start(self, command: list[str], files: tuple[int, ...] = ()) -> "subprocess.Popen[bytes]":

@@ -115,7 +115,7 @@ def verdict(log: FeedbackLog, told: Told, snapshot: Path) -> str:
     lost += sum(dict(known).get(name) != value for name, value in told.rewards.items())
     twice = len(known) - len(dict(known))
     policy = Settings().make_policy()
-    found = follow(policy, log, snapshot)  # as the next learner does
+    found = follow(policy, log, snapshot, encoder=Settings().encoder)  # as the next learner does
     theirs = replayed(log).state_dict()
     same = all(torch.equal(value, theirs[name]) for name, value in policy.state_dict().items())
     lost += len(known) - found.learnt

@@ -7,10 +7,10 @@ runs the script with ``--database URL`` on an empty server, which is gone afterw
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,7 +59,7 @@ def postgres() -> Iterator[str]:
         )
         try:
             url = f"postgresql+psycopg://bandit@/{{}}?host={folder}&port={port}"
-            _wait_for(folder / f".s.PGSQL.{port}", server)
+            _wait_for(data / "postmaster.pid", server)
             yield url
         finally:
             subprocess.run(
@@ -71,16 +71,14 @@ def postgres() -> Iterator[str]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_for(place: Path, server: "subprocess.Popen[bytes]") -> None:
-    """Wait until a server takes connections on its socket."""
+def _wait_for(status: Path, server: "subprocess.Popen[bytes]") -> None:
+    """Wait until a server says that it is ready: it takes connections before, and refuses them."""
     while server.poll() is None:
-        with socket.socket(socket.AF_UNIX) as client:
-            try:
-                client.connect(str(place))
-                return
-            except OSError:
-                pass
-    raise RuntimeError((place.parent / "server.log").read_text())
+        lines = status.read_text().splitlines() if status.exists() else []
+        if len(lines) > 7 and lines[7].strip() == "ready":
+            return
+        time.sleep(0.02)
+    raise RuntimeError((status.parents[1] / "server.log").read_text())
 
 
 def new_database(url: str, name: str) -> str:

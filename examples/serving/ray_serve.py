@@ -20,14 +20,15 @@ from typing import Any
 import ray
 import torch
 from client import Client
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException
 from fleet import folder_in, free_port
 from load import quantiles, replayed, visit
 from ray import serve
 from replica import Replica, Watcher
 from settings import Settings, one_thread
 
-from torchonline.feedback import follow, load_snapshot
+from torchonline.feedback import ConflictError, follow, load_snapshot
+from torchonline.feedback.records import checked_id, checked_reward
 
 app = FastAPI()
 
@@ -50,11 +51,13 @@ class Decider:
     @app.post("/decide")
     async def decide(self, body: dict[str, Any]) -> dict[str, Any]:
         decision = await self.answer(self.replica.checked(body.get("id"), body.get("context"), body.get("mask")))
+        if isinstance(decision, ConflictError):
+            raise HTTPException(409, str(decision))
         return {"id": decision.id, "action": decision.action, "probability": decision.probability}
 
     @app.post("/reward")
     async def reward(self, body: dict[str, Any]) -> dict[str, str]:
-        return {"outcome": await self.answer((body["id"], float(body["value"])))}
+        return {"outcome": await self.answer((checked_id(body["id"]), checked_reward(body["value"])))}
 
 
 @serve.deployment(num_replicas=1, ray_actor_options={"num_cpus": 0.5})

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchonline.export import to_torchscript
 from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
+from torchonline.feedback.records import checked_id
 
 
 class Request(NamedTuple):
@@ -56,14 +57,14 @@ class Replica:
             values = torch.tensor(context, dtype=torch.float64)
         except (TypeError, ValueError, RuntimeError, OverflowError):
             values = torch.zeros(0)
-        if values.shape != (settings.dim,) or not bool(values.isfinite().all()) or bool((values.abs() > 1e50).any()):
-            raise ValueError(f"context: expected {settings.dim} finite numbers up to 1e50")
+        if values.shape != (settings.dim,) or not bool((values.abs() <= settings.largest).all()):  # no NaN is
+            raise ValueError(f"context: expected {settings.dim} finite numbers up to {settings.largest:g}")
         available = torch.ones(settings.actions, dtype=torch.bool)
         if mask is not None:
             if len(mask) != settings.actions or not any(mask):
                 raise ValueError(f"mask: expected {settings.actions} booleans, of which one is true")
             available = torch.tensor(mask)
-        return Request(uuid.uuid4().hex if id is None else id, values, available)
+        return Request(uuid.uuid4().hex if id is None else checked_id(id), values, available)
 
     def answer(self, calls: Sequence[Request | tuple[str, float]]) -> list[Any]:
         """Answer many requests and rewards: decide from one state, and log all in one transaction.

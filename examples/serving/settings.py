@@ -30,6 +30,7 @@ class Settings:
         default_reward: reward of a decision whose window is over.
         every: seconds between two snapshots, and between two looks at them.
         encoder: version of the features, which goes into the log.
+        largest: the largest magnitude of a feature. One of 1e50 would spoil the scaler for all who come later.
         lowest, highest: the range of rewards.
     """
 
@@ -41,6 +42,7 @@ class Settings:
     default_reward: float = field(default_factory=lambda: float(_from("DEFAULT_REWARD", "0")))
     every: float = field(default_factory=lambda: float(_from("EVERY", "0.5")))
     encoder: str = field(default_factory=lambda: _from("ENCODER", "v1"))
+    largest: float = 1e6
     lowest: float = 0.0
     highest: float = 1.0
 

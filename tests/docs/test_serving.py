@@ -5,6 +5,7 @@ import json
 import random
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from tests.docs.script_modules import script_modules
 
+ROOT = Path(__file__).parents[2]
 CONTEXT = [0.1 * i for i in range(16)]
 DECIDE = {"id": "x", "context": CONTEXT, "mask": [True] * 5}
 REWARD = {"id": "known", "value": 1.0}
@@ -32,6 +34,7 @@ WRONG: list[Any] = [
     [float("nan")] * 16,
     [float("-inf"), *CONTEXT[1:]],
     [10**400, *CONTEXT[1:]],
+    [1e7, *CONTEXT[1:]],
     CONTEXT[1:],
     [*CONTEXT, 1.0],
     [CONTEXT, CONTEXT],
@@ -142,14 +145,43 @@ def test_other_requests(serving: Any, fleet: Any) -> None:
     assert int(file.select(torch.tensor(CONTEXT, dtype=torch.float64))) in range(5)
 
 
+def test_a_wrong_request_fails_alone(serving: Any, fleet: Any) -> None:
+    bad = [
+        ("/decide", DECIDE | {"id": "a\0b"}),
+        ("/reward", REWARD | {"id": "a\0b"}),
+        ("/decide", DECIDE | {"masks": []}),
+    ]
+
+    async def ask(path: str, body: Any, times: int) -> set[int]:
+        client = serving.client.Client(fleet.port)
+        found = {(await client.post(path, body))[0] for _ in range(times)}
+        client.close()
+        return found
+
+    async def together() -> list[set[int]]:
+        right = [ask("/decide", {"context": CONTEXT}, 40) for _ in range(4)]
+        return await asyncio.gather(*(ask(*request, 40) for request in bad), *right)
+
+    assert asyncio.run(together()) == [{422}] * 3 + [{200}] * 4
+
+
+def test_the_commands_of_the_page_share_a_folder(serving: Any) -> None:
+    page = (ROOT / "docs" / "service.md").read_text()
+    commands = page.partition("```sh\n")[2].partition("```")[0]
+    assert "learner.py" in commands
+    assert "uvicorn" in commands
+    assert "cd " not in commands  # both make the same folder, from where they are called
+
+
 def test_sixteen_clients_and_two_kills(serving: Any, fleet: Any) -> None:
     async def trouble() -> None:
         generator = random.Random(0)
         await serving.kill.kill_learner(fleet, generator)
         await serving.kill.kill_replica(fleet, generator)
 
-        while (fleet.folder / "service.log").read_text().count("learner: follows") < 2:
-            await asyncio.sleep(0.1)
+        async with asyncio.timeout(120.0):
+            while (fleet.folder / "service.log").read_text().count("learner: follows") < 2:
+                await asyncio.sleep(0.1)
 
     told = asyncio.run(serving.kill.while_playing(fleet, trouble))
     assert set(told.statuses) == {200}

@@ -1,6 +1,5 @@
 """What is SQLite's own: full disks, other files, forks and what is on the disk."""
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -89,6 +88,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("some text, long enough to be no empty file" * 100)
     with pytest.raises(LogStorageError, match="file is not a database"):
         DecisionLog(tmp_path / "text")
+    with pytest.raises(ValueError, match="path: expected a file"):
+        DecisionLog("")
+    with pytest.raises(TypeError, match="path: expected a path, got NoneType"):
+        DecisionLog(None)  # type: ignore[arg-type]
     with pytest.raises(LogStorageError, match="unable to open"):
         DecisionLog(tmp_path / "no folder" / "log.db")
 
@@ -131,17 +134,94 @@ def test_an_interrupted_call_tells_the_others(tmp_path: Path, monkeypatch: pytes
     assert log.decide("a", ARMS, 0, 1.0).number == 1
 
 
-def test_a_forked_child_opens_the_file_itself(tmp_path: Path) -> None:
-    program = (
-        "import os, sys\n"
-        "from tests.feedback.logs import fill\n"
-        "from torchonline.feedback import DecisionLog\n"
-        "log = DecisionLog(sys.argv[1]); fill(log, 5)\n"
-        "if os.fork() == 0:\n"
-        "    fill(log, 5, start=5); os._exit(0)\n"
-        "os.wait(); fill(log, 5, start=10); print(log.counts()['decisions'])\n"
-    )
-    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "log.db")]
+FORK = """
+import os, sys
+from tests.feedback.logs import fill
+from torchonline.feedback import DecisionLog, SQLDecisionLog
+place, kind = sys.argv[1:]
+def opened():
+    return DecisionLog(place) if kind == "sqlite3" else SQLDecisionLog("sqlite:///" + place)
+log = opened()
+fill(log, 5)
+is_open, write = os.pipe()
+wait, is_closed = os.pipe()
+if os.fork() == 0:
+    own = opened()
+    fill(log, 5, start=5)
+    fill(own, 5, start=10)
+    os.write(write, b"x")
+    os.read(wait, 1)
+    fill(log, 5, start=15)
+    fill(own, 5, start=20)
+    os._exit(0)
+os.read(is_open, 1)
+log.close()  # deletes the write-ahead log, unless SQLite knows that the child is there
+os.write(is_closed, b"x")
+os.wait()
+print(log.counts()["decisions"])
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite3", "sqlalchemy"])
+def test_a_forked_child_loses_nothing(kind: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path / "log.db"), kind]
     run = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert run.stdout.strip() == "15", run.stderr
-    assert os.path.exists(tmp_path / "log.db")
+    assert run.stdout.strip() == "25", run.stderr
+
+
+TOGETHER = """
+import os, sys
+from torchonline.feedback import DecisionLog
+for i in range(20):
+    wait, go = os.pipe()
+    children = []
+    for _ in range(3):
+        children.append(os.fork())
+        if children[-1] == 0:
+            os.close(go)
+            os.read(wait, 1)  # until the parent has closed its end
+            DecisionLog(f"{sys.argv[1]}/{i}.db")
+            os._exit(0)
+    os.close(go)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+print("made")
+"""
+
+
+def test_processes_make_a_log_together(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", TOGETHER, str(tmp_path)]
+    run = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert run.stdout.strip() == "made", run.stderr
+
+
+def test_an_interrupted_start_of_a_transaction_leaves_none_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = DecisionLog(tmp_path / "log.db")
+    connection = log._connected()
+
+    class Interrupted:
+        in_transaction = property(lambda self: connection.in_transaction)
+
+        def execute(self, statement: str) -> object:
+            found = connection.execute(statement)
+            if statement.startswith("BEGIN"):  # Ctrl-C while it waited for another process
+                raise KeyboardInterrupt
+            return found
+
+    with monkeypatch.context() as change:
+        change.setattr(log, "_connected", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            log.decide("a", ARMS, 0, 1.0)
+    assert not connection.in_transaction
+    assert log.decide("a", ARMS, 0, 1.0).number == 1
+
+
+def test_a_call_from_within_another_is_refused(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "log.db")
+    with log._transaction() as execute:
+        execute("INSERT INTO settings (name, value) VALUES ('a', '1')")
+        with pytest.raises(LogStorageError, match="log: expected no call from within another"):
+            log.counts()
+    with log._transaction() as execute:
+        assert execute("SELECT value FROM settings WHERE name = 'a'") == [("1",)]

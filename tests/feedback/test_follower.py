@@ -139,6 +139,11 @@ def test_features_of_another_encoder_are_skipped(log: DecisionLog, tmp_path: Pat
     policy = OFUL(2)
     snapshot = follow(policy, log, tmp_path / "policy.pt", encoder="v1")
     assert (snapshot.learnt, snapshot.skipped, int(policy.estimator.rounds)) == (2, 4, 2)
+    for other in ("v2", None):
+        with pytest.raises(ValueError, match="encoder: expected 'v1', as in the snapshot, got"):
+            Follower(OFUL(2), log, tmp_path / "policy.pt", encoder=other)
+    save_snapshot(tmp_path / "start.pt", policy, Snapshot(log=log.name))  # a start from another state
+    assert follow(OFUL(2), log, tmp_path / "start.pt", encoder="v1").encoder == "v1"
 
 
 def test_a_running_follower_learns_what_comes(log: DecisionLog, tmp_path: Path) -> None:
@@ -211,6 +216,32 @@ def test_a_snapshot_belongs_to_its_log(log: DecisionLog, tmp_path: Path) -> None
     Follower(OFUL(2), log, tmp_path / "new.pt").close()  # the lock was let go
 
 
+def test_an_older_copy_of_the_log_is_refused(log: DecisionLog, tmp_path: Path) -> None:
+    fill(log, 10)
+    log.close()
+    old = (tmp_path / "log.db").read_bytes()
+    fill(log, 10, start=10)
+    follow(OFUL(2), log, tmp_path / "p.pt")
+    log.close()
+    (tmp_path / "log.db").write_bytes(old)  # as from a backup
+    fill(log, 40, start=100)
+    with pytest.raises(ValueError, match="log: expected 'decision 19' at position 20, as in the snapshot, got"):
+        Follower(OFUL(2), log, tmp_path / "p.pt")
+    assert follow(OFUL(2), log, tmp_path / "new.pt").last == log.read(log.counts()["known"] - 1)[0].id
+
+
+def test_links_to_one_snapshot(log: DecisionLog, tmp_path: Path) -> None:
+    fill(log, 5)
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "link.pt"
+    link.symlink_to(tmp_path / "elsewhere" / "p.pt")
+    follow(OFUL(2), log, link)
+    assert link.is_symlink()
+    refused = pytest.raises(BlockingIOError, match="path: expected no other follower")
+    with Follower(OFUL(2), log, tmp_path / "elsewhere" / "p.pt"), refused:
+        Follower(OFUL(2), log, link)
+
+
 def test_wrong_arguments(log: DecisionLog, tmp_path: Path) -> None:
     path = tmp_path / "p.pt"
     with pytest.raises(ValueError, match=r"policy: expected one without a batch shape, got \(2,\)"):
@@ -264,10 +295,14 @@ def test_an_error_keeps_what_was_learnt_before(log: DecisionLog, tmp_path: Path)
         log.reward(f"{i}", 0.5)
     learner = DPHDB(2, arms=3, horizon=3, warmup=1, epsilon=1.0, delta=1e-6)
     with Follower(learner, log, tmp_path / "p.pt") as follower:
-        with pytest.raises(RuntimeError, match="budget is spent"):
+        with pytest.raises(RuntimeError, match="budget is spent") as caught:
             follower.advance()
+        assert caught.value.__notes__ == ["log: while learning positions 4 to 4"]
         assert (follower.position, int(learner.rounds)) == (3, 3)
         follower.save()
+    with pytest.raises(RuntimeError, match="budget is spent"):
+        follow(DPHDB(2, arms=3, horizon=3, warmup=1, epsilon=1.0, delta=1e-6), log, tmp_path / "q.pt")
+    assert torch.load(tmp_path / "q.pt")["snapshot"]["position"] == 3
 
 
 def test_spawned_processes_share_a_log(log: DecisionLog, tmp_path: Path) -> None:

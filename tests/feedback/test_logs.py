@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,8 @@ def test_a_decision_comes_back_as_it_was(open_log: Open) -> None:
         torch.randn(3, 2).to(torch.float16),
         torch.randn(4, 4)[:, 1:3].mT,
         torch.zeros(0, 2),
+        torch.tensor([1.0 + 2.0j]).conj(),
+        torch.tensor([1.0 + 2.0j]).conj().imag,
     ],
 )
 def test_inputs_of_any_type_and_shape(inputs: torch.Tensor) -> None:
@@ -107,8 +110,8 @@ def test_positions_follow_the_order_of_rewards(open_log: Open) -> None:
 
 def test_a_window_closes_at_the_default(open_log: Open) -> None:
     log = open_log(window=10.0, default_reward=-1.0)
-    for time, name in enumerate("abc"):
-        log.decide(name, ARMS, 0, 1.0, time=float(time))
+    for moment, name in enumerate("abc"):
+        log.decide(name, ARMS, 0, 1.0, time=float(moment))
     log.reward("b", 5.0, time=3.0)
     assert log.close_due(now=9.9) == 0
     assert log.close_due(now=10.5) == 1  # a
@@ -125,8 +128,8 @@ def test_a_window_closes_at_the_default(open_log: Open) -> None:
 
 def test_held_rewards_wait_for_the_window(open_log: Open) -> None:
     log = open_log(window=10.0, hold=True)
-    for time, name in enumerate("abc"):
-        log.decide(name, ARMS, 0, 1.0, time=float(time))
+    for moment, name in enumerate("abc"):
+        log.decide(name, ARMS, 0, 1.0, time=float(moment))
     assert [log.reward("c", 3.0, time=4.0), log.reward("c", 4.0, time=4.0)] == ["joined", "duplicate"]
     assert log.reward("a", 1.0, time=5.0) == "joined"
     assert log.read() == []
@@ -178,7 +181,13 @@ def test_hold_needs_a_window(open_log: Open) -> None:
         ({"probability": 0.0}, ValueError, "probability: expected a number in"),
         ({"probability": 1.1}, ValueError, "probability: expected a number in"),
         ({"probability": math.nan}, ValueError, "probability: expected a finite number"),
+        ({"probability": torch.ones(2)}, TypeError, "probability: expected one number, got torch.float32 of shape"),
+        ({"action": torch.tensor([1, 2])}, TypeError, "action: expected one number, got torch.int64 of shape"),
+        ({"inputs": torch.ones(2, device="meta")}, TypeError, "inputs: expected a tensor that NumPy can hold"),
+        ({"inputs": torch.ones(2).to(torch.float8_e5m2)}, TypeError, "inputs: expected a tensor that NumPy can hold"),
         ({"encoder": None}, TypeError, "encoder: expected a string"),
+        ({"encoder": "a\0b"}, ValueError, "encoder: expected 0 to 512 characters other than NUL"),
+        ({"encoder": "\ud800"}, ValueError, "encoder: expected a string that UTF-8 can encode"),
         ({"time": math.inf}, ValueError, "time: expected a finite number"),
     ],
 )
@@ -198,6 +207,9 @@ def test_rewards_must_be_finite(value: float) -> None:
         log.reward("a", value)
     with pytest.raises(TypeError, match="value: expected a number"):
         log.reward("a", "one")  # type: ignore[arg-type]
+    for wrong in (torch.ones(2), torch.ones(0), torch.ones((), device="meta"), np.ones(2)):
+        with pytest.raises(TypeError, match="value: expected one number"):
+            log.reward("a", wrong)  # type: ignore[arg-type]
     assert log.counts()["open"] == 1
     assert [log.reward("a", np.float32(0.5))] == ["joined"]
 
@@ -216,6 +228,14 @@ def test_many_decisions_and_rewards_in_one_transaction(open_log: Open) -> None:
     with pytest.raises(ValueError, match="value: "):
         log.reward_many([("1", 1.0), ("2", math.nan)])
     assert [entry.id for entry in log.read()] == ["0", "3"]
+
+
+def test_a_decision_without_a_time_is_of_now(open_log: Open) -> None:
+    log = open_log(window=1000.0)
+    before = time.time()
+    log.decide_many([Decision("a", ARMS, 0, 1.0)])
+    assert log.reward("a", 1.0) == "joined"  # its window is not over
+    assert before <= log.read()[0].time <= time.time()
 
 
 def test_sixteen_threads_lose_nothing(open_log: Open) -> None:
@@ -268,8 +288,27 @@ def test_blocks_are_remembered(open_log: Open) -> None:
     assert again.block_end("two", log.counts()["known"], 100) == log.counts()["known"]
 
 
+def test_learners_of_one_name_learn_the_same_blocks(open_log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, other = open_log(), open_log()
+    fill(log, 20)
+    write = log._write  # type: ignore[attr-defined]
+
+    def late(call: Any) -> Any:
+        other.block_end("one", 0, 5)
+        return write(call)
+
+    monkeypatch.setattr(log, "_write", late)
+    assert log.block_end("one", 0, 8) == 5
+
+
 def test_reading_is_checked() -> None:
     log = DecisionLog(":memory:")
+    with pytest.raises(ValueError, match=r"limit: expected an integer from 1 to 2\^53"):
+        log.read(limit=10**30)
+    with pytest.raises(ValueError, match="learner: expected a string that UTF-8 can encode"):
+        log.block_end("\ud800", 0, 1)
+    with pytest.raises(TypeError, match="decisions: expected Decisions, got tuple"):
+        log.decide_many([("a", ARMS, 0, 1.0)])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="after: expected an integer of at least 0, got -1"):
         log.read(-1)
     with pytest.raises(ValueError, match="limit: expected an integer above 0, got 0"):

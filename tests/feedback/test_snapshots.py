@@ -9,6 +9,7 @@ import torch
 
 from torchonline import OFUL
 from torchonline.feedback import Snapshot, load_snapshot, save_snapshot, snapshots
+from torchonline.models import BanditHead
 
 
 def learnt(rounds: int) -> OFUL:
@@ -64,11 +65,28 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     torch.save(policy.state_dict(), path)
     with pytest.raises(ValueError, match="path: expected a snapshot"):
         load_snapshot(path, policy)
-    torch.save({"format": 2, "snapshot": {}, "state": {}}, path)
-    with pytest.raises(ValueError, match="path: expected a snapshot"):
-        load_snapshot(path, policy)
+    facts = {"position": 1, "refusals": []}
+    for data in (
+        {"format": 2, "snapshot": facts, "state": policy.state_dict()},
+        {"format": 1, "snapshot": facts, "state": [1]},
+        {"format": 1, "snapshot": facts | {"position": "1"}, "state": policy.state_dict()},
+        {"format": 1, "snapshot": facts | {"position": -1}, "state": policy.state_dict()},
+    ):
+        torch.save(data, path)
+        with pytest.raises(ValueError, match="path: expected a snapshot"):
+            load_snapshot(path, policy)
     save_snapshot(path, OFUL(3), Snapshot())
     with pytest.raises(RuntimeError, match="theta_hat"):
         load_snapshot(path, policy)
     for name, value in policy.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_a_module_of_several_parts_loads_all_or_nothing(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    save_snapshot(tmp_path / "p.pt", BanditHead(torch.nn.Linear(2, 3), OFUL(3, ridge=2.0)), Snapshot())
+    policy = BanditHead(torch.nn.Linear(2, 3), OFUL(3))
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    with pytest.raises(RuntimeError, match="ridge"):
+        load_snapshot(tmp_path / "p.pt", policy)
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())

@@ -41,8 +41,25 @@ def test_a_slow_writer_is_not_passed_by(new_database: Callable[[str], str]) -> N
         assert [(entry.position, entry.id) for entry in fast.read()] == [(1, "b"), (2, "a")]
 
 
+def test_a_transaction_sees_what_was_stored_before_its_turn(new_database: Callable[[str], str]) -> None:
+    url = new_database("levels")
+    strict = {"connect_args": {"options": "-c default_transaction_isolation=serializable"}}
+    for options in (strict, {"isolation_level": "AUTOCOMMIT"}):
+        with SQLDecisionLog(url, **options) as log, SQLDecisionLog(url, **options) as other:
+            with log._transaction() as execute:
+                assert execute("SHOW transaction_isolation")[0][0] == "read committed"
+            threads = [threading.Thread(target=fill, args=(part, 20)) for part in (log, other)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert log.counts()["decisions"] == 20
+
+
 def test_other_databases_are_refused() -> None:
     with pytest.raises(ValueError, match="url: expected a database of sqlite or postgresql, got mssql"):
         SQLDecisionLog("mssql+pyodbc://", module=sqlite3)
+    with pytest.raises(ValueError, match="url: expected a file, got SQLite in memory"):
+        SQLDecisionLog("sqlite://")
     with pytest.raises(LogStorageError, match="url: "):
         SQLDecisionLog("sqlite:////no/such/folder/log.db")

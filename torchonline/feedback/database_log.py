@@ -1,9 +1,11 @@
 """Base of the feedback logs in a database, in SQL that databases share."""
 
 import json
+import os
 import secrets
 import threading
 import time as clock
+import weakref
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torchonline.core.checks import finite_number, instance_of, positive, positive_integer
+from torchonline.core.checks import finite_number, instance_of, positive, rounds_at_most
 from torchonline.feedback.log import ConflictError, FeedbackLog, LogStorageError
 from torchonline.feedback.records import (
     Decision,
@@ -20,6 +22,7 @@ from torchonline.feedback.records import (
     checked_decision,
     checked_id,
     checked_reward,
+    checked_text,
     checked_time,
     from_bytes,
     integer_from_0,
@@ -58,10 +61,15 @@ class DatabaseLog(FeedbackLog):
     """Base of the feedback logs in a database.
 
     A subclass opens a database: :meth:`_transaction` runs statements with named parameters, one writer at a time, and stores all
-    of them or none.
+    of them or none. It calls :meth:`_open` when it can.
+
+    A fork waits for the transactions of other threads and closes the connections first: SQLite's locks do not know a child that
+    inherits one, and what the child writes would be lost.
     """
 
     types: Mapping[str, str]
+    # Whether the log is still there after close().
+    is_lasting = True
 
     def __init__(self, window: float | None, default_reward: float | None, hold: bool | None) -> None:
         self._given: dict[str, Any] = {}
@@ -73,6 +81,8 @@ class DatabaseLog(FeedbackLog):
             self._given["hold"] = instance_of("hold", hold, bool, "True or False")
         self._waiting: deque[_Call] = deque()
         self._writer = threading.Lock()
+        # Who holds them all is alone with the connections of this process.
+        self._locks: tuple[AbstractContextManager[Any], ...] = (self._writer,)
 
     @abstractmethod
     def _transaction(self, is_write: bool = True) -> AbstractContextManager[Execute]:
@@ -93,15 +103,20 @@ class DatabaseLog(FeedbackLog):
         joined = [(checked_id(id), checked_reward(value)) for id, value in rewards]
         if not checked and not joined:
             return [], []
+        # What can fail for a call of its own is done before it shares a transaction.
+        stored = [
+            (decision, to_bytes(decision.inputs), None if decision.mask is None else to_bytes(decision.mask))
+            for decision in checked
+        ]
         return self._write(
             lambda execute, counts: (
-                [self._decide(execute, counts, decision) for decision in checked],
+                [self._decide(execute, counts, *entry) for entry in stored],
                 [self._reward(execute, counts, id, value, now) for id, value in joined],
             )
         )
 
     def close_due(self, now: float | None = None, *, limit: int = 10_000) -> int:
-        limit = positive_integer("limit", limit)
+        limit = rounds_at_most("limit", limit)
         end = clock.time() if now is None else checked_time("now", now)
         if self.window is None:
             return 0
@@ -121,7 +136,7 @@ class DatabaseLog(FeedbackLog):
         return self._write(close)
 
     def read(self, after: int = 0, limit: int = 1000) -> list[Feedback]:
-        bounds = {"after": integer_from_0("after", after), "limit": positive_integer("limit", limit)}
+        bounds = {"after": integer_from_0("after", after), "limit": rounds_at_most("limit", limit)}
         with self._transaction(is_write=False) as execute:
             rows = execute(
                 f"""SELECT o.position, {FIELDS}, o.value, o.known_at, o.is_default
@@ -135,7 +150,7 @@ class DatabaseLog(FeedbackLog):
         ]
 
     def decisions(self, after: int = 0, limit: int = 1000) -> list[Decision]:
-        bounds = {"after": integer_from_0("after", after), "limit": positive_integer("limit", limit)}
+        bounds = {"after": integer_from_0("after", after), "limit": rounds_at_most("limit", limit)}
         with self._transaction(is_write=False) as execute:
             rows = execute(
                 f"SELECT {FIELDS} FROM decisions d WHERE d.number > :after ORDER BY d.number LIMIT :limit", **bounds
@@ -148,23 +163,24 @@ class DatabaseLog(FeedbackLog):
         return found | {"open": found["decisions"] - found["known"]}
 
     def block_end(self, learner: str, after: int, limit: int) -> int:
-        where = {"learner": instance_of("learner", learner, str, "a string"), "after": integer_from_0("after", after)}
-        limit = positive_integer("limit", limit)
+        where = {"learner": checked_text("learner", learner), "after": integer_from_0("after", after)}
+        limit = rounds_at_most("limit", limit)
         recorded = "SELECT MIN(last) FROM blocks WHERE learner = :learner AND last > :after"
         with self._transaction(is_write=False) as execute:
             (last,) = execute(recorded, **where)[0]
             known = _counts(execute)["known"]
         if last is not None or known <= after:
             return after if last is None else int(last)
-        last = min(after + limit, known)
-        self._write(
-            lambda execute, counts: execute(
-                "INSERT INTO blocks (learner, last) VALUES (:learner, :last) ON CONFLICT DO NOTHING",
-                learner=learner,
-                last=last,
-            )
-        )
-        return last
+
+        def add(execute: Execute, counts: dict[str, int]) -> int:
+            """Remember a new end, unless another process did."""
+            (last,) = execute(recorded, **where)[0]
+            if last is None:
+                last = min(after + limit, counts["known"])
+                execute("INSERT INTO blocks (learner, last) VALUES (:learner, :last)", learner=learner, last=last)
+            return int(last)
+
+        return self._write(add)
 
     def _open(self) -> None:
         """Create or check the log in the database."""
@@ -174,6 +190,8 @@ class DatabaseLog(FeedbackLog):
         except BaseException:
             self.close()
             raise
+        with FORKING:
+            LOGS.add(self)
 
     def _create(self, execute: Execute) -> None:
         """Create what is missing, and check the given settings against those of the log."""
@@ -234,9 +252,9 @@ class DatabaseLog(FeedbackLog):
             for call in calls:
                 call.error, call.is_done = error, True
 
-    def _decide(self, execute: Execute, counts: dict[str, int], decision: Decision) -> Decision | ConflictError:
-        inputs = to_bytes(decision.inputs)
-        mask = None if decision.mask is None else to_bytes(decision.mask)
+    def _decide(
+        self, execute: Execute, counts: dict[str, int], decision: Decision, inputs: bytes, mask: bytes | None
+    ) -> Decision | ConflictError:
         rows = execute(f"SELECT {FIELDS} FROM decisions d WHERE d.id = :id", id=decision.id)
         if rows:
             (row,) = rows
@@ -318,6 +336,46 @@ class DatabaseLog(FeedbackLog):
             value = self.default_reward if reward is None else reward
             _insert_outcome(execute, number, counts["known"], value, now, is_default)
         execute("DELETE FROM open_decisions WHERE number = :number", number=number)
+
+
+LOGS: "weakref.WeakSet[DatabaseLog]" = weakref.WeakSet()
+FORKING = threading.Lock()
+STOPPED: list[DatabaseLog] = []
+
+
+def _stop() -> None:
+    """Stop all logs before a fork.
+
+    Their connections are closed, and other threads wait to open new ones.
+    """
+    FORKING.acquire()
+    for log in LOGS:
+        if log.is_lasting:
+            for lock in log._locks:
+                lock.__enter__()
+            STOPPED.append(log)
+    for log in STOPPED:
+        log.close()
+
+
+def _go_on() -> None:
+    """Let all logs go on after a fork."""
+    for log in STOPPED:
+        for lock in reversed(log._locks):
+            lock.__exit__(None, None, None)
+    STOPPED.clear()
+    FORKING.release()
+
+
+def _go_on_in_child() -> None:
+    """Let all logs go on in a child, without the calls of the parent's threads."""
+    for log in STOPPED:
+        log._waiting.clear()
+    _go_on()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_stop, after_in_parent=_go_on, after_in_child=_go_on_in_child)
 
 
 class _Call:

@@ -3,12 +3,13 @@
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torchonline.core.checks import one_of
+from torchonline.core.checks import instance_of, one_of
 from torchonline.feedback.database_log import DatabaseLog, Execute
 from torchonline.feedback.log import LogStorageError
 
@@ -73,10 +74,14 @@ class DecisionLog(DatabaseLog):
         synchronous: str = "full",
     ) -> None:
         super().__init__(window, default_reward, hold)
-        self.path = str(path)
+        self.path = str(instance_of("path", path, (str, os.PathLike), "a path"))
+        if not self.path:
+            raise ValueError('path: expected a file or ":memory:", got an empty one')
         self.synchronous = one_of("synchronous", synchronous, ("full", "normal"))
+        self.is_lasting = self.path != ":memory:"
         self._connections = threading.RLock()
-        self._connection: tuple[int, sqlite3.Connection] | None = None
+        self._locks = (self._writer, self._connections)
+        self._connection: sqlite3.Connection | None = None
         self._open()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -87,8 +92,8 @@ class DecisionLog(DatabaseLog):
     def close(self) -> None:
         """Close the file. The next call opens it again."""
         with self._connections:
-            if self._connection is not None and self._connection[0] == os.getpid():
-                self._connection[1].close()
+            if self._connection is not None:
+                self._connection.close()
             self._connection = None
 
     @contextmanager
@@ -96,8 +101,10 @@ class DecisionLog(DatabaseLog):
         with self._connections:
             try:
                 connection = self._connected()
-                connection.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
+                if connection.in_transaction:
+                    raise LogStorageError("log: expected no call from within another, in a signal handler for example")
                 try:
+                    connection.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
                     yield lambda statement, **values: connection.execute(statement, values).fetchall()
                     connection.execute("COMMIT")
                 except BaseException:
@@ -109,8 +116,8 @@ class DecisionLog(DatabaseLog):
                 raise LogStorageError(f"path: {self.path}: {error}") from error
 
     def _connected(self) -> sqlite3.Connection:
-        """Return this process's connection: SQLite's must not cross a fork."""
-        if self._connection is None or self._connection[0] != os.getpid():
+        """Return this process's connection."""
+        if self._connection is None:
             connection = sqlite3.connect(
                 self.path,
                 timeout=PATIENCE / 1000.0,
@@ -118,7 +125,26 @@ class DecisionLog(DatabaseLog):
                 check_same_thread=False,
                 cached_statements=256,
             )
+            try:
+                prepare(connection, self.synchronous)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+
+def prepare(connection: sqlite3.Connection, synchronous: str) -> None:
+    """Set up a new connection: write-ahead log, durability and patience."""
+    connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
+    end = time.monotonic() + PATIENCE / 1000.0
+    while True:
+        try:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
-            self._connection = (os.getpid(), connection)
-        return self._connection[1]
+            break
+        except sqlite3.OperationalError as error:
+            # Where several processes make one file, SQLite does not wait by itself.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+    connection.execute(f"PRAGMA synchronous = {synchronous}")

@@ -25,8 +25,8 @@ class Follower:
     """The one writer that learns from a log and saves state and position together.
 
     It starts from the snapshot, if there is one. After a crash it learns again what came after its last snapshot: no round is
-    lost and none is learnt twice. The state is then, bit for bit, that of a learner which was never interrupted, on the same kind
-    of processor and with the same number of threads.
+    lost and none is learnt twice. The state is then, bit for bit, that of a learner which was never interrupted, with the same
+    ``blocks`` and ``name``, on the same kind of processor and with the same number of threads.
 
     A private learner goes on with fresh noise, and its ledger counts one more run from the snapshot on, see docs/privacy.md. The
     ledger of a snapshot is about what the snapshots have published. So decide from snapshots, not from the follower's learner,
@@ -47,7 +47,7 @@ class Follower:
 
     Raises:
         BlockingIOError: another process follows the log to the same snapshot.
-        ValueError: the snapshot is of another log or of a later position than the log has.
+        ValueError: the snapshot is of another log or encoder, or the log has lost or replaced its last round.
 
     Example:
         >>> from torchonline.feedback import DecisionLog
@@ -71,7 +71,7 @@ class Follower:
         name: str = "learner",
     ) -> None:
         self.policy = instance_of("policy", policy, nn.Module, "an nn.Module with step")
-        self.log, self.path = instance_of("log", log, FeedbackLog, "a FeedbackLog"), Path(path)
+        self.log, self.path = instance_of("log", log, FeedbackLog, "a FeedbackLog"), Path(os.path.realpath(path))
         self.blocks: bool = instance_of("blocks", blocks, bool, "True or False")
         self.encoder: str | None = None if encoder is None else instance_of("encoder", encoder, str, "a string or None")
         self.name: str = instance_of("name", name, str, "a string")
@@ -92,17 +92,27 @@ class Follower:
         """Load the snapshot, if there is one."""
         self.path.with_name(self.path.name + ".new").unlink(missing_ok=True)  # of a crash in the middle of a save
         if not self.path.exists():
-            return Snapshot(log=self.log.name)
+            return Snapshot(log=self.log.name, encoder=self.encoder)
         snapshot = load_snapshot(self.path, self.policy)
         if snapshot.log != self.log.name:
             raise ValueError(
                 f"log: expected the log {snapshot.log} of the snapshot {self.path}, got the log {self.log.name}"
             )
-        if snapshot.position > (known := self.log.counts()["known"]):
+        if snapshot.position and snapshot.encoder != self.encoder:
+            raise ValueError(
+                f"encoder: expected {snapshot.encoder!r}, as in the snapshot, got {self.encoder!r}; it needs a new one"
+            )
+        last = self.log.read(snapshot.position - 1, 1) if snapshot.position else []
+        if snapshot.position and not last:
+            known = self.log.counts()["known"]
             raise ValueError(
                 f"log: expected at least {snapshot.position} known rounds, as in the snapshot, got {known}"
             )
-        return snapshot
+        if last and snapshot.last != last[0].id:  # an older copy that has grown since
+            raise ValueError(
+                f"log: expected {snapshot.last!r} at position {snapshot.position}, as in the snapshot, got {last[0].id!r}"
+            )
+        return snapshot._replace(encoder=self.encoder)
 
     @property
     def position(self) -> int:
@@ -113,7 +123,8 @@ class Follower:
         """Learn from what is known, and return how many rounds were read.
 
         The call reads ``limit`` rounds at most. First it closes decisions whose window is over. An error that is no refusal, such
-        as that of a private learner whose budget is spent, is raised; the rounds before it are learnt.
+        as that of a private learner whose budget is spent, or of an encoder that gets inputs of another shape, is raised with
+        a note of the position; the rounds before it are learnt.
         """
         self.log.close_due()
         before = self.position
@@ -129,6 +140,7 @@ class Follower:
             for part in parts:
                 self.snapshot = self._learnt(part)
         except Exception as error:  # the step of this part has left the state as it was
+            error.add_note(f"log: while learning positions {part[0].position} to {part[-1].position}")
             failure = error
         self._is_whole = True
         if failure is not None:
@@ -170,6 +182,7 @@ class Follower:
         refusals = self._learn(fitting)
         return last._replace(
             position=rounds[-1].position,
+            last=rounds[-1].id,
             learnt=last.learnt + len(fitting) - len(refusals),
             skipped=last.skipped + len(rounds) - len(fitting),
             refused=last.refused + len(refusals),
@@ -228,6 +241,7 @@ def follow(
     Raises:
         OSError: the last snapshot could not be written.
         LogStorageError: the log could not be read at the end.
+        Exception: an error of the learner that is no refusal. What was learnt before it is saved.
 
     Example:
         >>> from torchonline.feedback import DecisionLog
@@ -248,6 +262,9 @@ def follow(
                 if is_last:
                     raise
                 found = 0
+            except Exception:  # what was learnt before it is not lost
+                follower.save()
+                raise
             is_last = is_last and (found == 0 or stop is not None)
             if is_last or (time.monotonic() >= due and follower.position != saved):
                 try:

@@ -1,6 +1,5 @@
 """The interface of a feedback log."""
 
-import time as clock
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
@@ -147,7 +146,7 @@ class FeedbackLog(ABC):
             LogStorageError: the log could not be written.
         """
         (found,) = self.decide_many(
-            [Decision(id, inputs, action, probability, mask, encoder, clock.time() if time is None else time)]  # type: ignore[arg-type]
+            [Decision(id, inputs, action, probability, mask, encoder, time)]  # type: ignore[arg-type]
         )
         if isinstance(found, ConflictError):
             raise found
@@ -157,7 +156,7 @@ class FeedbackLog(ABC):
         """Log decisions in one transaction: all are stored, or none.
 
         Returns what :meth:`decide` returns for each of them, or the :class:`ConflictError` that it raises. The number of a
-        given :class:`Decision` is ignored.
+        given :class:`Decision` is ignored, and a time of None is now.
         """
         return self.write(decisions)[0]
 
@@ -181,5 +180,8 @@ class FeedbackLog(ABC):
         return self.reward_many([(id, value)], time=time)[0]
 
     def reward_many(self, rewards: Iterable[tuple[str, float | Tensor]], *, time: float | None = None) -> list[str]:
-        """Join rewards, pairs of id and value, in one transaction; see :meth:`reward`."""
+        """Join rewards, pairs of id and value, in one transaction; see :meth:`reward`.
+
+        Where there is a window, ``time`` is to be that of the rewards: with a later one, those of old decisions are late.
+        """
         return self.write((), rewards, time=time)[1]

@@ -3,6 +3,7 @@
 import ast
 import io
 import math
+import time as clock
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ MAGIC, LENGTH = b"\x93NUMPY\x01\x00", 10
 CPU = torch.device("cpu")
 LARGEST_ACTION = 2**63 - 1
 LONGEST_ID = 512
+# Types that NumPy does not know: half complex numbers and floats of 8 bits.
+NOT_STORED = {getattr(torch, name) for name in dir(torch) if name.startswith("float8")} | {torch.complex32}
 
 
 class Decision(NamedTuple):
@@ -29,7 +32,7 @@ class Decision(NamedTuple):
         probability: probability with which the arm was chosen, in (0, 1].
         mask: arms that were available, ``(K)``, bool; None if all were.
         encoder: version of the encoder that computed ``inputs``; ``""`` if there was none.
-        time: seconds since 1970.
+        time: seconds since 1970; None is now, when the decision is logged.
         number: place in the order of logging, from 1; 0 before the decision is logged.
     """
 
@@ -39,7 +42,7 @@ class Decision(NamedTuple):
     probability: float
     mask: Tensor | None = None
     encoder: str = ""
-    time: float = 0.0
+    time: float = None  # type: ignore[assignment]
     number: int = 0
 
 
@@ -70,6 +73,7 @@ class Feedback(NamedTuple):
 
 def checked_decision(decision: Decision) -> Decision:
     """Return a decision with plain values, or raise an error that names the field."""
+    instance_of("decisions", decision, Decision, "Decisions")
     inputs = _plain("inputs", decision.inputs)
     action = integer_from_0("action", decision.action)
     mask = decision.mask
@@ -79,28 +83,30 @@ def checked_decision(decision: Decision) -> Decision:
             raise refusal(f"mask: expected booleans of shape (K), got {kind(mask)}")
         if action >= len(mask) or not bool(mask[action]):
             raise refusal(f"action: expected an available arm, got {action} with mask {mask.tolist()}")
-    probability = decision.probability
-    if isinstance(probability, Tensor):
-        probability = probability.item()
     return Decision(
         checked_id(decision.id),
         inputs,
         action,
-        within("probability", probability, 0.0, 1.0, closed=True),
+        within("probability", _one("probability", decision.probability), 0.0, 1.0, closed=True),
         mask,
-        instance_of("encoder", decision.encoder, str, "a string"),
-        checked_time("time", decision.time),
+        checked_text("encoder", decision.encoder),
+        clock.time() if decision.time is None else checked_time("time", decision.time),
     )
 
 
 def checked_id(value: Any) -> str:
     """Return an id, or raise."""
-    if not 0 < len(instance_of("id", value, str, "a string")) <= LONGEST_ID or "\0" in value:
-        raise refusal(f"id: expected 1 to {LONGEST_ID} characters other than NUL, got {value[:40]!r}")
+    return checked_text("id", value, shortest=1)
+
+
+def checked_text(name: str, value: Any, shortest: int = 0) -> str:
+    """Return a string that every database stores, or raise."""
+    if not shortest <= len(instance_of(name, value, str, "a string")) <= LONGEST_ID or "\0" in value:
+        raise refusal(f"{name}: expected {shortest} to {LONGEST_ID} characters other than NUL, got {value[:40]!r}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise refusal(f"id: expected a string that UTF-8 can encode, got {value[:40]!r}") from error
+        raise refusal(f"{name}: expected a string that UTF-8 can encode, got {value[:40]!r}") from error
     return value
 
 
@@ -111,7 +117,7 @@ def checked_time(name: str, value: Any) -> float:
 
 def checked_reward(value: Any) -> float:
     """Return a finite reward as a float; a tensor or array of one number will do."""
-    number = value.item() if isinstance(value, (Tensor, np.ndarray, np.generic)) and value.size else value
+    number = _one("value", value)
     if isinstance(number, bool):
         number = float(number)
     if not isinstance(number, (int, float)):
@@ -127,8 +133,7 @@ def checked_reward(value: Any) -> float:
 
 def integer_from_0(name: str, value: Any) -> int:
     """Return an integer of at least 0, or raise."""
-    if isinstance(value, (Tensor, np.generic)):
-        value = value.item()
+    value = _one(name, value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
     if not 0 <= value <= LARGEST_ACTION:
@@ -136,10 +141,22 @@ def integer_from_0(name: str, value: Any) -> int:
     return value
 
 
+def _one(name: str, value: Any) -> Any:
+    """Return the number in a tensor or an array of one; other values as they are."""
+    if not isinstance(value, (Tensor, np.ndarray, np.generic)):
+        return value
+    if math.prod(value.shape) != 1 or (isinstance(value, Tensor) and value.is_meta):
+        raise TypeError(f"{name}: expected one number, got {kind(value)}")
+    return value.item()
+
+
 def _plain(name: str, value: Any) -> Tensor:
-    """Return numbers as a dense tensor on the CPU that needs no gradient."""
+    """Return numbers as a tensor that can be stored: dense, on the CPU, no gradient."""
     if isinstance(value, Tensor):
-        return as_dense(name, value).detach().cpu()
+        value = as_dense(name, value).detach()
+        if value.is_meta or value.dtype in NOT_STORED:
+            raise TypeError(f"{name}: expected a tensor that NumPy can hold, got {kind(value)} on {value.device}")
+        return value.cpu().resolve_conj().resolve_neg()
     if isinstance(value, (list, tuple, np.ndarray)) and np.asarray(value).dtype.kind == "b":
         return torch.from_numpy(np.array(value))
     return as_tensor(name, value, CPU)

@@ -1,5 +1,6 @@
 """Snapshots: a learner's state and its position in a log, in one file."""
 
+import copy
 import io
 import os
 import time
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 from torchonline.core.checks import instance_of
+from torchonline.core.learner import Learner
+from torchonline.feedback.records import integer_from_0
 
 FORMAT = 1
 
@@ -25,6 +28,8 @@ class Snapshot(NamedTuple):
         refused: number of rounds that the learner refused.
         refusals: the last of them, as pairs of position and reason.
         time: seconds since 1970.
+        last: id of the decision at the position.
+        encoder: version of the encoder whose features were learnt; None if inputs are raw.
     """
 
     position: int = 0
@@ -34,6 +39,8 @@ class Snapshot(NamedTuple):
     refused: int = 0
     refusals: tuple[tuple[int, str], ...] = ()
     time: float = 0.0
+    last: str = ""
+    encoder: str | None = None
 
 
 def save_snapshot(path: str | Path, policy: nn.Module, snapshot: Snapshot) -> None:
@@ -68,7 +75,7 @@ def load_snapshot(path: str | Path, policy: nn.Module) -> Snapshot:
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file is no snapshot. The policy is as it was.
-        RuntimeError: the state is of another kind of policy, which is as it was.
+        RuntimeError: the state is of another kind of policy, or of one with other options. The policy is as it was.
 
     Example:
         >>> save_snapshot(folder / "policy.pt", OFUL(2), Snapshot(position=7))
@@ -82,16 +89,21 @@ def load_snapshot(path: str | Path, policy: nn.Module) -> Snapshot:
         if found["format"] != FORMAT:
             raise ValueError(f"format {FORMAT} is known, not {found['format']}")
         snapshot = Snapshot(**facts | {"refusals": tuple(map(tuple, facts["refusals"]))})
-        state = found["state"]
+        state = dict(found["state"])
+        integer_from_0("position", snapshot.position)
     except Exception as error:
         raise ValueError(f"path: expected a snapshot, got {str(path)!r}: {error}") from error
+    if not isinstance(
+        policy, Learner
+    ):  # which loads all or nothing by itself; other modules load one part after another
+        copy.deepcopy(policy).load_state_dict(state)
     policy.load_state_dict(state)
     return snapshot
 
 
 def replace_file(path: str | Path, data: bytes) -> None:
     """Replace a file by one with other bytes, which a crash leaves whole."""
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # a link stays one
     beside = path.with_name(path.name + ".new")
     try:
         with open(beside, "wb") as file:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from torchonline.feedback.database_log import DatabaseLog, Execute
-from torchonline.feedback.decision_log import PATIENCE, DecisionLog
+from torchonline.feedback.decision_log import DecisionLog, prepare
 from torchonline.feedback.log import LogStorageError
 
 TYPES = {
@@ -51,13 +51,20 @@ class SQLDecisionLog(DatabaseLog):
         **options: Any,
     ) -> None:
         super().__init__(window, default_reward, hold)
-        import sqlalchemy
+        try:
+            import sqlalchemy
+        except ImportError as error:
+            raise ImportError("SQLDecisionLog: expected SQLAlchemy 2, got none; pip install sqlalchemy") from error
 
         # A connection that a restart of the server has closed is replaced.
         self.engine = sqlalchemy.create_engine(url, **{"pool_pre_ping": True, **options})
         database = self.engine.dialect.name
         if database not in TYPES:
             raise ValueError(f"url: expected a database of {' or '.join(TYPES)}, got {database}")
+        if database == "sqlite" and self.engine.url.database in (None, "", ":memory:"):  # one for each thread
+            raise ValueError('url: expected a file, got SQLite in memory; DecisionLog(":memory:") is a log there')
+        if database == "postgresql":  # others, such as SERIALIZABLE, look at the data before they have the lock
+            self.engine = self.engine.execution_options(isolation_level="READ COMMITTED")
         self.types = TYPES[database]
         self._begin = "SELECT pg_advisory_xact_lock(:key)" if database == "postgresql" else ""
         if database == "sqlite":
@@ -90,8 +97,7 @@ class SQLDecisionLog(DatabaseLog):
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     """Leave transactions to the log, and make them durable."""
     connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", "synchronous = full", f"busy_timeout = {PATIENCE}"):
-        connection.execute(f"PRAGMA {pragma}")
+    prepare(connection, "full")
 
 
 def _begin_sqlite(connection: Any) -> None:
