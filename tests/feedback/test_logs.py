@@ -66,6 +66,14 @@ def test_inputs_of_bfloat16_and_lists(open_log: Open) -> None:
     assert plain.inputs.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
+def test_a_probability_that_float32_rounds_above_1() -> None:
+    log = DecisionLog(":memory:")
+    above = torch.nextafter(torch.tensor(1.0), torch.tensor(2.0))
+    assert log.decide("a", ARMS, 0, above).probability == 1.0
+    with pytest.raises(ValueError, match="probability: expected a number in"):
+        log.decide("b", ARMS, 0, 1.00001)
+
+
 def test_a_reward_is_joined_once(open_log: Open) -> None:
     log = open_log()
     log.decide("a", ARMS, 0, 1.0)

@@ -18,6 +18,8 @@ MAGIC, LENGTH = b"\x93NUMPY\x01\x00", 10
 CPU = torch.device("cpu")
 LARGEST_ACTION = 2**63 - 1
 LONGEST_ID = 512
+# Of a probability in float32, the sum of some.
+ROUNDING = 1e-6
 # Types that NumPy does not know: half complex numbers and floats of 8 bits.
 NOT_STORED = {getattr(torch, name) for name in dir(torch) if name.startswith("float8")} | {torch.complex32}
 
@@ -87,11 +89,18 @@ def checked_decision(decision: Decision) -> Decision:
         checked_id(decision.id),
         inputs,
         action,
-        within("probability", _one("probability", decision.probability), 0.0, 1.0, closed=True),
+        _checked_probability(_one("probability", decision.probability)),
         mask,
         checked_text("encoder", decision.encoder),
         clock.time() if decision.time is None else checked_time("time", decision.time),
     )
+
+
+def _checked_probability(value: Any) -> float:
+    """Return a probability, or raise. What float32 rounds to a little above 1 is 1."""
+    if isinstance(value, float) and 1.0 < value <= 1.0 + ROUNDING:
+        return 1.0
+    return within("probability", value, 0.0, 1.0, closed=True)
 
 
 def checked_id(value: Any) -> str:
