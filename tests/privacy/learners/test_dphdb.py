@@ -856,10 +856,3 @@ def test_an_audit_finds_no_more_than_promised_and_a_thirtieth_of_the_noise(name:
     build, statistic, records = AUDITS[name]
     assert audited(build, statistic, records, weak=False) < 1.0
     assert audited(build, statistic, records, weak=True) > 5.0
-
-
-def test_a_file_chooses_no_arm_where_none_can_be_chosen() -> None:
-    file = to_torchscript(DPHDB(2, arms=3, horizon=30, warmup=1, epsilon=1.0, delta=1e-6))
-    x, mask = torch.full((3, 2), 0.5, dtype=torch.float64), torch.ones(3, 3, dtype=torch.bool)
-    x[1, 0], mask[2] = math.nan, False
-    assert file.select(x, mask).tolist() == [0, -1, -1]

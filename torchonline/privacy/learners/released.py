@@ -46,14 +46,8 @@ class ReleasedBandit(nn.Module):
 
     @torch.jit.export
     def select(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the best available arm, the lowest of equals, ``(*B, ...)``.
-
-        It is -1 if no arm is available, or if the context is not finite.
-        """
-        possible = torch.isfinite(x).all(-1)
-        if mask is not None:
-            possible = possible & mask.any(-1)
-        return torch.where(possible, highest(self.forward(x), self.admitted(x, mask)), -1)
+        """Return the best available arm, the lowest of equals, ``(*B, ...)``."""
+        return highest(self.forward(x), self.admitted(x, mask))
 
     def example(self) -> tuple[Tensor, ...]:
         """Return the arguments for an export: the contexts of three decisions."""
