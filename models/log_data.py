@@ -160,14 +160,13 @@ class LogDataModule(pl.LightningDataModule):
             raise ImportError("files: expected pandas to read them with; pip install pandas pyarrow") from error
         columns = [name for names in self.context for name in names]
         columns = list(dict.fromkeys(columns + [name for name in self.names.values() if name is not None]))
+        # From version 3.1 on, pandas reads the nearest numbers by itself, and warns of the option.
+        version = tuple(map(int, pandas.__version__.split(".")[:2]))
+        exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
         frames = []
         for path in self.files:
             try:
-                frame = (
-                    pandas.read_csv(path, float_precision="round_trip")
-                    if path.suffix == ".csv"
-                    else pandas.read_parquet(path)
-                )
+                frame = pandas.read_csv(path, **exact) if path.suffix == ".csv" else pandas.read_parquet(path)
             except FileNotFoundError:
                 raise ValueError(f"files: expected files that exist, got {str(path)!r}") from None
             except ValueError as error:
@@ -209,7 +208,7 @@ def _files(files: Any) -> list[Path]:
 
 def _numbers(frame: Any, name: str, column: str | None) -> np.ndarray:
     """Return a column of finite numbers as an array, or raise."""
-    values = np.asarray(frame[column].to_numpy())
+    values = np.array(frame[column].to_numpy())  # pandas may keep its own from being written
     if values.dtype.kind not in "biuf":
         raise TypeError(f"{name}: expected a column of numbers without gaps, got {column!r} of {values.dtype}")
     if not np.isfinite(values).all():

@@ -52,10 +52,10 @@ def test_files_are_read_in_order(tmp_path: Path) -> None:
     rows = rows_of(data)
     assert len(data.train_dataloader()) == 9
     assert isinstance(next(iter(data.train_dataloader())), LoggedRounds)
-    assert torch.equal(rows.inputs, torch.from_numpy(frame[["a", "b"]].to_numpy()))
-    assert torch.equal(rows.action, torch.from_numpy(frame["arm"].to_numpy()))
-    assert torch.equal(rows.reward, torch.from_numpy(frame["paid"].to_numpy()))
-    assert torch.equal(rows.probability, torch.from_numpy(frame["p"].to_numpy()))
+    assert torch.equal(rows.inputs, torch.tensor(frame[["a", "b"]].to_numpy()))
+    assert torch.equal(rows.action, torch.tensor(frame["arm"].to_numpy()))
+    assert torch.equal(rows.reward, torch.tensor(frame["paid"].to_numpy()))
+    assert torch.equal(rows.probability, torch.tensor(frame["p"].to_numpy()))
     same = rows_of(LogDataModule(str(tmp_path / "all.parquet"), dtype=torch.float64, **COLUMNS))
     assert all(torch.equal(one, other) for one, other in zip(same, rows, strict=True))
     whole = LogDataModule(tmp_path, **COLUMNS)
@@ -73,7 +73,7 @@ def test_arms_with_features_of_their_own(tmp_path: Path) -> None:
     frame = write(tmp_path)
     columns = COLUMNS | {"context": [["a", "b"], ["c", "d"], ["e", "f"]]}
     data = LogDataModule(tmp_path / "all.parquet", dtype=torch.float64, **columns)
-    inputs = torch.from_numpy(frame[list("abcdef")].to_numpy()).reshape(60, 3, 2)
+    inputs = torch.tensor(frame[list("abcdef")].to_numpy()).reshape(60, 3, 2)
     assert torch.equal(rows_of(data).inputs, inputs)
     log = data.bandit_log()
     assert (log.arms, log.context.shape) == (3, (60, 3, 2))
