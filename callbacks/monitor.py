@@ -17,7 +17,21 @@ from torchonline.metrics import (
 )
 
 
-class BanditMonitor(pl.Callback):
+class Watching(pl.Callback):
+    """Base of the callbacks that set a module's ``watched`` during a fit."""
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._watch(pl_module, stage == "fit")
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._watch(pl_module, False)
+
+    def _watch(self, module: Any, watched: bool) -> None:
+        if hasattr(module, "watched"):
+            module.watched = watched
+
+
+class BanditMonitor(Watching):
     """Callback that logs what an operator of a bandit looks at.
 
     After each batch it logs, over all rounds so far:
@@ -78,10 +92,7 @@ class BanditMonitor(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if self.drift is not None and trainer.world_size > 1:
             raise RuntimeError(f"drift: expected one process, got {trainer.world_size}, each with rounds of its own")
-        watch(pl_module, stage == "fit")
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        watch(pl_module, False)
+        super().setup(trainer, pl_module, stage)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -166,12 +177,6 @@ class BanditMonitor(pl.Callback):
 
 
 WATCHED = ("reward", "regret", "probability", "low", "high")
-
-
-def watch(module: Any, watched: bool) -> None:
-    """Ask a module for what monitors need, or no longer, if it can be asked."""
-    if hasattr(module, "watched"):
-        module.watched = watched
 
 
 def _flat(value: Tensor | None) -> Tensor | None:

@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from torchonline.callbacks.monitor import watch
+from torchonline.callbacks.monitor import Watching
 from torchonline.core.checks import within
 from torchonline.core.processes import gathered, rank_and_world_size
 from torchonline.diagnostics import NoiseDiagnostic
@@ -17,7 +17,7 @@ class MisspecifiedWarning(UserWarning):
     """Warning of :class:`NoiseMonitor` that an estimator calls itself misspecified."""
 
 
-class NoiseMonitor(pl.Callback):
+class NoiseMonitor(Watching):
     r"""Callback that warns when the data contradict ``noise_scale`` or the model.
 
     It watches two things, each for every learner of a fleet, and warns once of each:
@@ -64,12 +64,6 @@ class NoiseMonitor(pl.Callback):
         self.diagnostic: NoiseDiagnostic | None = None
         self._state: dict[str, Tensor] | None = None
         self._has_warned = False
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        watch(pl_module, stage == "fit")
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        watch(pl_module, False)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -2,10 +2,10 @@
 
 import itertools
 import os
-import tempfile
+import threading
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,9 @@ from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of, positive_integer, within
+from torchonline.core.files import replace_file
 from torchonline.core.ops import of_chosen
+from torchonline.feedback.log import pages
 from torchonline.metrics.by_arm import MeanByArm
 from torchonline.metrics.by_time import ValueByTime
 from torchonline.metrics.drift import DriftAlarm
@@ -111,7 +113,8 @@ def report(
     instance_of("title", title, str, "a string")
     page_size, path = positive_integer("page_size", page_size), Path(path)
     summary = Summary(log, None if policy is None else Reader(policy, encoder), window, alpha, page_size)
-    _write(path, page_of(summary, title))
+    beside = f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
+    replace_file(path, page_of(summary, title).encode(), beside)
     return path
 
 
@@ -158,7 +161,7 @@ class Summary:
         self.probability_by_time = ValueByTime("logged probability", points=POINTS)
         self.weights, self.policy_weights = EffectiveSampleSize(points=POINTS), EffectiveSampleSize(points=POINTS)
         self._add_decisions([], reader)
-        for page in _pages(log.decisions, "number", page_size, self._last_number):
+        for page in pages(log.decisions, "number", page_size, self._last_number):
             self._add_decisions(page, reader)
         self.rewards = MeanByArm(max(1, places), "reward")
         self.rewards_by_time = ValueByTime("reward", (2,), points=POINTS)
@@ -169,7 +172,7 @@ class Summary:
         self.calibration: tuple[MeanByArm, MeanByArm] | None = None
         self._waiting: list[tuple[Tensor, Tensor]] = []
         self._add_rewards([], reader)  # torchmetrics warns where nothing was ever added
-        for page in _pages(log.read, "position", page_size):
+        for page in pages(log.read, "position", page_size):
             known = list(itertools.takewhile(lambda one: one.number <= self._last_number, page))
             self._add_rewards(known, reader)
             if len(known) < len(page):  # the alarm sees the beginning of what later reports see
@@ -183,7 +186,7 @@ class Summary:
         self.first: float | None = None
         self.last: float | None = None
         self._last_number = 0
-        for page in _pages(log.decisions, "number", page_size):
+        for page in pages(log.decisions, "number", page_size):
             seen.update(int(one.action) for one in page)
             for one in page:
                 name = str(one.encoder)
@@ -344,28 +347,3 @@ class Reader:
                     f"{page[group[0]].id!r} has inputs of shape {tuple(inputs.shape[1:])}: {error}"
                 ) from error
         return found
-
-
-def _pages(read: Callable[..., Any], key: str, size: int, last: int | None = None) -> Iterator[list[Any]]:
-    """Read the pages of a log, up to the entry with key ``last``, if given."""
-    after = 0
-    while page := list(read(after=after, limit=size)):
-        after = getattr(page[-1], key)
-        yield page if last is None else [one for one in page if getattr(one, key) <= last]
-        if last is not None and after >= last:
-            return
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file so that no reader ever sees a part of it."""
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(part, 0o644)
-        os.replace(part, path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise

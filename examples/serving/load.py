@@ -123,6 +123,12 @@ def replayed(log: FeedbackLog) -> torch.nn.Module:
     return policy
 
 
+def is_replayed(policy: torch.nn.Module, log: FeedbackLog) -> bool:
+    """Return whether a policy's state is, bit for bit, that of one which has learnt the whole log."""
+    theirs = replayed(log).state_dict()
+    return all(torch.equal(value, theirs[name]) for name, value in policy.state_dict().items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -156,12 +162,11 @@ def main() -> None:
         print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in run["cores"].values()) + " |")
     policy = Settings().make_policy()
     snapshot = load_snapshot(folder / "policy-v1.pt", policy)
-    theirs, counts = replayed(log).state_dict(), log.counts()
-    same = all(torch.equal(value, theirs[name]) for name, value in policy.state_dict().items())
+    counts = log.counts()
     print(
         f"\n{counts['decisions']} decisions, {counts['known']} rewards, {snapshot.learnt} learnt, {snapshot.refused} refused"
     )
-    print(f"state equal to the log replayed, bit for bit: {same}")
+    print(f"state equal to the log replayed, bit for bit: {is_replayed(policy, log)}")
     rewards = torch.tensor([value for run in found.values() for value in run["times"]["value"]])
     first, last = rewards[: len(rewards) // 10].mean(), rewards[-len(rewards) // 2 :].mean()
     print(f"mean reward: {first:.3f} in the first tenth, {last:.3f} in the second half")

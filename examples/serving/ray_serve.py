@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import torch
 from client import Client
 from fastapi import FastAPI, HTTPException
 from fleet import folder_in, free_port
-from load import quantiles, replayed, visit
+from load import is_replayed, quantiles, visit
 from ray import serve
 from replica import Replica, Watcher
 from settings import Settings, one_thread
@@ -109,8 +108,7 @@ def main() -> None:
     ray.shutdown()
     policy, log = settings.make_policy(), settings.open_log()
     snapshot = load_snapshot(settings.snapshot, policy)
-    theirs = replayed(log).state_dict()
-    same = all(torch.equal(value, theirs[name]) for name, value in policy.state_dict().items())
+    same = is_replayed(policy, log)
     print(
         f"{log.counts()['known']} rewards, {snapshot.learnt} learnt; state equal to the log replayed, bit for bit: {same}"
     )

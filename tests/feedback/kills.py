@@ -18,7 +18,7 @@ import torch
 
 from tests.feedback.logs import ARMS, fill, learnt_from
 from torchonline import DPHDB, OFUL
-from torchonline.feedback import DecisionLog, FeedbackLog, Follower, follow, load_snapshot, snapshots
+from torchonline.feedback import DecisionLog, FeedbackLog, Follower, follow, load_snapshot
 
 
 def forked(work: Callable[[], None]) -> int:
@@ -91,11 +91,11 @@ def kill_savers(folder: Path, kills: int, chance: random.Random) -> dict[str, An
             die()
 
         if stage == "write":
-            snapshots.os.fsync = half_written  # type: ignore[attr-defined]
+            os.fsync = half_written
         elif stage == "before":
-            snapshots.os.replace = lambda *paths: die()  # type: ignore[attr-defined]
+            os.replace = lambda *paths: die()
         else:
-            snapshots.os.replace = lambda *paths: (replace(*paths), die())  # type: ignore[attr-defined]
+            os.replace = lambda *paths: (replace(*paths), die())
         with Follower(OFUL(2), DecisionLog(folder / "log.db"), path) as follower:
             follower.advance(1 + int(part * 40))
             follower.save()

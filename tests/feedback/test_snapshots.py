@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchonline import OFUL
-from torchonline.feedback import Snapshot, load_snapshot, save_snapshot, snapshots
+from torchonline.feedback import Snapshot, load_snapshot, save_snapshot
 from torchonline.models import BanditHead
 
 
@@ -41,7 +41,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, stage: str, monkeypat
     if stage == "write":
         monkeypatch.setattr("builtins.open", fail)
     else:
-        monkeypatch.setattr(snapshots.os, stage, fail)
+        monkeypatch.setattr(os, stage, fail)
     with pytest.raises(OSError, match="No space left"):
         save_snapshot(tmp_path / "p.pt", learnt(2), Snapshot(2))
     monkeypatch.undo()

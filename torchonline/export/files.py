@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of
+from torchonline.core.files import replace_file
 from torchonline.core.learner import Learner
 from torchonline.export.compiled import CompiledProgram, place_in_cache
 from torchonline.export.copies import uncompiled, uncompiled_copy
@@ -387,10 +388,4 @@ def _write(path: str | Path | None, file: io.BytesIO) -> None:
     """Write the whole file or none of it."""
     if path is None:
         return
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_bytes(file.getvalue())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    replace_file(path, file.getvalue(), f".{Path(path).name}.{os.getpid()}")

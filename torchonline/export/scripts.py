@@ -39,6 +39,16 @@ def stacked(learnt: list[Tensor], is_one: bool, like: Tensor) -> Tensor:
     return torch.zeros_like(like, dtype=torch.bool) if len(learnt) == 0 else torch.stack(learnt, -1)
 
 
+def drawn_if_possible(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw an index from each row, with its probability: -1 and 0 where all are 0."""
+    possible = probabilities.sum(-1) > 0.0
+    if probabilities.size(-1) == 0:
+        return torch.full_like(possible, -1, dtype=torch.int64), torch.zeros_like(probabilities.sum(-1))
+    index = torch.where(possible, drawn(probabilities), 0)
+    probability = probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+    return torch.where(possible, index, -1), torch.where(possible, probability, 0.0)
+
+
 class Guarded:
     """Base of the mixins: keeps copies of all state, and puts them back.
 
@@ -205,13 +215,7 @@ class Chooses:
 
     @torch.jit.export
     def decide(self, inputs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        probabilities = self.probabilities(inputs, mask)
-        possible = probabilities.sum(-1) > 0.0
-        if probabilities.size(-1) == 0:
-            return torch.full_like(possible, -1, dtype=torch.int64), torch.zeros_like(probabilities.sum(-1))
-        index = torch.where(possible, drawn(probabilities), 0)
-        probability = probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)
-        return torch.where(possible, index, -1), torch.where(possible, probability, 0.0)
+        return drawn_if_possible(self.probabilities(inputs, mask))
 
 
 class LearnsRows(Chooses):
@@ -565,11 +569,7 @@ class FixedFile(OfInner):
 
     @torch.jit.export
     def decide(self, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        probabilities = self.probabilities(mask)
-        possible = probabilities.sum(-1) > 0.0
-        index = torch.where(possible, drawn(probabilities), 0)
-        probability = probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)
-        return torch.where(possible, index, -1), torch.where(possible, probability, 0.0)
+        return drawn_if_possible(self.probabilities(mask))
 
     @torch.jit.export
     def step(self, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:

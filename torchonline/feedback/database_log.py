@@ -52,8 +52,8 @@ TABLES = (
 FORMAT = 1
 COUNTED = ("decisions", "known", "defaults", "duplicates", "unknown", "strays", "late", "repeats")
 FIELDS = "d.id, d.inputs, d.action, d.probability, d.mask, d.encoder, d.time, d.number"
-# Of one decision: its number, its time, and the position and kind of its outcome.
-LOOK_UP = """SELECT d.number, d.time, o.position, o.is_default FROM decisions d
+# Of one decision: its number, its time, and the kind of its outcome.
+LOOK_UP = """SELECT d.number, d.time, o.is_default FROM decisions d
     LEFT JOIN outcomes o ON o.number = d.number WHERE d.id = :id"""
 
 
@@ -292,12 +292,11 @@ class DatabaseLog(FeedbackLog):
             counts["strays"] += 1
             execute("INSERT INTO strays (id, value, known_at) VALUES (:id, :value, :now)", id=id, value=value, now=now)
             return "unknown"
-        number, time, _, is_default = rows[0]
+        number, time, is_default = rows[0]
         if is_default is None:
             return self._join(execute, counts, number, time, value, now)
-        kind = "late" if is_default else "duplicate"
         counts["late" if is_default else "duplicates"] += 1
-        return kind
+        return "late" if is_default else "duplicate"
 
     def _join(
         self, execute: Execute, counts: dict[str, int], number: int, time: float, value: float, now: float

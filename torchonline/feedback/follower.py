@@ -14,7 +14,7 @@ from torchonline.core.checks import instance_of, positive, positive_integer
 from torchonline.core.learner import Learner
 from torchonline.feedback.log import FeedbackLog, LogStorageError
 from torchonline.feedback.records import Feedback
-from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot
+from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot, unfinished
 from torchonline.privacy.composition import private_learners
 
 # Rounds that are read in one go, and refusals that are remembered.
@@ -90,7 +90,7 @@ class Follower:
 
     def _start(self) -> Snapshot:
         """Load the snapshot, if there is one."""
-        self.path.with_name(self.path.name + ".new").unlink(missing_ok=True)  # of a crash in the middle of a save
+        unfinished(self.path).unlink(missing_ok=True)
         if not self.path.exists():
             return Snapshot(log=self.log.name, encoder=self.encoder)
         snapshot = load_snapshot(self.path, self.policy)

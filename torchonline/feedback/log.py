@@ -1,7 +1,8 @@
 """The interface of a feedback log."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from torch import Tensor
 
@@ -185,3 +186,20 @@ class FeedbackLog(ABC):
         Where there is a window, ``time`` is to be that of the rewards: with a later one, those of old decisions are late.
         """
         return self.write((), rewards, time=time)[1]
+
+
+def pages(read: Callable[..., Any], key: str, size: int, last: int | None = None) -> Iterator[list[Any]]:
+    """Read the pages of a log, up to the entry with key ``last``, if given.
+
+    Args:
+        read: ``log.decisions`` with the key "number", or ``log.read`` with the key "position".
+        key: attribute of an entry by which the log is read on.
+        size: the most entries of a page.
+        last: the last number or position to yield.
+    """
+    after = 0
+    while page := list(read(after=after, limit=size)):
+        after = getattr(page[-1], key)
+        yield page if last is None else [one for one in page if getattr(one, key) <= last]
+        if last is not None and after >= last:
+            return

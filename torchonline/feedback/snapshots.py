@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from torchonline.core.checks import instance_of
+from torchonline.core.files import replace_file
 from torchonline.core.learner import Learner
 from torchonline.feedback.records import integer_from_0
 
@@ -62,7 +63,7 @@ def save_snapshot(path: str | Path, policy: nn.Module, snapshot: Snapshot) -> No
     facts["refusals"] = [list(entry) for entry in facts["refusals"]]
     file = io.BytesIO()
     torch.save({"format": FORMAT, "snapshot": facts, "state": policy.state_dict()}, file)
-    replace_file(path, file.getvalue())
+    replace_file(path, file.getvalue(), unfinished(path).name)
 
 
 def load_snapshot(path: str | Path, policy: nn.Module) -> Snapshot:
@@ -101,22 +102,7 @@ def load_snapshot(path: str | Path, policy: nn.Module) -> Snapshot:
     return snapshot
 
 
-def replace_file(path: str | Path, data: bytes) -> None:
-    """Replace a file by one with other bytes, which a crash leaves whole."""
-    path = Path(os.path.realpath(path))  # a link stays one
-    beside = path.with_name(path.name + ".new")
-    try:
-        with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    if hasattr(os, "O_DIRECTORY"):  # the rename itself
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+def unfinished(path: str | Path) -> Path:
+    """Return the file that a crash in the middle of a save may leave."""
+    path = Path(os.path.realpath(path))
+    return path.with_name(path.name + ".new")

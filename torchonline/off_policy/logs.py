@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, check_mask, check_tensor
+from torchonline.feedback.log import pages
 
 CPU = torch.device("cpu")
 LIKE = torch.zeros((), dtype=torch.float64)
@@ -361,11 +363,11 @@ def from_decisions(
         BanditLog(1 round, arms=2: action, reward, probability, context)
     """
     positive_integer("page", page)
-    rewards = {row.id: row.reward for row in _pages(decisions.read, page, lambda row: row.position)}
+    rewards = {row.id: row.reward for row in chain.from_iterable(pages(decisions.read, "position", page))}
     rows = []
     if encoder is not None:
         checks.instance_of("encoder", encoder, str, "a string or None")
-    for row in _pages(decisions.decisions, page, lambda row: row.number):
+    for row in chain.from_iterable(pages(decisions.decisions, "number", page)):
         if encoder is not None and row.encoder != encoder:
             continue
         if row.id not in rewards:
@@ -402,14 +404,6 @@ def from_decisions(
         context=inputs,
         mask=None if bool(mask.all()) else mask,
     )
-
-
-def _pages(read: Callable[..., list[Any]], page: int, number: Callable[[Any], int]) -> Any:
-    """Yield all rows of a log that is read in pages."""
-    after = 0
-    while rows := read(after=after, limit=page):
-        yield from rows
-        after = number(rows[-1])
 
 
 def _column(frame: Any, name: str, column: str) -> np.ndarray:
