@@ -71,5 +71,5 @@ plt.show()
 
 # %%
 # Each dot is a constant rate: the mean of ten seeds, with their range. The line is FreeGrad with its range, which is the same in
-# both units. FreeGrad does not win: the best rates in hindsight have less loss. But nobody knows them before the end. The best rate
-# for pixels from 0 to 1 fails for pixels from 0 to 16, and most rates are worse. Not shown: rates that fall, and Adam.
+# both units. FreeGrad does not win: the best rates in hindsight have less loss. But nobody knows them before the end. The best
+# rate for pixels from 0 to 1 fails for pixels from 0 to 16, and most rates are worse. Not shown: rates that fall, and Adam.
