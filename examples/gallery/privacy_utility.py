@@ -49,8 +49,8 @@ def accuracies(epsilon):
 
 
 # %%
-# For logistic loss the documentation advises ``radius_bound=10``. All other arguments have their defaults. So epsilon compares two
-# streams of which one record was *replaced* by any other.
+# For logistic loss the documentation advises ``radius_bound=10``. All other arguments have their defaults. So epsilon compares
+# two streams of which one record was *replaced* by any other.
 
 found, no_noise = torch.stack([accuracies(epsilon) for epsilon in EPSILONS]), accuracies(math.inf).mean()
 
@@ -69,9 +69,9 @@ axes.minorticks_off()
 plt.show()
 
 # %%
-# Accuracy of the last decision on the images held out: the mean of 20 seeds, and a band that holds the middle 80 % of them. A seed
-# draws order, split and noise. Not shown: a smaller clip, which the documentation advises at an epsilon up to 1, and DP-SGD, which
-# is more accurate but needs all records at hand.
+# Accuracy of the last decision on the images held out: the mean of 20 seeds, and a band that holds the middle 80 % of them. A
+# seed draws order, split and noise. Not shown: a smaller clip, which the documentation advises at an epsilon up to 1, and DP-SGD,
+# which is more accurate but needs all records at hand.
 #
 # How the budget is spent
 # -----------------------
