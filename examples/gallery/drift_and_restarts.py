@@ -2,8 +2,8 @@
 A bandit whose best arm moves
 =============================
 
-A learner that never forgets trusts its old rewards more and more. When the world changes, it keeps playing what used to be best.
-Two remedies are shown, restarts and discounting, against a jump and against a slow turn.
+A learner that never forgets trusts its old rewards more and more. When the world changes, it keeps playing what used to be
+best. Two remedies are shown, restarts and discounting, against a jump and against a slow turn.
 """
 
 import math
@@ -69,6 +69,6 @@ axes[0].set_ylabel("regret so far")
 plt.show()
 
 # %%
-# While nothing changes, the learner that never forgets is the best of the three. After a jump, restarts lose less than discounts,
-# whose old rewards fade slowly. Against the slow turn it is the other way round. A jump right after a restart would cost more.
-# Not shown: noise with heavy tails, and memories that are far too short or too long.
+# While nothing changes, the learner that never forgets is the best of the three. After a jump, restarts lose less than
+# discounts, whose old rewards fade slowly. Against the slow turn it is the other way round. A jump right after a restart would
+# cost more. Not shown: noise with heavy tails, and memories that are far too short or too long.

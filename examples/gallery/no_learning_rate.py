@@ -2,8 +2,8 @@
 One learner without a rate, fifty with one
 ==========================================
 
-Gradient descent needs a learning rate, and the right one depends on the data, down to the units of the features. FreeGrad has no
-rate to choose. Here both learn the same stream, once with pixels from 0 to 1, and once with pixels from 0 to 16.
+Gradient descent needs a learning rate, and the right one depends on the data, down to the units of the features. FreeGrad has
+no rate to choose. Here both learn the same stream, once with pixels from 0 to 1, and once with pixels from 0 to 16.
 """
 
 import matplotlib.pyplot as plt
@@ -17,8 +17,8 @@ SEEDS = 10
 RATES = torch.logspace(-6, 1, 50, dtype=torch.float64)
 
 # %%
-# The task: is a handwritten digit even? A linear model sees each of the 1797 images of scikit-learn once. It predicts first, pays
-# the logarithmic loss, and then learns the label. Ten seeds are ten orders of the images.
+# The task: is a handwritten digit even? A linear model sees each of the 1797 images of scikit-learn once. It predicts first,
+# pays the logarithmic loss, and then learns the label. Ten seeds are ten orders of the images.
 
 images, labels = (torch.from_numpy(array).double() for array in load_digits(return_X_y=True))
 orders = torch.stack(
@@ -70,6 +70,7 @@ axes.set(xscale="log", ylim=(0.2, 1.0), xlabel="learning rate of gradient descen
 plt.show()
 
 # %%
-# Each dot is a constant rate: the mean of ten seeds, with their range. The line is FreeGrad with its range, which is the same in
-# both units. FreeGrad does not win: the best rates in hindsight have less loss. But nobody knows them before the end. The best
-# rate for pixels from 0 to 1 fails for pixels from 0 to 16, and most rates are worse. Not shown: rates that fall, and Adam.
+# Each dot is a constant rate: the mean of ten seeds, with their range. The line is FreeGrad with its range, which is the same
+# in both units. FreeGrad does not win: the best rates in hindsight have less loss. But nobody knows them before the end. The
+# best rate for pixels from 0 to 1 fails for pixels from 0 to 16, and most rates are worse. Not shown: rates that fall, and
+# Adam.

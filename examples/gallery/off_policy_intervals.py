@@ -35,7 +35,8 @@ def draw_log(count, seed):
 
 
 # %%
-# The new policy learns from one log of 500 rounds, and is evaluated on others. This is a simulation, so its true value is known.
+# The new policy learns from one log of 500 rounds, and is evaluated on others. This is a simulation, so its true value is
+# known.
 
 old = draw_log(500, seed=0)
 policy = DisjointArms(EpsilonGreedy(RidgeRegression(3), epsilon=0.1), actions=3)
@@ -47,8 +48,8 @@ truth = float((policy.probabilities(contexts) * torch.sigmoid(contexts @ SLOPES.
 # %%
 # Five 95 % intervals from one log
 # --------------------------------
-# Inverse propensity scores (IPS) weigh each logged reward by the new policy's probability of the action over the old one's.
-# A doubly robust estimate adds a model of the rewards. *Anytime* intervals hold for every length of the log at once: you may look
+# Inverse propensity scores (IPS) weigh each logged reward by the new policy's probability of the action over the old one's. A
+# doubly robust estimate adds a model of the rewards. *Anytime* intervals hold for every length of the log at once: you may look
 # after each round, and stop when you like. They need the range of the rewards, and a bound on the weights, here 1 / 0.2.
 
 model = DisjointArms(RidgeRegression(3), actions=3)
@@ -112,5 +113,5 @@ axes.set(xscale="log", xlim=(50, 12_000), ylim=(0.2, 1.0), xlabel="rounds in the
 plt.show()
 
 # %%
-# One log of 10,000 rounds, cut at six lengths. Four times the rounds give about half the width. Not shown are an old system that
-# learns, a model that is wrong, and actions that were hardly ever tried.
+# One log of 10,000 rounds, cut at six lengths. Four times the rounds give about half the width. Not shown are an old system
+# that learns, a model that is wrong, and actions that were hardly ever tried.

@@ -70,8 +70,8 @@ plt.show()
 
 # %%
 # Accuracy of the last decision on the images held out: the mean of 20 seeds, and a band that holds the middle 80 % of them. A
-# seed draws order, split and noise. Not shown: a smaller clip, which the documentation advises at an epsilon up to 1, and DP-SGD,
-# which is more accurate but needs all records at hand.
+# seed draws order, split and noise. Not shown: a smaller clip, which the documentation advises at an epsilon up to 1, and
+# DP-SGD, which is more accurate but needs all records at hand.
 #
 # How the budget is spent
 # -----------------------
@@ -92,4 +92,5 @@ plt.show()
 
 # %%
 # These curves are computed and not measured: no record has a part in them. One step spends half of the budget. Later decisions
-# reveal little more about a record, because their noise is correlated with the noise before. Of five passes each takes its share.
+# reveal little more about a record, because their noise is correlated with the noise before. Of five passes each takes its
+# share.

@@ -2,8 +2,9 @@
 A thousand learners in one module
 =================================
 
-``batch_shape=(1000,)`` makes one module of a thousand bandits, each with its own arms, rewards and state. Here they count how often
-a confidence set really fails, which one run cannot show. The module plays them much faster than a loop over a thousand modules.
+``batch_shape=(1000,)`` makes one module of a thousand bandits, each with its own arms, rewards and state. Here they count how
+often a confidence set really fails, which one run cannot show. The module plays them much faster than a loop over a thousand
+modules.
 """
 
 from time import perf_counter
@@ -17,8 +18,9 @@ from torchonline.environments import LinearBandit, TwoPoint
 DIM, ARMS, ROUNDS, LEARNERS, DELTA = 4, 10, 500, 1000, 0.05
 
 # %%
-# The noise has a standard deviation of 1, and both learners are told so. But it consists of rare outliers: one reward in a thousand
-# is off by about 32, and the others by next to nothing. The theorem of HeavyTailUCB allows such noise, and that of OFUL does not.
+# The noise has a standard deviation of 1, and both learners are told so. But it consists of rare outliers: one reward in a
+# thousand is off by about 32, and the others by next to nothing. The theorem of HeavyTailUCB allows such noise, and that of
+# OFUL does not.
 
 NOISE = TwoPoint(0.001)
 
@@ -52,9 +54,9 @@ axes.set(xlim=(0, 1.25 * ROUNDS), ylim=(0, None), xlabel="rounds", ylabel="sets 
 plt.show()
 
 # %%
-# A thousand learners of each kind meet the same thousand worlds. The standard error of a share is at most 1.2 points. HeavyTailUCB
-# keeps its promise of 5 %. OFUL makes none for such noise, and fails more often. Not shown is the price: under milder noise OFUL
-# has less regret.
+# A thousand learners of each kind meet the same thousand worlds. The standard error of a share is at most 1.2 points.
+# HeavyTailUCB keeps its promise of 5 %. OFUL makes none for such noise, and fails more often. Not shown is the price: under
+# milder noise OFUL has less regret.
 #
 # Beside a loop
 # -------------
