@@ -9,7 +9,7 @@ ROOT = DOCS.parent
 sys.path.insert(0, str(DOCS))
 
 import torchonline
-from site_parts import inventories, links, members
+from site_parts import front_page, inventories, links, members
 
 project = "torchonline"
 author = "The torchonline developers"
@@ -79,7 +79,7 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "torchonline"
-html_static_path = ["_static"]
+html_static_path = ["_static", front_page.drawn(DOCS / "_build" / "front")]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_theme_options = {
