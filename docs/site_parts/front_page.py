@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import matplotlib
+from PIL import Image
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "gallery" / "confidence_ellipses.py"
 
@@ -18,8 +19,9 @@ def drawn(folder: Path) -> str:
 
         with plt.rc_context():
             animation = runpy.run_path(str(SCRIPT))["make_animation"]()
-            animation.save(animated, dpi=100)
-            animation._draw_frame(1000)
-            animation._fig.savefig(still, dpi=100)
+            animation.save(animated, writer="pillow", dpi=100)
             plt.close("all")
+        with Image.open(animated) as picture:
+            picture.seek(picture.n_frames - 1)
+            picture.save(still)
     return str(folder)
