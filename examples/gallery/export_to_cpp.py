@@ -3,7 +3,7 @@ A file that goes on learning, without torchonline
 =================================================
 
 An exported learner is one file. It chooses and learns wherever PyTorch runs, in Python or in C++, and needs no torchonline.
-Here a file takes over in the middle of a run, in a process that cannot import torchonline, and goes on exactly like the module.
+Here a file takes over in the middle of a run, in a process that cannot import torchonline, and goes on like the module.
 """
 
 import subprocess
