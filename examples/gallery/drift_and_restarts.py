@@ -62,6 +62,6 @@ plt.show()
 
 # %%
 # Lines are means of 20 seeds, and bands reach from the least of them to the largest. While nothing changes, the learner that
-# never forgets is the best of the three. After a jump, restarts lose less than discounts, whose old rewards fade slowly. Against
-# the slow turn it is the other way round. A jump right after a restart would cost more. Not shown: noise with heavy tails, and
-# memories that are far too short or too long.
+# never forgets is the best of the three. After a jump, restarts lose less than discounts, whose old rewards fade slowly.
+# Against the slow turn it is the other way round. A jump right after a restart would cost more. Not shown: noise with heavy
+# tails, and memories that are far too short or too long.
