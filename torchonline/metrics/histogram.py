@@ -148,13 +148,18 @@ class LogHistogram(ExactMetric):
             axes.set_xlim(ends[used[0]], ends[used[-1] + 1])
         axes.set_xlabel(self.name)
         axes.set_ylabel("count")
-        median = float(report.quantiles[2])
         if used:
-            axes.axvline(median, color=GREY, linestyle="--", linewidth=1.5)
-            is_left = median**2 < ends[used[0]] * ends[used[-1] + 1]
-            side = {"ha": "left", "xytext": (4.0, -4.0)} if is_left else {"ha": "right", "xytext": (-4.0, -4.0)}
+            first, last = ends[used[0]], ends[used[-1] + 1]
+            median = float(report.quantiles[2])
+            at = min(max(median, first), last)  # what is not between the ends is drawn at them
+            axes.axvline(at, color=GREY, linestyle="--", linewidth=1.5)
+            side = (
+                {"ha": "left", "xytext": (4.0, -4.0)}
+                if at**2 < first * last
+                else {"ha": "right", "xytext": (-4.0, -4.0)}
+            )
             place: Any = {"textcoords": "offset points", "va": "top", **side}
-            axes.annotate(f"median {median:.3g}", (median, 1.0), xycoords=axes.get_xaxis_transform(), **place)
+            axes.annotate(f"median {median:.3g}", (at, 1.0), xycoords=axes.get_xaxis_transform(), **place)
             axes.margins(y=0.15)
 
     def _checked(self, value: Tensor) -> Tensor:

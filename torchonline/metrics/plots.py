@@ -88,6 +88,14 @@ def draw_band(axes: Any, x: Tensor, middle: Tensor, low: Tensor, high: Tensor, l
         label_end(axes, line, label)
 
 
+def draw_curve(axes: Any, rounds: Tensor, totals: Tensor, named: str, label: str | None = None) -> None:
+    """Draw a curve ``(p, ...)`` at p rounds: its mean, in a band from least to largest."""
+    rows = totals.unsqueeze(-1).flatten(1)
+    draw_band(axes, rounds, rows.mean(1), *extremes(rows), label)
+    axes.set_xlabel("round")
+    axes.set_ylabel(named)
+
+
 def draw_bands(axes: Any, rounds: Tensor, bands: Tensor, labels: list[str], colours: list[str]) -> None:
     """Draw shares ``(bands, p)`` between p points, one on top of another."""
     ends = torch.cat([rounds.new_zeros(1), rounds]).numpy()
