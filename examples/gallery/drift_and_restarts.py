@@ -58,6 +58,7 @@ for axis, (title, world) in zip(axes, worlds.items(), strict=True):
     for name, make in learners.items():
         regret_of(make(), world).plot(ax=axis, label=name)
     axis.set_title(title)
+    axis.label_outer()
 plt.show()
 
 # %%
