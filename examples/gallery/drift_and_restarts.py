@@ -13,6 +13,7 @@ import torch
 
 from torchonline import OFUL, UCB, DiscountedRidgeRegression
 from torchonline.environments import DriftingBandit, GaussianNoise
+from torchonline.metrics import CumulativeRegret
 
 DIM, ARMS, ROUNDS, SEEDS, MEMORY = 4, 20, 2000, 20, 200
 
@@ -38,37 +39,30 @@ worlds = {
 
 
 def regret_of(policy, world):
-    """Return the regret so far of all seeds, (rounds, seeds). All learners meet the same arms and noise."""
+    """Play all seeds. All learners meet the same arms and noise."""
     environment = DriftingBandit(DIM, ARMS, noise=GaussianNoise(scale=0.5), seed=1, **fleet, **world)
     regret = torch.zeros(ROUNDS, SEEDS)
     for t in range(ROUNDS):
         x, reward, regret[t] = environment.pull(policy.select(environment.arms()))
         policy.step(x, reward)
-    return regret.cumsum(0)
+    metric = CumulativeRegret(**fleet)
+    metric.update(regret)
+    return metric
 
 
 # %%
-# Regret counts from the best arm of each round. Lines are means of 20 seeds, and bands hold the middle 80 % of the seeds.
+# Regret counts from the best arm of each round.
 
-styles = {
-    "never forgets": ("black", "-", "center"),
-    "restarts": ("#0072B2", "-", "bottom"),
-    "discounts": ("#D55E00", "--", "top"),
-}
 figure, axes = plt.subplots(1, 2, figsize=(7, 4), sharey=True, layout="constrained")
 for axis, (title, world) in zip(axes, worlds.items(), strict=True):
     for name, make in learners.items():
-        colour, line, place = styles[name]
-        regret = regret_of(make(), world)
-        low, high = regret.quantile(torch.tensor([0.1, 0.9]), dim=1)
-        axis.fill_between(range(ROUNDS), low, high, color=colour, alpha=0.15, linewidth=0)
-        axis.plot(regret.mean(1), color=colour, linestyle=line, linewidth=2)
-        axis.text(1.02 * ROUNDS, regret[-1].mean(), name, color=colour, va=place)
-    axis.set(title=title, xlabel="round", xticks=(0, 1000, 2000), xlim=(0, 1.55 * ROUNDS))
-axes[0].set_ylabel("regret so far")
+        regret_of(make(), world).plot(ax=axis, label=name)
+    axis.set_title(title)
+    axis.label_outer()
 plt.show()
 
 # %%
-# While nothing changes, the learner that never forgets is the best of the three. After a jump, restarts lose less than
-# discounts, whose old rewards fade slowly. Against the slow turn it is the other way round. A jump right after a restart would
-# cost more. Not shown: noise with heavy tails, and memories that are far too short or too long.
+# Lines are means of 20 seeds, and bands reach from the least of them to the largest. While nothing changes, the learner that
+# never forgets is the best of the three. After a jump, restarts lose less than discounts, whose old rewards fade slowly.
+# Against the slow turn it is the other way round. A jump right after a restart would cost more. Not shown: noise with heavy
+# tails, and memories that are far too short or too long.
