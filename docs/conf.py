@@ -9,7 +9,7 @@ ROOT = DOCS.parent
 sys.path.insert(0, str(DOCS))
 
 import torchonline
-from site_parts import front_page, inventories, links, members
+from site_parts import arguments, front_page, inventories, links, members
 
 project = "torchonline"
 author = "The torchonline developers"
@@ -99,7 +99,10 @@ html_sidebars = {"index": [], "changelog": []}
 def setup(app) -> None:
     """Connect what Sphinx has no option for."""
     app.connect("source-read", links.copy_page)
+    # Before napoleon, whose priority is 500, turns sections into fields.
+    app.connect("autodoc-process-docstring", arguments.expand, priority=400)
     app.connect("autodoc-process-docstring", links.link_pages)
     app.connect("missing-reference", links.find_by_last_name)
     app.connect("doctree-read", links.link_sources)
     app.connect("doctree-resolved", links.link_names)
+    app.connect("html-page-context", links.drop_back_links)

@@ -96,3 +96,9 @@ def link_sources(app: Any, doctree: nodes.document) -> None:
         if first in PACKAGES and rest.endswith(".py"):
             address = f"{up}_modules/{PACKAGES[first]}/{rest.removesuffix('.py').removesuffix('/__init__')}.html"
             node.replace_self(nodes.reference("", "", *node.children, refuri=address, internal=True))
+
+
+def drop_back_links(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Remove the links from a module's source to the reference: some lead to members that the reference leaves out."""
+    if page.startswith("_modules/"):
+        context["body"] = re.sub(r'<a class="viewcode-back" href="[^"]*">\[docs\]</a>', "", context["body"])
