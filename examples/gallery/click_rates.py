@@ -18,9 +18,9 @@ BLUE, RED, GREY = "#0072B2", "#D55E00", "0.45"
 TOLD = {"theta_bound": 5.0, "feature_bound": 1.5}  # the length of the parameter below is 4.5
 
 # %%
-# **A log of 10,000 impressions** is learnt at once by ``learn``. Clicks are simulated: an ad has an appeal z from -1 to 1, and its rate
-# is sigmoid(2z - 4), from 0.2 % to 12 %. The right band holds with probability 99 %, at all z and at all times. The left one would if
-# rates lay on a line, which they do not.
+# **A log of 10,000 impressions** is learnt at once by ``learn``. Clicks are simulated: an ad has an appeal z from -1 to
+# 1, and its rate is sigmoid(2z - 4), from 0.2 % to 12 %. The right band holds with probability 0.99, at all z and at
+# all times. The left one would if rates lay on a line, which they do not.
 
 
 def features(z):
@@ -52,12 +52,12 @@ panels[1].annotate(
 )
 
 # %%
-# **Which of ten ads to show?** Now ads have three features, and each visitor brings ten new ads. Regret is counted in clicks that the
-# best ads would have got. Twenty runs play at once, as a fleet; bands go from the least to the most.
+# **Which of ten ads to show?** Now ads have three features, and each visitor brings ten new ads. Regret is counted in
+# clicks that the best ads would have got. Twenty runs play at once, as a fleet; bands go from the least to the most.
 #
-# With a bound on the parameter that holds, LocalGLB loses fewer clicks than OFUL. The greedy choice over the same model loses fewest
-# here, because new ads explore by themselves; it has no guarantee, and its runs differ most. Not shown: with rates near one
-# in two hundred, LocalGLB hardly gains on uniform choice in 10,000 rounds.
+# With a bound on the parameter that holds, LocalGLB loses fewer clicks than OFUL. The greedy choice over the same model
+# loses fewest here, because new ads explore by themselves; it has no guarantee, and its runs differ most. Not shown:
+# with rates near one in two hundred, LocalGLB hardly gains on uniform choice in 10,000 rounds.
 
 parameter = torch.tensor([-4.0, 1.5, 1.0, -1.0], dtype=torch.float64)
 

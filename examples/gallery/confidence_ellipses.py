@@ -18,11 +18,12 @@ from torchonline import OFUL
 
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 BLUE, RED, GREY = "#0072B2", "#D55E00", "0.45"
+# sphinx_gallery_thumbnail_number = 1
 
 # %%
-# Twelve arms have directions of the plane as features, and pay ``arm @ theta`` plus Gaussian noise of standard deviation 0.3. The
-# bandit knows the 0.3; its other arguments are defaults. Under heavier tails, take :class:`~torchonline.HeavyTailUCB`. A
-# bandit is a module, so a copy of it remembers all that it knew in a round.
+# Twelve arms have directions of the plane as features, and pay ``arm @ theta`` plus Gaussian noise of standard
+# deviation 0.3. The bandit knows the 0.3; its other arguments are defaults. Under heavier tails, take
+# :class:`~torchonline.HeavyTailUCB`. A bandit is a module, so a copy of it remembers all that it knew in a round.
 
 angles = torch.arange(12) * math.pi / 6
 arms = torch.stack([angles.cos(), angles.sin()], 1).double()
@@ -39,8 +40,8 @@ for n in range(1001):
     plays[k] += 1
 
 # %%
-# **Four moments** of one run. The cross is the true parameter. The ellipse holds it in all rounds with probability 99 %. Dots are
-# the arms, which grow as they are played; the red one is next.
+# **Four moments** of one run. The cross is the true parameter. The ellipse holds it in all rounds with probability
+# 0.99. Dots are the arms, which grow as they are played; the red one is next.
 
 
 def draw(ax, n):
@@ -63,9 +64,9 @@ for ax, n in zip(panels, (0, 10, 100, 1000), strict=True):
     draw(ax, n)
 
 # %%
-# **The whole run**, and what the ellipse says of each arm: an interval of its mean reward. The bandit plays the arm whose upper
-# end is highest. It comes to know bad arms that it never plays, because they share the parameter, and stops asking where
-# nothing is to be gained.
+# **The whole run**, and what the ellipse says of each arm: an interval of its mean reward. The bandit plays the arm
+# whose upper end is highest. It comes to know bad arms that it never plays, because they share the parameter, and stops
+# asking where nothing is to be gained.
 
 
 def make_animation():
@@ -91,8 +92,7 @@ def make_animation():
 animation = make_animation()
 
 # %%
-# **Your own bandit** draws its ellipse by ``policy.estimator.plot_confidence_set()``, as above, and its arms by one call. The numbers
-# on the right are the upper ends, the largest of which is played.
+# **Your own bandit** draws its ellipse by ``policy.estimator.plot_confidence_set()``, as above, and its arms by one
+# call. The numbers on the right are the upper ends, the largest of which is played.
 
 figure, ax = policy.plot_confidence(arms, names=[f"{30 * arm}°" for arm in range(12)])
-# sphinx_gallery_thumbnail_number = 1

@@ -2,9 +2,9 @@
 A model for each arm, on raw features
 =====================================
 
-Which of three vintners made this wine? One guess a bottle, and the bandit is told only whether it was right. There are 13 chemical
-measurements in their own units, from phenols around 0.3 to proline above 1000. ``torchonline.bandit`` takes them as they are:
-it standardises them as they come, and learns a model for each vintner.
+Which of three vintners made this wine? One guess a bottle, and the bandit is told only whether it was right. There are 13
+chemical measurements in units of their own, from phenols around 0.3 to proline above 1000. :func:`torchonline.bandit` takes
+them as they are: it standardises them as they come, and learns a model for each vintner.
 """
 
 import matplotlib.pyplot as plt
@@ -39,9 +39,10 @@ def play(policy, orders):
 
 
 # %%
-# **Mistakes**, the mean and from the best to the worst run. The greedy choice is played twice, on raw features and with the same
-# scaler as the bandit, always over ridge regression at its defaults. The scaler explains half of the difference. The rest
-# is not taken apart here: the bandit also explores, adds the magnitudes of features, and learns its first rounds again.
+# **Mistakes**, the mean and from the best to the worst run. The greedy choice is played twice, on raw features and with
+# the same scaler as the bandit, always over ridge regression at its defaults. The scaler explains half of the
+# difference. The rest is not taken apart here: the bandit also explores, adds the magnitudes of features, and learns
+# its first rounds again.
 
 scaler = RunningScaler(13, batch_shape=(20,))
 players = {
@@ -58,9 +59,9 @@ for name, policy in players.items():
 ax.set(xlabel="bottles", ylabel="mistakes", xlim=(0, 178), ylim=(0, 60))
 
 # %%
-# **What one bandit thinks of one bottle**, a wine of the second vintner that it never sees, after 5, 30 and 177 others. Each row is
-# an arm with its own model: the estimated chance of being right, and the interval that it explores by. The interval is a
-# heuristic, as the axis says: it can leave the range from 0 to 1.
+# **What one bandit thinks of one bottle**, a wine of the second vintner that it never sees, after 5, 30 and 177 others.
+# Each row is an arm with its own model: the estimated chance of being right, and the interval that it explores by. The
+# interval is a heuristic, as the axis says: it can leave the range from 0 to 1.
 
 kept = 100
 others = torch.tensor([row for row in orders[:, 0].tolist() if row != kept])

@@ -24,8 +24,8 @@ warnings.filterwarnings("ignore", module="pytorch_lightning")  # hints on worker
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 
 # %%
-# The stream has 800 images of scikit-learn's digits, and 500 others are kept aside. The policy is the recommended bandit, with a
-# model of each digit on the 64 outputs of the encoder.
+# The stream has 800 images of scikit-learn's digits, and 500 others are kept aside. The policy is the recommended
+# bandit, with a model of each digit on the 64 outputs of the encoder.
 
 images, labels = digits(labelled=497)[1].tensors
 mean = images.mean(0)
@@ -39,17 +39,25 @@ def play(seed, **options):
     head = BanditHead(encoder, torchonline.bandit(64, actions=10, scale=False))
     loader = RoundLoader(images[:800] - mean, rewards[:800], batch_size=100, shuffle=True, seed=seed)
     logger = RegretLogger()
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
+    quiet = {
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "logger": False,
+    }
     trainer = pl.Trainer(accelerator="cpu", max_epochs=1, callbacks=[logger], **quiet)
     trainer.fit(NeuralLinearBandit(head, **options), loader)
     return logger.regret.curve(), head
 
 
 # %%
-# **Mistakes, by round**, of three runs each, with other weights and another order of the images. By default the encoder is trained
-# after every 50 rounds; ``train_encoder_every=None`` leaves it random.
+# **Mistakes, by round**, of three runs each, with other weights and another order of the images. By default the encoder
+# is trained after every 50 rounds; ``train_encoder_every=None`` leaves it random.
 
-variants = {"random encoder": ({"train_encoder_every": None}, "#D55E00", "--"), "trained every 50 rounds": ({}, "#0072B2", "-")}
+variants = {
+    "random encoder": ({"train_encoder_every": None}, "#D55E00", "--"),
+    "trained every 50 rounds": ({}, "#0072B2", "-"),
+}
 heads = {}
 figure, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
 ax.plot([0, 800], [0, 720], color="0.45", lw=2)

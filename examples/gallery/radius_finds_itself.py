@@ -19,9 +19,9 @@ MULTIPLES = (1.0, 0.3, 0.1, 0.03, 0.01)  # the master's default
 plt.rcParams["axes.prop_cycle"] = plt.cycler(color=["#08306b", "#2171b5", "#4f9fd0", "#e98b2e", "#a63603"])
 
 # %%
-# Is a tumour malignant or benign? A round is one of 300 cases of scikit-learn's breast cancer data, with 30 raw measurements, and a
-# right answer pays 1. Both answers have a ridge regression of their own, over one scaler. Twenty runs play as one fleet, each with
-# its own order.
+# Is a tumour malignant or benign? A round is one of 300 cases of scikit-learn's breast cancer data, with 30 raw
+# measurements, and a right answer pays 1. Both answers have a ridge regression of their own, over one scaler. Twenty
+# runs play as one fleet, each with its own order.
 
 data = load_breast_cancer()
 cases, answers = torch.tensor(data.data), torch.tensor(data.target)
@@ -51,19 +51,24 @@ def arms(scale):
 
 
 # %%
-# **Which multiple does the master play?** Shares over the twenty runs. It starts with all, and leaves the proved radius, 1, first.
+# **Which multiple does the master play?** Shares over the twenty runs. It starts with all, and leaves the proved
+# radius, 1, first.
 
-mistakes, shares = play(lambda scaler: RadiusMaster(RidgeRegression(scaler.features, batch_shape=(20,)), 2, scaler=scaler))
+mistakes, shares = play(
+    lambda scaler: RadiusMaster(RidgeRegression(scaler.features, batch_shape=(20,)), 2, scaler=scaler)
+)
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
-shares.plot(ax=ax, labels=[f"{multiple:g} × radius" for multiple in MULTIPLES])
+shares.plot(ax=ax, labels=[f"{multiple:g} x radius" for multiple in MULTIPLES])
 ax.set_xticks(range(0, 6001, 2000), range(0, 301, 100))  # the metric counts the decisions of all runs
 ax.set(xlabel="cases", ylabel="share of the twenty runs")
 
 # %%
-# **What does it cost to find out?** Mistakes in 300 cases, the mean and from the best to the worst run. The master comes close to the
-# better multiples and is far from the proved radius. It does not beat the best multiple, which nobody knows beforehand.
+# **What does it cost to find out?** Mistakes in 300 cases, the mean and from the best to the worst run. The master
+# comes close to the better multiples and is far from the proved radius. It does not beat the best multiple, which
+# nobody knows beforehand.
 
-results = {f"{multiple:g} × radius": play(arms(multiple))[0].compute() for multiple in MULTIPLES} | {"master": mistakes.compute()}
+results = {f"{multiple:g} x radius": play(arms(multiple))[0].compute() for multiple in MULTIPLES}
+results["master"] = mistakes.compute()
 figure, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for row, (name, total) in enumerate(results.items()):
     colour = "k" if name == "master" else f"C{row}"
