@@ -3,7 +3,7 @@ A bandit on images, whose encoder learns as well
 ================================================
 
 A bandit sees handwritten digits and names them. It is told whether it was right, and never which digit it was. On a random
-encoder it gets so far; :class:`~torchonline.models.NeuralLinearBandit` trains the encoder on the rewards as they come, and
+encoder it learns slowly. :class:`~torchonline.models.NeuralLinearBandit` trains the encoder on the rewards as they come, and
 learns all again from the new features.
 """
 
@@ -22,13 +22,14 @@ from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 warnings.filterwarnings("ignore", module="pytorch_lightning")  # hints on worker processes
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+# sphinx_gallery_thumbnail_number = 2
 
 # %%
 # The stream has 800 images of scikit-learn's digits, and 500 others are kept aside. The policy is the recommended
 # bandit, with a model of each digit on the 64 outputs of the encoder.
 
 images, labels = digits(labelled=497)[1].tensors
-mean = images.mean(0)
+mean = images[:800].mean(0)
 rewards = torch.eye(10)[labels]  # 1 for the right digit; the bandit sees the entry that it chose
 
 

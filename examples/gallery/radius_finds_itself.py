@@ -2,9 +2,9 @@
 The radius that finds itself
 ============================
 
-A proved confidence radius is safe for every problem, and for yours usually far too large: the bandit explores long after it
-knows enough. :class:`~torchonline.RadiusMaster` plays several multiples of the radius over the same models, and finds out by the
-rewards which one pays. Nothing is tuned beforehand.
+A proved confidence radius has to be safe for the worst problem, and is usually far too large for yours: the bandit
+explores long after it knows enough. :class:`~torchonline.RadiusMaster` plays several multiples of the radius over the
+same models, and finds out by the rewards which one pays. Nothing is tuned beforehand.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,8 @@ plt.rcParams["axes.prop_cycle"] = plt.cycler(color=["#08306b", "#2171b5", "#4f9f
 # %%
 # Is a tumour malignant or benign? A round is one of 300 cases of scikit-learn's breast cancer data, with 30 raw
 # measurements, and a right answer pays 1. Both answers have a ridge regression of their own, over one scaler. Twenty
-# runs play as one fleet, each with its own order.
+# runs play as one fleet, each with its own order. No theorem covers this to the letter, since the scaler moves; "1 x
+# radius" is the radius of the theorem.
 
 data = load_breast_cancer()
 cases, answers = torch.tensor(data.data), torch.tensor(data.target)
@@ -51,8 +52,8 @@ def arms(scale):
 
 
 # %%
-# **Which multiple does the master play?** Shares over the twenty runs. It starts with all, and leaves the proved
-# radius, 1, first.
+# **Which multiple does the master play?** Shares over the twenty runs. It tries all of them, and leaves the largest
+# first.
 
 mistakes, shares = play(
     lambda scaler: RadiusMaster(RidgeRegression(scaler.features, batch_shape=(20,)), 2, scaler=scaler)
@@ -64,7 +65,7 @@ ax.set(xlabel="cases", ylabel="share of the twenty runs")
 
 # %%
 # **What does it cost to find out?** Mistakes in 300 cases, the mean and from the best to the worst run. The master
-# comes close to the better multiples and is far from the proved radius. It does not beat the best multiple, which
+# comes close to the better multiples and far from the theorem's radius. It does not beat the best multiple, which
 # nobody knows beforehand.
 
 results = {f"{multiple:g} x radius": play(arms(multiple))[0].compute() for multiple in MULTIPLES}
