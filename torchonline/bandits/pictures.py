@@ -121,10 +121,10 @@ def _status_of_policy(policy: Any, heuristic: str) -> str:
 def status_of(estimator: Any, delta: Any, heuristic: str = "") -> str:
     """Return whether a theorem covers the confidence set of an estimator, in words."""
     name = type(estimator).__name__
-    if estimator.radius_scale != 1.0:
-        heuristic = f"radius_scale = {estimator.radius_scale:g}"
-    elif estimator.guarantee == "none":
+    if estimator.guarantee == "none":
         heuristic = f"{name} has no theorem here"
+    elif estimator.radius_scale != 1.0:
+        heuristic = f"radius_scale = {estimator.radius_scale:g}"
     if heuristic:
         return f"a heuristic ({heuristic})"
     if not estimator.guarantee:
@@ -136,8 +136,12 @@ def _draw_arms(axes: Any, known: Knowledge, mark: str) -> None:
     heights = np.arange(len(known.estimate))
     estimate, low, high, available = (part.double().numpy() for part in known[:4])
     is_open = available > 0.0
-    colour = axes.plot([], [])[0].get_color()  # the next of the style's
+    (line,) = axes.plot([], [])  # with the next colour of the style
+    colour = line.get_color()
+    line.remove()
     for shown, tone, style, filled in ((is_open, colour, "-", colour), (~is_open, GREY, ":", "none")):
+        if not shown.any():
+            continue
         at = heights[shown]
         axes.hlines(at, low[shown], high[shown], color=tone, linestyle=style, linewidth=1.5)
         for ends in (low, high):
