@@ -206,7 +206,7 @@ class NoiseDiagnostic(ExactMetric):
         return axes.figure, axes
 
     def _draw_tail(self, axes: Any, place: tuple[int, ...]) -> None:
-        rounds, report = int(self.rounds), self.compute()
+        rounds, k = int(self.rounds), self._hill_count()
         values = self.largest_logs[(slice(None), *place)].exp().cpu()[:rounds]
         values = values[values > 0.01 * values[:1]]  # the rest is no tail
         axes.set_xscale("log")
@@ -222,8 +222,8 @@ class NoiseDiagnostic(ExactMetric):
         x = torch.logspace(*ends.log10().tolist(), 65, dtype=torch.float64)
         (bound,) = axes.plot(x.numpy(), x.pow(-p).clamp(max=1.0).numpy(), "-", color=GREY, linewidth=1.5)
         label_end(axes, bound, f"promise: at most $x^{{-{p:g}}}$")
-        k, index = self._hill_count(), float(report.tail_index[place])
-        if k > 0 and math.isfinite(index):
+        index = float(_hill(self.largest_logs, k)[place]) if k > 0 else math.nan
+        if math.isfinite(index):
             start = float(self.largest_logs[(k, *place)].exp())
             x = torch.tensor([start, float(values[0])], dtype=torch.float64)
             (line,) = axes.plot(x.numpy(), (k / rounds * (x / start) ** -index).numpy(), "--", linewidth=1.5)
