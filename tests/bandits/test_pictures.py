@@ -150,6 +150,7 @@ LABELS = [
 def test_the_label_says_whether_a_theorem_covers_the_intervals(policy: Any, label: str) -> None:
     _, axes = policy.plot_confidence(arms())
     assert axes.get_xlabel() == f"mean reward\ninterval: {label}"
+    assert axes.child_axes[0].get_ylabel() == ("score of the predictor" if isinstance(policy, GLBOMD) else "score")
 
 
 def test_the_label_of_arms_and_of_subclasses() -> None:
@@ -171,6 +172,12 @@ def test_the_label_of_arms_and_of_subclasses() -> None:
     assert (Bolder.guarantee, Renamed.guarantee) == ("", "in all rounds")
     with pytest.warns(UserWarning, match="heuristic here"):
         assert GLMRegression(2, radius="tight", ridge=0.1).guarantee == "none"
+
+
+def test_an_empty_set_is_named() -> None:
+    policy = OFUL(2, theta_bound=0.1, noise_scale=0.01)
+    policy.learn(arms().repeat(100, 1), torch.ones(400))
+    assert policy.plot_confidence(arms())[1].get_xlabel().endswith("no parameter within theta_bound is in the set")
 
 
 def test_a_decision_of_many_is_named_by_an_index() -> None:

@@ -61,7 +61,10 @@ def draw_confidence(
     axes.tick_params(axis="y", length=0)
     axes.get_yticklabels()[shown.index(k)].set_fontweight("bold")
     axes.set_ylim(count - 0.4, -0.9)
-    axes.set_xlabel(f"mean reward\ninterval: {_status_of_policy(policy, heuristic)}")
+    status = _status_of_policy(policy, heuristic)
+    if bool((known.low > known.high).any()):
+        status = "no parameter within theta_bound is in the set"
+    axes.set_xlabel(f"mean reward\ninterval: {status}")
     if column:
         right = axes.secondary_yaxis("right")
         values, is_open = _aligned(known.column, column == "probability"), known.available.tolist()
@@ -80,7 +83,8 @@ def _looked_at(policy: Any, decision: tuple[Any, ...], mask: Any, index: Any) ->
         marked, name, mark = column.argmax(-1), "probability", "likeliest"
     else:
         marked, column, mark = policy.select(*decision, mask), policy(*decision), "chosen"
-        name = "score" if rule.uses_widths else ""
+        has_link = type(policy.estimator)._response is not Estimator._response
+        name = "" if not rule.uses_widths else "score of the predictor" if has_link else "score"
     estimate, low, high = _estimates_and_bounds(policy, *decision)
     available = torch.ones_like(estimate, dtype=torch.bool)
     if mask is not None:
