@@ -10,7 +10,7 @@ from torchonline.core.checks import positive_integer, sizes
 from torchonline.core.figures import axes_or_new
 from torchonline.core.processes import rank_and_world_size
 from torchonline.metrics.base import ExactMetric
-from torchonline.metrics.plots import check_result, draw_band, draw_results, extremes
+from torchonline.metrics.plots import check_result, draw_curve, draw_results
 
 
 class TotalsByRound(ExactMetric):
@@ -90,11 +90,7 @@ class TotalsByRound(ExactMetric):
         if val is not None:
             draw_results(axes, val, self.named, None if label is None else [label])
             return axes.figure, axes
-        rounds, totals = (part.cpu() for part in self.curve())
-        rows = totals.unsqueeze(-1).flatten(1)
-        draw_band(axes, rounds, rows.mean(1), *extremes(rows), label)
-        axes.set_xlabel("round")
-        axes.set_ylabel(self.named)
+        draw_curve(axes, *self.curve(), self.named, label)
         return axes.figure, axes
 
     def _add(self, values: Tensor) -> None:
