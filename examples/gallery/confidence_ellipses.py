@@ -19,7 +19,7 @@ from torchonline import OFUL
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 plt.rcParams["animation.writer"] = "pillow"
 BLUE, RED, GREY = "#0072B2", "#D55E00", "0.45"
-# sphinx_gallery_thumbnail_number = 1
+# sphinx_gallery_thumbnail_number = 2
 
 # %%
 # Twelve arms have directions of the plane as features, and pay ``arm @ theta`` plus Gaussian noise of standard
