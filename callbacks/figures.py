@@ -15,7 +15,8 @@ def log_figure(trainer: pl.Trainer, name: str, draw: Callable[[Any], Any], step:
     """
     if not trainer.is_global_zero:
         return
-    writers = [getattr(logger.experiment, "add_figure", None) for logger in trainer.loggers]
+    experiments = [getattr(logger, "experiment", None) for logger in trainer.loggers]
+    writers = [getattr(experiment, "add_figure", None) for experiment in experiments]
     for add_figure in filter(None, writers):
         try:
             axes = axes_of_figure()

@@ -206,8 +206,9 @@ class NoiseDiagnostic(ExactMetric):
         return axes.figure, axes
 
     def _draw_tail(self, axes: Any, place: tuple[int, ...]) -> None:
-        rounds, report = int(self.rounds), self.compute()
-        values = self.largest_logs[(slice(None), *place)].exp().cpu()[:rounds]
+        rounds, k = int(self.rounds), self._hill_count()
+        logs = self.largest_logs.movedim(0, -1)[place].cpu()
+        values = logs.exp()[:rounds]
         values = values[values > 0.01 * values[:1]]  # the rest is no tail
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -218,13 +219,13 @@ class NoiseDiagnostic(ExactMetric):
         shares = torch.arange(1.0, len(values) + 1.0) / rounds
         axes.plot(values.numpy(), shares.numpy(), ".", markersize=4)
         p = self.moment_order
-        ends = torch.stack([values[-1].clamp(max=1.0), 1.1 * values[0].clamp(min=1.5)])
-        x = torch.logspace(*ends.log10().tolist(), 65, dtype=torch.float64)
+        low, high = min(1.0, float(values[-1])), 1.1 * max(1.5, float(values[0]))
+        x = torch.logspace(math.log10(low), math.log10(high), 65, dtype=torch.float64)
         (bound,) = axes.plot(x.numpy(), x.pow(-p).clamp(max=1.0).numpy(), "-", color=GREY, linewidth=1.5)
         label_end(axes, bound, f"promise: at most $x^{{-{p:g}}}$")
-        k, index = self._hill_count(), float(report.tail_index[place])
-        if k > 0 and math.isfinite(index):
-            start = float(self.largest_logs[(k, *place)].exp())
+        index = float(_hill(self.largest_logs, k)[place]) if k > 0 else math.nan
+        if math.isfinite(index):
+            start = float(logs[k].exp())
             x = torch.tensor([start, float(values[0])], dtype=torch.float64)
             (line,) = axes.plot(x.numpy(), (k / rounds * (x / start) ** -index).numpy(), "--", linewidth=1.5)
             label_end(axes, line, f"Hill: $x^{{-{index:.2g}}}$")

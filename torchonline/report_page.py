@@ -306,7 +306,7 @@ def probabilities_picture(summary: "Summary") -> Picture:
     """Draw the histogram of the logged probabilities."""
 
     def draw(axes: Any) -> None:
-        summary.probabilities.plot(ax=axes)
+        summary.probabilities.draw_bars(axes)
         axes.set_xlim(max(1e-6, 0.8 * float(summary.probabilities.smallest)), 1.3)
         axes.set_ylabel("decisions")
         _thousands(axes, "y")
@@ -435,7 +435,7 @@ def delays_picture(summary: "Summary") -> Picture | None:
         return None
 
     def draw(axes: Any) -> None:
-        summary.delays.plot(ax=axes)
+        summary.delays.draw_bars(axes)
         low, high = axes.get_xlim()
         ticks = [(s, name) for s, name in TICKS if low <= s <= high]
         axes.set_xticks([s for s, _ in ticks], [name for _, name in ticks])

@@ -11,15 +11,16 @@ import matplotlib.pyplot as plt
 import torch
 
 from torchonline import OFUL, Greedy, LocalGLB, LocalGLMRegression, RidgeRegression
+from torchonline.metrics import CumulativeRegret
 
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 BLUE, RED, GREY = "#0072B2", "#D55E00", "0.45"
 TOLD = {"theta_bound": 5.0, "feature_bound": 1.5}  # the length of the parameter below is 4.5
 
 # %%
-# **A log of 10,000 impressions** is learnt at once by ``learn``. Clicks are simulated: an ad has an appeal z from -1 to 1, and its rate
-# is sigmoid(2z - 4), from 0.2 % to 12 %. The right band holds with probability 99 %, at all z and at all times. The left one would if
-# rates lay on a line, which they do not.
+# **A log of 10,000 impressions** is learnt at once by ``learn``. Clicks are simulated: an ad has an appeal z from -1 to
+# 1, and its rate is sigmoid(2z - 4), from 0.2 % to 12 %. The right band holds with probability 0.99, at all z and at
+# all times. The left one would if rates lay on a line, which they do not.
 
 
 def features(z):
@@ -51,40 +52,34 @@ panels[1].annotate(
 )
 
 # %%
-# **Which of ten ads to show?** Now ads have three features, and each visitor brings ten new ads. Regret is counted in clicks that the
-# best ads would have got. Twenty runs play at once, as a fleet; bands go from the least to the most.
+# **Which of ten ads to show?** Now ads have three features, and each visitor brings ten new ads. Regret is counted in
+# clicks that the best ads would have got. Twenty runs play at once, as a fleet; bands go from the least to the most.
 #
-# With a bound on the parameter that holds, LocalGLB loses fewer clicks than OFUL. The greedy choice over the same model loses fewest
-# here, because new ads explore by themselves; it has no guarantee, and its runs differ most. Not shown: with rates near one
-# in two hundred, LocalGLB hardly gains on uniform choice in 10,000 rounds.
+# With a bound on the parameter that holds, LocalGLB loses fewer clicks than OFUL. The greedy choice over the same model
+# loses fewest here, because new ads explore by themselves; it has no guarantee, and its runs differ most. Not shown:
+# with rates near one in two hundred, LocalGLB hardly gains on uniform choice in 10,000 rounds.
 
 parameter = torch.tensor([-4.0, 1.5, 1.0, -1.0], dtype=torch.float64)
-ROUNDS, FLEET = 1500, (20,)
 
 
 def regret(policy):
-    """Return the cumulative regret, ``(ROUNDS, 20)``. Without a policy, the first ad is shown."""
-    generator, lost = torch.Generator().manual_seed(0), []
-    for _ in range(ROUNDS):
+    """Play a fleet of 20. Return the metric of its regret."""
+    generator, metric = torch.Generator().manual_seed(0), CumulativeRegret((20,))
+    for _ in range(1500):
         arms = features((2 * torch.rand(20, 10, 3, generator=generator, dtype=torch.float64) - 1) / 3**0.5)
         k = policy.select(arms) if policy else torch.zeros(20, dtype=torch.int64)
         x, rates = arms[range(20), k], torch.sigmoid(arms @ parameter)
-        lost.append(rates.amax(-1) - rates[range(20), k])
+        clicked = torch.bernoulli(rates[range(20), k], generator=generator)
+        metric.update(rates.amax(-1) - rates[range(20), k])
         if policy:
-            policy.step(x, torch.bernoulli(rates[range(20), k], generator=generator))
-    return torch.stack(lost).cumsum(0)
+            policy.step(x, clicked)
+    return metric
 
 
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-players = {
-    "uniform": (None, GREY, "-"),
-    "OFUL": (OFUL(4, batch_shape=FLEET), RED, "--"),
-    "LocalGLB": (LocalGLB(4, **TOLD, batch_shape=FLEET), BLUE, "-"),
-    "greedy": (Greedy(LocalGLMRegression(4, **TOLD, batch_shape=FLEET)), "#009E73", ":"),
-}
-for name, (policy, colour, style) in players.items():
-    curve = regret(policy)
-    ax.plot(curve.mean(1), style, color=colour, lw=2.5)
-    ax.fill_between(range(ROUNDS), curve.amin(1), curve.amax(1), color=colour, alpha=0.2, lw=0)
-    ax.text(1.01 * ROUNDS, float(curve[-1].mean()), name, color=colour, va="center")
-ax.set(xlabel="visitors", ylabel="clicks lost", xlim=(0, ROUNDS), ylim=(0, None))
+ax.set_prop_cycle(color=[GREY, RED, BLUE, "#009E73"])
+regret(None).plot(ax=ax, label="uniform")
+regret(OFUL(4, batch_shape=(20,))).plot(ax=ax, label="OFUL")
+regret(LocalGLB(4, **TOLD, batch_shape=(20,))).plot(ax=ax, label="LocalGLB")
+regret(Greedy(LocalGLMRegression(4, **TOLD, batch_shape=(20,)))).plot(ax=ax, label="greedy")
+ax.set(xlabel="visitors", ylabel="clicks lost", xlim=(0, 1500), ylim=(0, None))

@@ -17,8 +17,8 @@ plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.rig
 BLUE, RED, GREY = "#0072B2", "#D55E00", "0.45"
 
 # %%
-# There are 20,190 person-years, with 2.9 visits on average and 77 at most. Features are age, child, sex, income, chronic diseases
-# and general health, standardised, and a constant.
+# There are 20,190 person-years, with 2.9 visits on average and 77 at most. Features are age, child, sex, income,
+# chronic diseases and general health, standardised, and a constant.
 
 columns = ("mdvis", "xage", "child", "female", "linc", "disea", "xghindx")
 table = health_insurance(columns).tensors[0]
@@ -26,8 +26,8 @@ visits, persons = table[:, 0], (table[:, 1:] - table[:, 1:].mean(0)) / table[:, 
 persons = torch.cat([torch.ones(len(persons), 1, dtype=torch.float64), persons], 1)
 
 # %%
-# **Does it name the right persons?** Twenty runs at once, each with persons of its own. Lines are the mean visits of the persons
-# named so far, bands are two standard errors. No visit is simulated.
+# **Does it name the right persons?** Twenty runs at once, each with persons of its own. Lines are the mean visits of
+# the persons named so far, bands are two standard errors. No visit is simulated.
 
 ROUNDS, RUNS = 1000, 20
 policies = {
@@ -56,13 +56,14 @@ ax.set(xlabel="rounds", ylabel="visits of the person named", xlim=(0, ROUNDS), y
 # %%
 # The default OFUL names them as well, and learns faster: for choices alone, a line will do.
 #
-# **What does it say about them?** Now each bandit sorts all 20,190 person-years by its own prediction, and we compare prediction and
-# real visits in each tenth. Dots on the dashed line are right. Bars reach from the mean lower to the mean upper end of the
-# intervals; all are means over the twenty runs.
+# **What does it say about them?** Now each bandit sorts all 20,190 person-years by its own prediction, and we compare
+# prediction and real visits in each tenth. Dots on the dashed line are right. Bars reach from the mean lower to the
+# mean upper end of the intervals; all are means over the twenty runs.
 #
-# OFUL knows only the persons whom it named, and predicts fewer than no visits for the healthiest. Its bars rest on defaults for
-# rewards in [0, 1], which visits are not. LocalGLB's predictions can be read as visits. Its interval is no certainty either: visits
-# vary six times as much as Poisson's law has it. Where the interval matters, pass ``noise_scale`` to ``step``.
+# OFUL knows only the persons whom it named, and predicts fewer than no visits for the healthiest. Its bars rest on
+# defaults for rewards in [0, 1], which visits are not. LocalGLB's predictions can be read as visits. Its interval is no
+# certainty either: visits vary six times as much as Poisson's law has it. Where the interval matters, pass
+# ``noise_scale`` to ``step``.
 
 figure, panels = plt.subplots(1, 2, figsize=(7, 3.8), sharex=True, sharey=True, layout="constrained")
 for ax, name in zip(panels, ("OFUL", "LocalGLB, Poisson"), strict=True):

@@ -15,8 +15,8 @@ from torchonline import HeavyTailRegression, RidgeRegression
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 
 # %%
-# The mean payment is the line 0.3 + 0.4 z, and the noise is Gaussian with standard deviation 0.1, which both estimators are
-# told. Everything else is their default. The outlier comes in round 150.
+# The mean payment is the line 0.3 + 0.4 z, and the noise is Gaussian with standard deviation 0.1, which both estimators
+# are told. Everything else is their default. The outlier comes in round 150.
 
 ESTIMATORS = {
     "ridge regression": (RidgeRegression, "#D55E00"),
@@ -45,8 +45,9 @@ def learnt(make, z, paid, outlier):
 
 
 # %%
-# **One run.** The band is the estimator's interval, which its theorem promises with probability 99 %: for ridge regression if the
-# noise is sub-Gaussian, which an outlier is not; for the other if its standard deviation is 0.1, whatever its tails.
+# **One run.** The band is the estimator's interval, which its theorem promises with probability 0.99: for ridge
+# regression if the noise is sub-Gaussian, which an outlier is not; for the other if its standard deviation is 0.1,
+# whatever its tails.
 
 z, paid = payments(seed=0)
 grid = torch.linspace(0, 1, 101, dtype=torch.float64)
@@ -65,20 +66,20 @@ panels[0].set_ylabel("payment")
 panels[1].annotate("true mean", (0.9, 0.66), (0.72, 0.2), arrowprops={"arrowstyle": "-"})
 
 # %%
-# **Twenty runs, outliers of any size.** How far does the outlier move the estimate, at the worst z? Lines are means over 20 seeds,
-# bands go from the least to the most. Ridge regression is linear in each reward, so it follows for ever. The other cuts
-# the reward to what its error bar and the noise allow, so that beyond some size an outlier does no more harm.
+# **Twenty runs, outliers of any size.** How far does the outlier move the estimate, at the worst z? Lines are means
+# over 20 seeds, bands go from the least to the most. Ridge regression is linear in each reward, so it follows for ever.
+# The other cuts the reward to what its error bar and the noise allow, so that beyond some size an outlier does no more
+# harm.
 #
-# The price: outliers below 8 move it more than ridge regression, up to three times as far, and its band is wider. If your noise
-# is Gaussian for certain, ridge regression is the better choice.
+# The price: outliers below 8 move it more than ridge regression, up to three times as far, and its band is wider. If
+# your noise is Gaussian for certain, ridge regression is the better choice.
 
 sizes = torch.logspace(-1, 5, 25, dtype=torch.float64)
 z, paid = (torch.stack(values, 1) for values in zip(*map(payments, range(20)), strict=True))  # (200, 20)
 figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
-for name, (make, colour) in ESTIMATORS.items():
-    fleet = make(
-        2, noise_scale=0.1, batch_shape=(20, 26)
-    )  # 20 seeds, and 25 sizes beside no outlier: 520 learners in one
+for make, colour in ESTIMATORS.values():
+    # For each seed, 25 sizes beside no outlier: 520 learners in one.
+    fleet = make(2, noise_scale=0.1, batch_shape=(20, 26))
     for t, (x, reward) in enumerate(zip(features(z), paid, strict=True)):
         rewards = reward.unsqueeze(1).repeat(1, 26)
         if t == 150:

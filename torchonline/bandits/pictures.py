@@ -61,7 +61,10 @@ def draw_confidence(
     axes.tick_params(axis="y", length=0)
     axes.get_yticklabels()[shown.index(k)].set_fontweight("bold")
     axes.set_ylim(count - 0.4, -0.9)
-    axes.set_xlabel(f"mean reward\ninterval: {_status_of_policy(policy, heuristic)}")
+    status = _status_of_policy(policy, heuristic)
+    if bool((known.low > known.high).any()):
+        status = "no parameter within theta_bound is in the set"
+    axes.set_xlabel(f"mean reward\ninterval: {status}")
     if column:
         right = axes.secondary_yaxis("right")
         values, is_open = _aligned(known.column, column == "probability"), known.available.tolist()
@@ -80,7 +83,8 @@ def _looked_at(policy: Any, decision: tuple[Any, ...], mask: Any, index: Any) ->
         marked, name, mark = column.argmax(-1), "probability", "likeliest"
     else:
         marked, column, mark = policy.select(*decision, mask), policy(*decision), "chosen"
-        name = "score" if rule.uses_widths else ""
+        has_link = type(policy.estimator)._response is not Estimator._response
+        name = "" if not rule.uses_widths else "score of the predictor" if has_link else "score"
     estimate, low, high = _estimates_and_bounds(policy, *decision)
     available = torch.ones_like(estimate, dtype=torch.bool)
     if mask is not None:
@@ -121,10 +125,10 @@ def _status_of_policy(policy: Any, heuristic: str) -> str:
 def status_of(estimator: Any, delta: Any, heuristic: str = "") -> str:
     """Return whether a theorem covers the confidence set of an estimator, in words."""
     name = type(estimator).__name__
-    if estimator.radius_scale != 1.0:
-        heuristic = f"radius_scale = {estimator.radius_scale:g}"
-    elif estimator.guarantee == "none":
+    if estimator.guarantee == "none":
         heuristic = f"{name} has no theorem here"
+    elif estimator.radius_scale != 1.0:
+        heuristic = f"radius_scale = {estimator.radius_scale:g}"
     if heuristic:
         return f"a heuristic ({heuristic})"
     if not estimator.guarantee:
@@ -136,8 +140,12 @@ def _draw_arms(axes: Any, known: Knowledge, mark: str) -> None:
     heights = np.arange(len(known.estimate))
     estimate, low, high, available = (part.double().numpy() for part in known[:4])
     is_open = available > 0.0
-    colour = axes.plot([], [])[0].get_color()  # the next of the style's
+    (line,) = axes.plot([], [])  # with the next colour of the style
+    colour = line.get_color()
+    line.remove()
     for shown, tone, style, filled in ((is_open, colour, "-", colour), (~is_open, GREY, ":", "none")):
+        if not shown.any():
+            continue
         at = heights[shown]
         axes.hlines(at, low[shown], high[shown], color=tone, linestyle=style, linewidth=1.5)
         for ends in (low, high):

@@ -95,9 +95,7 @@ class MeanByArm(ExactMetric):
         count, start, total, _ = self.sums.unbind(-1)
         return start + total / count
 
-    def plot(  # type: ignore[override]
-        self, val: Any = None, ax: Any = None, *, labels: list[str] | None = None
-    ) -> tuple[Any, Any]:
+    def plot(self, val: Any = None, ax: Any = None, *, labels: list[str] | None = None) -> tuple[Any, Any]:
         """Draw each arm's mean with its standard error, or lines of means of reports.
 
         Arms without rounds are left out.

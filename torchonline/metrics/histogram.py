@@ -120,7 +120,7 @@ class LogHistogram(ExactMetric):
         check_result(val)
         axes = axes_or_new(ax)
         if val is None:
-            self._draw_histogram(axes)
+            _draw_median(axes, self.draw_bars(axes))
         elif (reports := results_of(val)) is None:
             _draw_spread(axes, val, self.name)
         else:
@@ -131,7 +131,8 @@ class LogHistogram(ExactMetric):
             axes.set_ylabel(f"{self.name}: median, 10 to 90 %")
         return axes.figure, axes
 
-    def _draw_histogram(self, axes: Any) -> None:
+    def draw_bars(self, axes: Any) -> float:
+        """Draw the histogram on matplotlib axes, and return the median."""
         with self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced):
             counts, report = self.counts.cpu().clone(), LogHistogram.compute(self)
         # At most five bars in a decade.
@@ -148,19 +149,7 @@ class LogHistogram(ExactMetric):
             axes.set_xlim(ends[used[0]], ends[used[-1] + 1])
         axes.set_xlabel(self.name)
         axes.set_ylabel("count")
-        if used:
-            first, last = ends[used[0]], ends[used[-1] + 1]
-            median = float(report.quantiles[2])
-            at = min(max(median, first), last)  # what is not between the ends is drawn at them
-            axes.axvline(at, color=GREY, linestyle="--", linewidth=1.5)
-            side = (
-                {"ha": "left", "xytext": (4.0, -4.0)}
-                if at**2 < first * last
-                else {"ha": "right", "xytext": (-4.0, -4.0)}
-            )
-            place: Any = {"textcoords": "offset points", "va": "top", **side}
-            axes.annotate(f"median {median:.3g}", (at, 1.0), xycoords=axes.get_xaxis_transform(), **place)
-            axes.margins(y=0.15)
+        return float(report.quantiles[2])
 
     def _checked(self, value: Tensor) -> Tensor:
         return check_finite("value", value).detach().to(self.total).reshape(-1)
@@ -198,6 +187,20 @@ class LoggedProbabilities(LogHistogram):
         if not bool(is_right.all()):
             raise ValueError(f"probability: expected values in (0, 1], got {value[~is_right][0].item():g}")
         return value
+
+
+def _draw_median(axes: Any, median: float) -> None:
+    """Mark the median of a histogram; one beyond the axes, at their end."""
+    if math.isnan(median):
+        return
+    first, last = axes.get_xlim()
+    at = min(max(median, first), last)
+    is_left = at**2 < first * last  # on the logarithmic axis
+    side, shift = ("left", 4.0) if is_left else ("right", -4.0)
+    axes.axvline(at, color=GREY, linestyle="--", linewidth=1.5)
+    place: Any = {"textcoords": "offset points", "ha": side, "va": "top", "xytext": (shift, -4.0)}
+    axes.annotate(f"median {median:.3g}", (at, 1.0), xycoords=axes.get_xaxis_transform(), **place)
+    axes.margins(y=0.15)
 
 
 def _draw_spread(axes: Any, spread: Spread, name: str) -> None:

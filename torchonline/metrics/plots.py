@@ -80,10 +80,10 @@ def draw_lines(axes: Any, x: Tensor, values: Tensor, named: str, names: list[str
 
 def draw_band(axes: Any, x: Tensor, middle: Tensor, low: Tensor, high: Tensor, label: str | None = None) -> None:
     """Draw a line and its band, ``(p)`` each, with a label at the line's end."""
-    at, middle, low, high = (part.detach().cpu().numpy() for part in (x, middle, low, high))
-    (line,) = axes.plot(at, middle, next_style(axes), label=label)
-    if len(at) and bool((high > low).any()):
-        axes.fill_between(at, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    at, mean, least, largest = (part.detach().cpu().numpy() for part in (x, middle, low, high))
+    (line,) = axes.plot(at, mean, next_style(axes), label=label)
+    if len(at) and bool((largest > least).any()):
+        axes.fill_between(at, least, largest, color=line.get_color(), alpha=0.2, linewidth=0)
     if label is not None:
         label_end(axes, line, label)
 

@@ -44,4 +44,4 @@ def draw_spending(
 def _epsilon(learners: Sequence[Any], step: int, delta: float, continuations: int | None) -> float:
     """Return the epsilon of the releases of all learners up to a step."""
     ledgers = [learner._ledger_after(min(step, learner.horizon), continuations) for learner in learners]
-    return Ledger(ledgers[0].adjacency, [event for ledger in ledgers for event in ledger.events]).epsilon(delta)
+    return Ledger(ledgers[0].adjacency, tuple(event for ledger in ledgers for event in ledger.events)).epsilon(delta)
