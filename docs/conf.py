@@ -67,6 +67,7 @@ sphinx_gallery_conf = {
     "reference_url": {"torchonline": None},
     "matplotlib_animations": (True, "jshtml"),
     "abort_on_example_error": True,
+    "remove_config_comments": True,
     "image_scrapers": ("matplotlib",),
     "image_srcset": ["2x"],
     "min_reported_time": 1000,
