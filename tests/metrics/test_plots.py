@@ -24,12 +24,6 @@ from torchonline.metrics import (
 )
 
 
-@pytest.fixture(autouse=True)
-def no_figures_left() -> Any:
-    yield
-    pyplot.close("all")
-
-
 def bars(axes: Any) -> list[float]:
     return [bar.get_width() for bar in axes.containers[0]]
 
