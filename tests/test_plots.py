@@ -21,12 +21,6 @@ from torchonline.diagnostics import NoiseDiagnostic
 EACH = pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
 
 
-@pytest.fixture(autouse=True)
-def no_figures_left() -> Any:
-    yield
-    pyplot.close("all")
-
-
 @EACH
 def test_the_picture_is_as_it_was_looked_at(draw: Any) -> None:
     assert distance(pixels(draw()), kept(draw.__name__)) < TOLERANCE

@@ -34,12 +34,6 @@ from torchonline.baselines import BMM
 from torchonline.models import BanditHead
 
 
-@pytest.fixture(autouse=True)
-def no_figures_left() -> Any:
-    yield
-    pyplot.close("all")
-
-
 def shown(axes: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the ends of the intervals, the estimates and the marked arm as drawn."""
     segments = np.array([segment for lines in axes.collections for segment in lines.get_segments()])

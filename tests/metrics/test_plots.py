@@ -24,12 +24,6 @@ from torchonline.metrics import (
 )
 
 
-@pytest.fixture(autouse=True)
-def no_figures_left() -> Any:
-    yield
-    pyplot.close("all")
-
-
 def bars(axes: Any) -> list[float]:
     return [bar.get_width() for bar in axes.containers[0]]
 
@@ -97,6 +91,12 @@ def test_shares_and_means_name_their_actions() -> None:
     assert texts(axes) == ["action 0", "action 1", "action 2"]
 
 
+def test_a_wrong_number_of_names_is_refused() -> None:
+    for metric in (ActionShares(3), MeanByArm(3)):
+        with pytest.raises(ValueError, match=r"^labels: expected 3 names, one for each action, got \['a'\]"):
+            metric.plot([], labels=["a"])
+
+
 def test_many_decisions_are_shown_between_at_most_fifty_points() -> None:
     shares = ActionShares(2)
     shares.update(torch.arange(1000) % 2)
@@ -152,7 +152,7 @@ def test_numbers_by_name_and_privacy() -> None:
     spent.update(learner)
     axes = spent.plot()[1]
     assert bars(axes) == [float(spent.compute())]
-    assert axes.get_xlabel() == "epsilon"
+    assert axes.get_xlabel() == "epsilon at delta = 0.001"
 
 
 def test_the_tail_has_the_largest_residuals_hills_line_and_the_bound() -> None:

@@ -5,15 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib import pyplot
 
 from torchonline import DPPOFW, DPTOFW
-
-
-@pytest.fixture(autouse=True)
-def no_figures_left() -> Any:
-    yield
-    pyplot.close("all")
 
 
 def after(steps: int, **options: Any) -> DPTOFW:

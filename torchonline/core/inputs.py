@@ -237,7 +237,8 @@ def one_of_many(name: str, index: Any, sizes: tuple[int, ...], what: str) -> tup
         return ()
     place = index if isinstance(index, tuple) else (index,)
     is_right = len(place) == len(sizes) and all(
-        isinstance(i, int) and not isinstance(i, bool) and -n <= i < n for i, n in zip(place, sizes, strict=False)
+        isinstance(i, numbers.Integral) and not isinstance(i, bool) and -n <= i < n
+        for i, n in zip(place, sizes, strict=False)
     )
     if not is_right:
         example = repr((0,) * len(sizes)) if len(sizes) > 1 else "0"
@@ -245,4 +246,4 @@ def one_of_many(name: str, index: Any, sizes: tuple[int, ...], what: str) -> tup
             f"one of the {shape_text(sizes)} {what}, such as {name}={example}" if sizes else "None for a single one"
         )
         raise ValueError(f"{name}: expected {wanted}, got {index!r}")
-    return place
+    return tuple(int(i) for i in place)

@@ -1,5 +1,6 @@
 """Mean of a value for each arm, with its standard error."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -9,7 +10,7 @@ from torchonline.core.checks import check_shape, check_values, positive_integer
 from torchonline.core.figures import axes_or_new
 from torchonline.metrics.base import ExactMetric, check_finite
 from torchonline.metrics.plots import check_result, draw_results, results_of
-from torchonline.metrics.shares import checked_actions
+from torchonline.metrics.shares import checked_actions, names_of_actions
 
 
 class ArmMeans(NamedTuple):
@@ -95,7 +96,7 @@ class MeanByArm(ExactMetric):
         count, start, total, _ = self.sums.unbind(-1)
         return start + total / count
 
-    def plot(self, val: Any = None, ax: Any = None, *, labels: list[str] | None = None) -> tuple[Any, Any]:
+    def plot(self, val: Any = None, ax: Any = None, *, labels: Sequence[str] | None = None) -> tuple[Any, Any]:
         """Draw each arm's mean with its standard error, or lines of means of reports.
 
         Arms without rounds are left out.
@@ -110,7 +111,7 @@ class MeanByArm(ExactMetric):
         """
         check_result(val)
         axes = axes_or_new(ax)
-        names = labels or [f"action {k}" for k in range(self.actions)]
+        names = names_of_actions(labels, self.actions)
         reports = results_of(val)
         if reports is not None:
             draw_results(axes, [report.mean.reshape(-1) for report in reports], f"mean {self.name}", names)

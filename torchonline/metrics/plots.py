@@ -89,7 +89,7 @@ def draw_band(axes: Any, x: Tensor, middle: Tensor, low: Tensor, high: Tensor, l
 
 
 def draw_curve(axes: Any, rounds: Tensor, totals: Tensor, named: str, label: str | None = None) -> None:
-    """Draw a curve ``(p, ...)`` at p rounds: its mean, in a band from least to largest."""
+    """Draw the mean of a curve ``(p, ...)``, in a band from least to largest."""
     rows = totals.unsqueeze(-1).flatten(1)
     draw_band(axes, rounds, rows.mean(1), *extremes(rows), label)
     axes.set_xlabel("round")

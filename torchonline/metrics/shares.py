@@ -1,5 +1,6 @@
 """Shares of the actions."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,15 @@ def checked_actions(action: Any, actions: int) -> Tensor:
     """Return actions as a list of int64 from 0 to ``actions`` - 1, or raise."""
     action = as_indices("action", action, torch.device("cpu")).reshape(-1)
     return check_indices("action", action, actions) if len(action) else action
+
+
+def names_of_actions(labels: Sequence[str] | None, actions: int) -> list[str]:
+    """Return the names of the actions in a plot, or raise."""
+    if labels is None:
+        return [f"action {k}" for k in range(actions)]
+    if isinstance(labels, str) or len(labels) != actions:
+        raise ValueError(f"labels: expected {actions} names, one for each action, got {labels!r}")
+    return [str(label) for label in labels]
 
 
 class ActionShares(TotalsByRound):
@@ -61,7 +71,7 @@ class ActionShares(TotalsByRound):
         return self._of_ranks(self.total).sum(0) / self._of_ranks(self.rounds).sum()
 
     def plot(  # type: ignore[override]
-        self, val: Any = None, ax: Any = None, *, labels: list[str] | None = None
+        self, val: Any = None, ax: Any = None, *, labels: Sequence[str] | None = None
     ) -> tuple[Any, Any]:
         """Draw the shares over time as bands, or results of :meth:`compute`.
 
@@ -78,7 +88,7 @@ class ActionShares(TotalsByRound):
         """
         check_result(val)
         axes = axes_or_new(ax)
-        names = labels or [f"action {k}" for k in range(self.actions)]
+        names = names_of_actions(labels, self.actions)
         if val is not None:
             draw_results(axes, val, "share of decisions", names)
             return axes.figure, axes
@@ -86,11 +96,11 @@ class ActionShares(TotalsByRound):
         order = shares.mean(0).argsort(descending=True, stable=True)[:MOST_SHOWN].sort().values.tolist()
         rows = shares.T.cpu()
         rest = rows.sum(0) - rows[order].sum(0)
-        bands, labels, colours = rows[order], [names[k] for k in order], [f"C{i}" for i in range(len(order))]
+        bands, shown, colours = rows[order], [names[k] for k in order], [f"C{i}" for i in range(len(order))]
         if self.actions > len(order):
-            bands, labels, colours = torch.cat([bands, rest.unsqueeze(0)]), [*labels, "others"], [*colours, GREY]
-        draw_bands(axes, rounds.cpu(), bands, labels, colours)
-        label_bands(axes, rounds.cpu(), bands, labels, colours)
+            bands, shown, colours = torch.cat([bands, rest.unsqueeze(0)]), [*shown, "others"], [*colours, GREY]
+        draw_bands(axes, rounds.cpu(), bands, shown, colours)
+        label_bands(axes, rounds.cpu(), bands, shown, colours)
         return axes.figure, axes
 
     def _few_means(self) -> tuple[Tensor, Tensor]:

@@ -65,6 +65,7 @@ class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
         factor of 1 + 2S; their ridge is renewed in all coordinates at once.
     """
 
+    guarantee = "none"
     statistics_depend_on = ("noise_scale", "theta_bound", "ridge", "discount")
 
     def __init__(self, dim: int, *, discount: float, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
