@@ -98,6 +98,19 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return self._scores(context)
 
     @in_turn
+    def predict(self, context: ArrayLike) -> Tensor:
+        """Return the estimated mean reward of each arm, ``(*B, ..., K)``, differentiable.
+
+        This is ``policy.estimator`` on the scaled features. ``policy(context)`` returns scores instead, by which arms are chosen.
+        Changes no state. Python only.
+        """
+        return self._means(self._checked(context, None)[0])
+
+    def _means(self, context: Tensor) -> Tensor:
+        """Return the estimated mean reward of each arm: ``(*B, ..., K)``. Python only."""
+        return self.policy.predict(self._features(context))
+
+    @in_turn
     def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         policy: Any = self._modules["policy"]  # a fifth of the time of self.policy
         context, available = self._checked(context, mask)

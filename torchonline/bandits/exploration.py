@@ -1,10 +1,12 @@
 """Policies that draw an arm, with known probabilities, from the estimated means."""
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
+from torchonline.bandits.default_estimator import RidgeOptions
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy, on_arms, one_hot
 from torchonline.core.checks import non_negative, positive, positive_integer, within
@@ -57,8 +59,10 @@ class EpsilonGreedy(Exploration):
         Langford and Zhang, The epoch-greedy algorithm for contextual multi-armed bandits, NeurIPS 2007, for the rate.
     """
 
-    def __init__(self, estimator: Estimator, *, epsilon: float = 0.05, decay: float = 0.0) -> None:
-        super().__init__(estimator)
+    def __init__(
+        self, estimator: Estimator | int, *, epsilon: float = 0.05, decay: float = 0.0, **options: Unpack[RidgeOptions]
+    ) -> None:
+        super().__init__(estimator, **options)
         self.epsilon = within("epsilon", epsilon, 0.0, 1.0, closed=True)
         self.decay = non_negative("decay", decay)
 
@@ -99,8 +103,10 @@ class SquareCB(Exploration):
         Foster and Rakhlin, Beyond UCB: optimal and efficient contextual bandits with regression oracles, ICML 2020.
     """
 
-    def __init__(self, estimator: Estimator, *, gamma: float = 10.0, exponent: float = 0.5) -> None:
-        super().__init__(estimator)
+    def __init__(
+        self, estimator: Estimator | int, *, gamma: float = 10.0, exponent: float = 0.5, **options: Unpack[RidgeOptions]
+    ) -> None:
+        super().__init__(estimator, **options)
         self.gamma = positive("gamma", gamma)
         self.exponent = non_negative("exponent", exponent)
 
@@ -148,8 +154,10 @@ class Softmax(Exploration):
         tensor([0.1192, 0.8808], dtype=torch.float64)
     """
 
-    def __init__(self, estimator: Estimator, *, temperature: float = 0.1) -> None:
-        super().__init__(estimator)
+    def __init__(
+        self, estimator: Estimator | int, *, temperature: float = 0.1, **options: Unpack[RidgeOptions]
+    ) -> None:
+        super().__init__(estimator, **options)
         self.temperature = positive("temperature", temperature)
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:

@@ -304,6 +304,15 @@ class FixedArms(PolicyLearner):
 
     # TorchScript does not compile the methods below.
 
+    @in_turn
+    def predict(self) -> Tensor:
+        """Return the estimated mean reward of each arm, ``(*B, K)``. Changes no state.
+
+        This is ``policy.predict(arms)``. ``fixed()`` returns scores instead, by which arms are chosen. Python only.
+        """
+        with torch.no_grad():
+            return self.policy.predict(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
+
     def add_arms(self, features: ArrayLike) -> None:
         """Add arms at the end, at O(d^2) for each. The others keep their squares.
 

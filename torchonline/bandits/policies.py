@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, Unpack
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from torchonline.bandits.arguments import OWNER, checked_rows, on_rows, plain_arms
 from torchonline.bandits.blocks import has_own_step, learn_by_step
+from torchonline.bandits.default_estimator import PolicySignature, RidgeOptions, estimator_or_default
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
+from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
 from torchonline.core.options import described, differs
@@ -60,9 +62,8 @@ def _options_of(cls: Any) -> frozenset[str]:
 
     A user's constructor may pass on other values, and keep its own under the same names.
     """
-    names = frozenset(inspect.signature(cls).parameters)
     is_ours = cls.__init__.__module__.startswith("torchonline.")
-    return names if is_ours and "estimator" not in names else frozenset()
+    return frozenset(inspect.signature(cls).parameters) - {"estimator"} if is_ours else frozenset()
 
 
 def on_arms(forward: Any) -> Any:
@@ -93,16 +94,15 @@ class Policy(nn.Module):
     # Why it was recommended, for its repr.
     note = ""
     __constants__ = ("is_random", "draws")
+    __signature__ = PolicySignature()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.has_own_step = has_own_step(cls)
 
-    def __init__(self, estimator: Estimator) -> None:
+    def __init__(self, estimator: Estimator | int, **options: Unpack[RidgeOptions]) -> None:
         super().__init__()
-        if not isinstance(estimator, Estimator) or estimator.output_shape:
-            raise TypeError(f"estimator: expected an Estimator, got {type(estimator).__name__}")
-        self.estimator = estimator
+        self.estimator = estimator_or_default(type(self).__name__, estimator, options)
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls: Any = type(self)
@@ -120,6 +120,35 @@ class Policy(nn.Module):
     def forward(self, arms: Tensor) -> Tensor:
         """Return the score of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         raise NotImplementedError
+
+    # TorchScript compiles none of these, and files have none of them.
+
+    @delegated
+    def dim(self) -> int:
+        """The estimator's number of features, d. Python only."""
+        return self.estimator.dim
+
+    @delegated
+    def rounds(self) -> Tensor:
+        """The estimator's count of rounds, ``(*B)``. Python only."""
+        return self.estimator.rounds
+
+    @delegated
+    def theta_hat(self) -> Tensor:
+        """The estimator's parameter, ``(*B, d)``. Python only."""
+        return self.estimator.theta_hat
+
+    def predict(self, arms: ArrayLike) -> Tensor:
+        """Return the estimated mean reward of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``.
+
+        This is ``policy.estimator(arms)``, differentiable in the arms. ``policy(arms)`` returns scores instead, by which arms are
+        chosen: they may hold a bonus for uncertainty or a random draw, and with a link they are on its scale. Python only.
+        """
+        return self.estimator(arms)
+
+    def reset(self) -> None:
+        """Put the estimator back to its state before the first round, in place. Python only."""
+        self.estimator.reset()
 
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
         """Return the scores of arms with known predictors and widths: ``(*B, K)`` thrice.
@@ -372,8 +401,8 @@ class ThompsonSampling(Policy):
         tensor(0)
     """
 
-    def __init__(self, estimator: Estimator, *, draws: int = 1000) -> None:
-        super().__init__(estimator)
+    def __init__(self, estimator: Estimator | int, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
+        super().__init__(estimator, **options)
         self.draws = positive_integer("draws", draws)
 
     def extra_repr(self) -> str:

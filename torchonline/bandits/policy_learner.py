@@ -12,6 +12,7 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.core.backend import SMALL_STEP, autocasts, exactly, is_readable
 from torchonline.core.checks import check_values
+from torchonline.core.delegated import delegated
 from torchonline.core.learner import Learner
 from torchonline.core.stepping import one_at_a_time
 
@@ -52,6 +53,11 @@ class PolicyLearner(Learner):
     def estimator(self) -> Estimator:
         """The policy's estimator. Python only."""
         return self.policy.estimator
+
+    @delegated
+    def theta_hat(self) -> Tensor:
+        """The estimator's parameter, ``(*B, d)``; with a model for each arm, ``(*B, K, d)``. Python only."""
+        return self.policy.estimator.theta_hat
 
     def parts(self) -> dict[str, Learner]:
         return {"policy.estimator": self.policy.estimator}
