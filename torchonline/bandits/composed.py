@@ -45,6 +45,9 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     if TYPE_CHECKING:
         scaler: RunningScaler | None
         early: EarlyRounds | None
+
+        def __call__(self, context: ArrayLike) -> Tensor: ...
+
     rounds: Tensor
 
     # What errors call the context, and what stands in its shape before d.

@@ -21,7 +21,7 @@ class RidgeOptions(LearnerOptions, total=False):
     restart_every: int | None
 
 
-def estimator_or_default(policy: str, estimator: Any, options: Any) -> Estimator:
+def estimator_or_default(policy: str, estimator: Any, options: Any) -> Any:
     """Return an estimator of one response, or ridge regression of so many features; or raise.
 
     ``options`` are those of ridge regression, and empty beside an estimator. ``policy`` is the name of the class for errors.

@@ -13,6 +13,7 @@ from torchonline.bandits.block_learner import BlockEstimator
 from torchonline.bandits.blocks import learn_blocks, learns_at_once
 from torchonline.core import checks
 from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hold
+from torchonline.core.inputs import ArrayLike
 from torchonline.core.ops import (
     along,
     at_least,
@@ -75,6 +76,9 @@ class Estimator(BlockEstimator):
         V_lost: Tensor | None
         noise_scale: Any
         theta_bound: Any
+
+        def __call__(self, x: ArrayLike) -> Tensor: ...
+
     theta_hat: Tensor
     V: Tensor
     V_inv: Tensor

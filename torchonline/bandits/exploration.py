@@ -7,14 +7,13 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.default_estimator import RidgeOptions
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy, on_arms, one_hot
+from torchonline.bandits.policies import E, Policy, on_arms, one_hot
 from torchonline.core.checks import non_negative, positive, positive_integer, within
 from torchonline.core.ops import along
 from torchonline.core.options import described
 
 
-class Exploration(Policy):
+class Exploration(Policy[E]):
     """Base of the policies that draw an arm from the estimated mean rewards.
 
     A subclass says with which probabilities, in :meth:`distribution`. Draws follow torch's global seed.
@@ -34,7 +33,7 @@ class Exploration(Policy):
         return self.estimator._response(predictor)
 
 
-class EpsilonGreedy(Exploration):
+class EpsilonGreedy(Exploration[E]):
     r"""Play a random arm with probability epsilon, otherwise the best estimate.
 
     .. math:: \epsilon_t = \min(1, \text{epsilon}\cdot t^{-\text{decay}})
@@ -60,7 +59,7 @@ class EpsilonGreedy(Exploration):
     """
 
     def __init__(
-        self, estimator: Estimator | int, *, epsilon: float = 0.05, decay: float = 0.0, **options: Unpack[RidgeOptions]
+        self, estimator: E | int, *, epsilon: float = 0.05, decay: float = 0.0, **options: Unpack[RidgeOptions]
     ) -> None:
         super().__init__(estimator, **options)
         self.epsilon = within("epsilon", epsilon, 0.0, 1.0, closed=True)
@@ -72,7 +71,7 @@ class EpsilonGreedy(Exploration):
         return (1.0 - epsilon) * one_hot(scores) + epsilon * uniform(scores)
 
 
-class SquareCB(Exploration):
+class SquareCB(Exploration[E]):
     r"""Inverse gap weighting: play worse arms with probability inverse to their gap.
 
     With the largest estimated mean :math:`\hat m` of K available arms, and :math:`\gamma_t = \text{gamma}\cdot
@@ -104,7 +103,7 @@ class SquareCB(Exploration):
     """
 
     def __init__(
-        self, estimator: Estimator | int, *, gamma: float = 10.0, exponent: float = 0.5, **options: Unpack[RidgeOptions]
+        self, estimator: E | int, *, gamma: float = 10.0, exponent: float = 0.5, **options: Unpack[RidgeOptions]
     ) -> None:
         super().__init__(estimator, **options)
         self.gamma = positive("gamma", gamma)
@@ -136,7 +135,7 @@ class SquareCB(Exploration):
         return others + best * (1.0 - others.sum(-1, keepdim=True))
 
 
-class Softmax(Exploration):
+class Softmax(Exploration[E]):
     r"""Boltzmann exploration: probabilities that grow exponentially in the mean.
 
     .. math:: p_k \propto \exp(\hat m_k / \text{temperature})
@@ -154,9 +153,7 @@ class Softmax(Exploration):
         tensor([0.1192, 0.8808], dtype=torch.float64)
     """
 
-    def __init__(
-        self, estimator: Estimator | int, *, temperature: float = 0.1, **options: Unpack[RidgeOptions]
-    ) -> None:
+    def __init__(self, estimator: E | int, *, temperature: float = 0.1, **options: Unpack[RidgeOptions]) -> None:
         super().__init__(estimator, **options)
         self.temperature = positive("temperature", temperature)
 

@@ -103,6 +103,9 @@ class FixedArms(PolicyLearner):
         squares: Tensor | None
         image: Tensor | None
         largest_image: Tensor | None
+
+        def __call__(self) -> Tensor: ...
+
     arms: Tensor
     square_lengths: Tensor
     probe: Tensor

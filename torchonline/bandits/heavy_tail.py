@@ -141,7 +141,7 @@ class HeavyTailRegression(HeavyTailCertificate):
         return scale, rho, b, innovation + (centre - mean) / scale
 
 
-class HeavyTailUCB(UCB):
+class HeavyTailUCB(UCB[HeavyTailRegression]):
     """The library's bandit for heavy-tailed rewards.
 
     Optimism over :class:`HeavyTailRegression`, with the same arguments.

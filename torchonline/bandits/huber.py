@@ -213,7 +213,7 @@ class HuberRegression(Estimator):
                 self._next_epoch_(due)
 
 
-class HvtUCB(UCB):
+class HvtUCB(UCB[HuberRegression]):
     """Hvt-UCB: optimism over :class:`HuberRegression`, with the same arguments.
 
     The constant of its radius is not confirmed, see :class:`HuberRegression`, so no theorem holds as stated. We recommend

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Concatenate, ParamSpec, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Unpack
 
 import numpy as np
 import torch
@@ -26,7 +26,16 @@ from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView, plain_twin
 from torchonline.linalg import add_diagonal
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    E = TypeVar("E", bound=Estimator, default=Estimator, covariant=True)
+else:
+    from typing import TypeVar
+
+    E = TypeVar("E", covariant=True)
 P = ParamSpec("P")
+S = TypeVar("S")
 
 
 def takes_arguments_of(
@@ -66,12 +75,12 @@ def _options_of(cls: Any) -> frozenset[str]:
     return frozenset(inspect.signature(cls).parameters) - {"estimator"} if is_ours else frozenset()
 
 
-def on_arms(forward: Any) -> Any:
+def on_arms(forward: Callable[[S, Tensor], Tensor]) -> Callable[[S, ArrayLike], Tensor]:
     """Decorate a policy's scores: check the arms, and compute without autocast."""
     return on_rows(forward, "arms", OWNER)
 
 
-class Policy(nn.Module):
+class Policy(nn.Module, Generic[E]):
     """Base of all policies: play the arm that scores highest by an estimator.
 
     A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`. One that draws its choices from the
@@ -80,6 +89,11 @@ class Policy(nn.Module):
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response. It has the ``batch_shape``, ``*B``.
     """
+
+    if TYPE_CHECKING:  # TorchScript knows no such annotation
+        estimator: E
+
+        def __call__(self, arms: ArrayLike) -> Tensor: ...
 
     # True in the stand-ins that compute on NumPy arrays.
     is_view = False
@@ -100,9 +114,9 @@ class Policy(nn.Module):
         super().__init_subclass__(**options)
         cls.has_own_step = has_own_step(cls)
 
-    def __init__(self, estimator: Estimator | int, **options: Unpack[RidgeOptions]) -> None:
+    def __init__(self, estimator: E | int, **options: Unpack[RidgeOptions]) -> None:
         super().__init__()
-        self.estimator = estimator_or_default(type(self).__name__, estimator, options)
+        self.estimator: E = estimator_or_default(type(self).__name__, estimator, options)
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls: Any = type(self)
@@ -347,7 +361,7 @@ def drawn_with_probability(probabilities: Tensor) -> tuple[Tensor, Tensor]:
     return index, probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
-class UCB(Policy):
+class UCB(Policy[E]):
     r"""Optimism: play the arm whose upper confidence bound is largest.
 
     .. math:: \text{score}_k = x_k^\top\hat\theta + \beta\,\|x_k\|_M
@@ -376,7 +390,7 @@ class UCB(Policy):
         return estimate + along(self.estimator.radius(), estimate) * width
 
 
-class ThompsonSampling(Policy):
+class ThompsonSampling(Policy[E]):
     r"""Posterior sampling: draw a parameter from the ellipsoid and play its best arm.
 
     .. math:: \tilde\theta = \hat\theta + \beta M^{1/2}\eta,\quad \eta \sim N(0, I),\qquad
@@ -401,7 +415,7 @@ class ThompsonSampling(Policy):
         tensor(0)
     """
 
-    def __init__(self, estimator: Estimator | int, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
+    def __init__(self, estimator: E | int, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
         super().__init__(estimator, **options)
         self.draws = positive_integer("draws", draws)
 
@@ -421,7 +435,7 @@ class ThompsonSampling(Policy):
         return (arms @ theta).squeeze(-1)
 
 
-class Greedy(Policy):
+class Greedy(Policy[E]):
     """No exploration: play the arm with the largest estimated mean.
 
     A baseline, at O(K d) for a decision; no regret bound holds.

@@ -1,8 +1,9 @@
 """Base of the learners made of a policy."""
 
 import math
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,8 +17,10 @@ from torchonline.core.delegated import delegated
 from torchonline.core.learner import Learner
 from torchonline.core.stepping import one_at_a_time
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def in_turn(method: Any) -> Any:
+
+def in_turn(method: F) -> F:
     """Decorate a method so that threads call it and the estimator's methods in turn."""
     return one_at_a_time(one_at_a_time(method, owner='self._modules["policy"]._modules["estimator"]'))
 

@@ -112,7 +112,7 @@ class RidgeRegression(Estimator):
         rounds += count
 
 
-class OFUL(UCB):
+class OFUL(UCB[RidgeRegression]):
     r"""OFUL, also known as LinUCB: optimism over :class:`RidgeRegression`.
 
     The arguments are the estimator's. Regret is :math:`\tilde O(d\sqrt T)` under sub-Gaussian noise (docs/ridge.md). If the

@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args, is_typeddict
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, get_args, is_typeddict
 
 import numpy as np
 import torch
@@ -137,7 +137,7 @@ class WithOptions:
         # For help and inspect, which should show the keywords in place of `**options`.
         cls.__signature__ = expanded_signature(cls)
 
-    def __new__(cls, /, *arguments: Any, **named: Any) -> Any:
+    def __new__(cls, /, *arguments: Any, **named: Any) -> Self:
         instance = super().__new__(cls)
         # For repr. A copy is made without arguments, and gets them with the state.
         if arguments or named:

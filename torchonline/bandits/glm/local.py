@@ -177,7 +177,7 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         return curvature
 
 
-class LocalGLB(UCB):
+class LocalGLB(UCB[LocalGLMRegression]):
     """The library's bandit for clicks, ratings and counts.
 
     Optimism over :class:`LocalGLMRegression`, with the same arguments.

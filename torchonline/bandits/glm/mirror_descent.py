@@ -133,7 +133,7 @@ class GLMRegression(MixtureEstimator):
         assign_(theta_hat, theta)
 
 
-class GLBOMD(UCB):
+class GLBOMD(UCB[GLMRegression]):
     """GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments.
 
     We recommend :class:`LocalGLB`.

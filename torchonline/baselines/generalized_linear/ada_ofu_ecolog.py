@@ -295,7 +295,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
         return theta
 
 
-class AdaECOLog(UCB):
+class AdaECOLog(UCB[AdaECOLogRegression]):
     r"""ada-OFU-ECOLog and OFU-ECOLog: optimism over :class:`AdaECOLogRegression`.
 
     In the first ``warm_up_rounds`` rounds, if there are such, the scores are :math:`\|x_k\|_{U^{-1}}`. The arguments and the
@@ -305,8 +305,6 @@ class AdaECOLog(UCB):
         >>> AdaECOLog(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
-
-    estimator: AdaECOLogRegression
 
     @takes_arguments_of(AdaECOLogRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

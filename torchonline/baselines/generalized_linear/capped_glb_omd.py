@@ -1,6 +1,6 @@
 """GLB-OMD with capped scores, which its regret theorem needs for counts."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -9,7 +9,7 @@ from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.core.ops import at_least, minimum, roundoff, row_dots, sqrt
 
 
-class CappedGLBOMD(UCB):
+class CappedGLBOMD(UCB[GLMRegression]):
     r"""GLB-OMD with scores that are cut where no parameter of the ball goes beyond.
 
     .. math:: \text{score}_k = \min\bigl(x_k^\top\hat\theta + \beta\,\|x_k\|_{V^{-1}},\ S\|x_k\|\bigr), \qquad
@@ -37,9 +37,6 @@ class CappedGLBOMD(UCB):
         Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update, 2025, Algorithm 1.
         What differs: the cap.
     """
-
-    if TYPE_CHECKING:  # TorchScript knows no such annotation
-        estimator: GLMRegression
 
     @takes_arguments_of(GLMRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -105,7 +105,7 @@ class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
         self._add_outer_(a, V_inv_a, quadratic)
 
 
-class DiscountedGLB(UCB):
+class DiscountedGLB(UCB[DiscountedGLMRegression]):
     """Optimism over :class:`DiscountedGLMRegression`: a heuristic.
 
     Example:

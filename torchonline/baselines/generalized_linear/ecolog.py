@@ -187,7 +187,7 @@ class ECOLogRegression(GeneralizedEstimator):
         return theta
 
 
-class ECOLog(UCB):
+class ECOLog(UCB[ECOLogRegression]):
     """ECOLog: optimism over :class:`ECOLogRegression`, with the same arguments.
 
     Example:

@@ -85,7 +85,7 @@ class GLMUCBRegression(LikelihoodEstimator):
         self._write_with_inverse("V", member, matrix, ridge)
 
 
-class GLMUCB(UCB):
+class GLMUCB(UCB[GLMUCBRegression]):
     r"""GLM-UCB: optimism over :class:`GLMUCBRegression`, in units of the reward.
 
     .. math:: \text{score}_k = \mu(x_k^\top\hat\theta) + C\cdot\text{radius}\cdot\|x_k\|_{V^{-1}}
@@ -97,8 +97,6 @@ class GLMUCB(UCB):
         >>> GLMUCB(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
-
-    estimator: GLMUCBRegression
 
     @takes_arguments_of(GLMUCBRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

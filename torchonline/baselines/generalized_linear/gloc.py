@@ -107,7 +107,7 @@ class GLOCRegression(GeneralizedEstimator):
         project_ball_(iterate, self.V, self.theta_bound, self.validate)
 
 
-class GLOC(UCB):
+class GLOC(UCB[GLOCRegression]):
     """GLOC: optimism over :class:`GLOCRegression`, with the same arguments.
 
     Example:

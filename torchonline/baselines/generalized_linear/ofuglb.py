@@ -1,7 +1,7 @@
 """OFUGLB: optimism over a level set of the likelihood (Lee, Yun and Jun, 2024)."""
 
 import math
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -115,6 +115,9 @@ class OFUGLB(LevelSetUCB):
         >>> OFUGLB(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
+
+    if TYPE_CHECKING:  # TorchScript knows no such annotation
+        estimator: OFUGLBRegression
 
     @takes_arguments_of(OFUGLBRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -84,7 +84,7 @@ class MLogBRegression(GeneralizedEstimator):
         assign_(self.theta_hat, theta)
 
 
-class OFULMLogB(UCB):
+class OFULMLogB(UCB[MLogBRegression]):
     """OFUL-MLogB: optimism over :class:`MLogBRegression`, with the same arguments.
 
     Example:

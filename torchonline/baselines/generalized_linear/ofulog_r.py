@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -151,6 +151,9 @@ class OFULogR(LevelSetUCB):
         >>> OFULogR(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
+
+    if TYPE_CHECKING:  # TorchScript knows no such annotation
+        estimator: OFULogRRegression
 
     @takes_arguments_of(OFULogRRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -1,7 +1,7 @@
 """Rarely switching GLB: statistics of each round, decisions that seldom change."""
 
 import math
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -118,7 +118,7 @@ class RarelySwitchingRegression(LocalGLMRegression):
             self.decision_radius.copy_(self.squared_radius.clamp(min=0.0).sqrt())
 
 
-class RarelySwitchingGLB(UCB):
+class RarelySwitchingGLB(UCB[RarelySwitchingRegression]):
     r"""Optimism over the copy in :class:`RarelySwitchingRegression`.
 
     .. math:: \text{score}_k = x_k^\top\theta_\tau + \text{radius\_scale}\cdot\beta_\tau\,\|x_k\|_{V_\tau^{-1}}
@@ -131,9 +131,6 @@ class RarelySwitchingGLB(UCB):
         >>> RarelySwitchingGLB(2).select(torch.eye(2))
         tensor(0)
     """
-
-    if TYPE_CHECKING:  # TorchScript knows no such annotation
-        estimator: RarelySwitchingRegression
 
     @takes_arguments_of(RarelySwitchingRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -168,7 +168,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
             self._write("fits", member, self._read("fits", member) + 1.0)
 
 
-class RSGLinCB(UCB):
+class RSGLinCB(UCB[RSGLinCBRegression]):
     r"""RS-GLinCB: warm-up, elimination and optimism on :class:`RSGLinCBRegression`.
 
     If an arm of the decision has :math:`\|x\|^2_{V_o^{-1}} \ge 1/(\gamma^2\kappa R^2)`, the scores are
@@ -186,8 +186,6 @@ class RSGLinCB(UCB):
         >>> RSGLinCB(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
-
-    estimator: RSGLinCBRegression
 
     @takes_arguments_of(RSGLinCBRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

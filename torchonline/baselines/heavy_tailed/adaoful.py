@@ -167,7 +167,7 @@ def _stretch(z: Tensor, thresholds: Tensor) -> Tensor:
     return torch.hypot(torch.ones_like(z), z / thresholds.clamp(min=1e-30))
 
 
-class AdaOFUL(UCB):
+class AdaOFUL(UCB[AdaOFULRegression]):
     """AdaOFUL: optimism over :class:`AdaOFULRegression`, with the same arguments.
 
     Example:

@@ -118,7 +118,7 @@ class BMMRegression(EpochEstimator):
         self.theta_hat.copy_(medians(self.theta_candidates.mT))
 
 
-class BMM(UCB):
+class BMM(UCB[BMMRegression]):
     """BMM on fixed arms: optimism over :class:`BMMRegression`, with its arguments.
 
     Example:

@@ -141,7 +141,7 @@ class BTCRegression(HorizonEstimator):
         self._end_round_()
 
 
-class BTC(UCB):
+class BTC(UCB[BTCRegression]):
     """BTC: optimism over :class:`BTCRegression`, with the same arguments.
 
     Example:

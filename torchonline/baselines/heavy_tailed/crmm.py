@@ -99,7 +99,7 @@ class CRMMRegression(LinkedEstimator, EpochEstimator):
         self._newton_step_(x, product, quadratic, residual)
 
 
-class CRMM(UCB):
+class CRMM(UCB[CRMMRegression]):
     """CRMM on fixed arms: optimism over :class:`CRMMRegression`, with its arguments.
 
     Example:

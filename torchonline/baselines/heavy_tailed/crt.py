@@ -112,7 +112,7 @@ class CRTRegression(Estimator):
         theta_hat += step
 
 
-class CRT(UCB):
+class CRT(UCB[CRTRegression]):
     """CRT: optimism over :class:`CRTRegression`, with the same arguments.
 
     Example:

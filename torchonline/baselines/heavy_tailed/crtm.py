@@ -89,7 +89,7 @@ class CRTMRegression(LinkedEstimator):
         self._end_round_()
 
 
-class CRTM(UCB):
+class CRTM(UCB[CRTMRegression]):
     """CRTM: optimism over :class:`CRTMRegression`, with the same arguments.
 
     Example:

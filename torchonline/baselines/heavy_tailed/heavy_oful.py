@@ -170,7 +170,7 @@ class HeavyOFULRegression(ScaledHistoryEstimator):
         self.expansion_radius.copy_(torch.where(is_due, radius, self.expansion_radius))
 
 
-class HeavyOFUL(UCB):
+class HeavyOFUL(UCB[HeavyOFULRegression]):
     """HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`, with its arguments.
 
     Example:

@@ -110,7 +110,7 @@ class HuberBanditRegression(HistoryEstimator):
         self._end_round_()
 
 
-class HuberBandit(UCB):
+class HuberBandit(UCB[HuberBanditRegression]):
     """Optimism over :class:`HuberBanditRegression`, with the same arguments.
 
     Example:

@@ -97,7 +97,7 @@ class MENURegression(EpochEstimator):
         self.theta_hat.copy_(self.theta_candidates.gather(-2, index).squeeze(-2))
 
 
-class MENU(UCB):
+class MENU(UCB[MENURegression]):
     """MENU on fixed arms: optimism over :class:`MENURegression`, with its arguments.
 
     Example:

@@ -105,7 +105,7 @@ class MoMRegression(EpochEstimator):
         self.theta_hat += (residual / (1.0 + quadratic)).unsqueeze(-1) * product
 
 
-class MoM(UCB):
+class MoM(UCB[MoMRegression]):
     """MoM on fixed arms: optimism over :class:`MoMRegression`, with its arguments.
 
     Example:

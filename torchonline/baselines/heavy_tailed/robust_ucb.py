@@ -94,7 +94,7 @@ class RobustUCBRegression(HorizonEstimator):
         theta_hat += step
 
 
-class RobustUCB(UCB):
+class RobustUCB(UCB[RobustUCBRegression]):
     """RobustUCB: optimism over :class:`RobustUCBRegression`, with its arguments.
 
     Example:

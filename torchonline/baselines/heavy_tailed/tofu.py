@@ -125,7 +125,7 @@ class TOFURegression(HorizonEstimator):
         self.checked_radius.copy_(torch.where(is_outdated.unsqueeze(-1), radius, self.checked_radius))
 
 
-class TOFU(UCB):
+class TOFU(UCB[TOFURegression]):
     """TOFU: optimism over :class:`TOFURegression`, with the same arguments.
 
     Example:
