@@ -10,7 +10,7 @@ from torchonline.core.options import LearnerOptions, family_of
 
 
 class RidgeOptions(LearnerOptions, total=False):
-    """Options of :class:`~torchonline.RidgeRegression`, the default estimator, for ``Unpack``."""
+    """Options of the default estimator, ridge regression, for ``Unpack``."""
 
     noise_scale: float
     theta_bound: float

@@ -44,9 +44,12 @@ class EpsilonGreedy(Exploration[E]):
     of a decision: O(K d).
 
     Args:
-        estimator: as in :class:`Policy`.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
         epsilon: in (0, 1], the probability of a uniform draw in the first round.
         decay: at least 0, how fast it falls; 0 keeps it.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
     Example:
         >>> policy = EpsilonGreedy(RidgeRegression(2), epsilon=0.1)
@@ -88,9 +91,12 @@ class SquareCB(Exploration[E]):
     O(K d).
 
     Args:
-        estimator: as in :class:`Policy`.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
         gamma: above 0, in units of 1 / reward.
         exponent: at least 0.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
     Example:
         >>> policy = SquareCB(RidgeRegression(2))
@@ -143,8 +149,11 @@ class Softmax(Exploration[E]):
     No regret bound holds for a constant temperature. Cost of a decision: O(K d).
 
     Args:
-        estimator: as in :class:`Policy`.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
         temperature: above 0, in units of the reward.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
     Example:
         >>> policy = Softmax(RidgeRegression(2), temperature=0.25)

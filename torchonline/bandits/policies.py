@@ -3,7 +3,6 @@
 import functools
 import inspect
 import math
-import re
 from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Unpack
@@ -43,11 +42,10 @@ def takes_arguments_of(
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
     """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
 
-    The method gets the signature of the estimator's constructor and the documentation of its arguments.
+    The method gets the signature of the estimator's constructor. The class documents the arguments.
     """
     signature = inspect.signature(estimator)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    section = re.search(r"^Args:\n(?: .*\n|\n)*", inspect.getdoc(estimator) or "", re.MULTILINE)
 
     def decorate(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
         @functools.wraps(method)
@@ -59,7 +57,6 @@ def takes_arguments_of(
             method(self, *arguments, **options)
 
         construct.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
-        construct.__doc__ = section.group().rstrip() if section else None
         return construct
 
     return decorate
@@ -87,7 +84,10 @@ class Policy(nn.Module, Generic[E]):
     scores says with which probabilities, in :meth:`distribution`, and sets ``is_random``.
 
     Args:
-        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response. It has the ``batch_shape``, ``*B``.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
     """
 
     if TYPE_CHECKING:  # TorchScript knows no such annotation
@@ -372,6 +372,12 @@ class UCB(Policy[E]):
     :math:`x_k^\top\theta^*` is the mean reward, and this is the regret of the round. Cost of a decision among K arms: O(K d^2),
     one matrix product.
 
+    Args:
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+
     Example:
         >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2, dtype=torch.float64)
         >>> policy.step(arms[0], torch.tensor(1.0))
@@ -405,8 +411,11 @@ class ThompsonSampling(Policy[E]):
     :math:`\sqrt{p(1-p)/\text{draws}}`, and costs O(K d) for each draw. :meth:`decide` chooses by one of these draws.
 
     Args:
-        estimator: as in :class:`Policy`.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
         draws: number of parameters drawn for :meth:`probabilities`.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -440,8 +449,14 @@ class Greedy(Policy[E]):
 
     A baseline, at O(K d) for a decision; no regret bound holds.
 
+    Args:
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+
     Example:
-        >>> policy = Greedy(RidgeRegression(2))
+        >>> policy = Greedy(2)  # over RidgeRegression(2)
         >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
         >>> policy.select(torch.eye(2, dtype=torch.float64))
         tensor(1)
