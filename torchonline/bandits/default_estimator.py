@@ -22,9 +22,10 @@ class RidgeOptions(LearnerOptions, total=False):
 
 
 def estimator_or_default(policy: str, estimator: Any, options: Any) -> Any:
-    """Return an estimator of one response, or ridge regression of so many features; or raise.
+    """Return an estimator of one response, or ridge regression; or raise.
 
-    ``options`` are those of ridge regression, and empty beside an estimator. ``policy`` is the name of the class for errors.
+    A number builds ridge regression of so many features. ``options`` are those of ridge regression, and empty beside an
+    estimator. ``policy`` is the name of the class for errors.
     """
     for name in options:
         if name not in RidgeOptions.__annotations__:
@@ -50,7 +51,7 @@ def default_estimator() -> Any:
 
 
 class PolicySignature:
-    """The signature of a policy's class, for help: the options of ridge regression written out."""
+    """The signature of a policy's class, with the options of ridge regression."""
 
     def __get__(self, instance: Any, cls: Any) -> inspect.Signature:
         if instance is not None:  # which is called with arms

@@ -153,15 +153,16 @@ class Policy(nn.Module, Generic[E]):
         return self.estimator.theta_hat
 
     def predict(self, arms: ArrayLike) -> Tensor:
-        """Return the estimated mean reward of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``.
+        """Return the estimated mean reward of each arm.
 
-        This is ``policy.estimator(arms)``, differentiable in the arms. ``policy(arms)`` returns scores instead, by which arms are
-        chosen: they may hold a bonus for uncertainty or a random draw, and with a link they are on its scale. Python only.
+        Shapes: ``(*B, ..., K, d)`` to ``(*B, ..., K)``. This is ``policy.estimator(arms)``, differentiable in the arms.
+        ``policy(arms)`` returns scores instead, by which arms are chosen: they may hold a bonus for uncertainty or a random draw,
+        and with a link they are predictors, not means. Python only.
         """
         return self.estimator(arms)
 
     def reset(self) -> None:
-        """Put the estimator back to its state before the first round, in place. Python only."""
+        """Put the estimator back to its first state, in place. Python only."""
         self.estimator.reset()
 
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:

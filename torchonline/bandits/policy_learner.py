@@ -59,7 +59,10 @@ class PolicyLearner(Learner):
 
     @delegated
     def theta_hat(self) -> Tensor:
-        """The estimator's parameter, ``(*B, d)``; with a model for each arm, ``(*B, K, d)``. Python only."""
+        """The estimator's parameter. Python only.
+
+        Its shape is ``(*B, d)``; with a model for each arm, ``(*B, K, d)``.
+        """
         return self.policy.estimator.theta_hat
 
     def parts(self) -> dict[str, Learner]:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 else:
 
     class delegated(cached_property):
-        """Decorate a method as ``property`` does, for an attribute that another object holds.
+        """Decorate a method as ``property`` does, for what another object holds.
 
         Nothing is cached. Two things differ from a property. TorchScript compiles properties, and does not see this. And an
         attribute of the instance comes first, so that a user's subclass may still set one of its own under the same name.
