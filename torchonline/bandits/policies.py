@@ -157,9 +157,9 @@ class Policy(nn.Module, Generic[E]):
 
         Shapes: ``(*B, ..., K, d)`` to ``(*B, ..., K)``. This is ``policy.estimator(arms)``, differentiable in the arms.
         ``policy(arms)`` returns scores instead, by which arms are chosen: they may hold a bonus for uncertainty or a random draw,
-        and with a link they are predictors, not means. Python only.
+        and with a link they may be predictors instead of means. Python only.
         """
-        return self.estimator(arms)
+        return self.estimator(checked_rows(self.estimator, arms, "arms"))
 
     def reset(self) -> None:
         """Put the estimator back to its first state, in place. Python only."""
