@@ -1,4 +1,4 @@
-"""What editors and type checkers see of the library: a user's code, checked as it stands by mypy."""
+"""What editors and type checkers see of the library: a user's code, checked as it stands by mypy and pyright."""
 
 from typing import Any, assert_type
 
@@ -26,6 +26,7 @@ from torchonline import (
     bandit,
 )
 from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import on_arms
 
 arms = torch.eye(2)
 
@@ -112,9 +113,20 @@ class Mine(UCB):
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(RidgeRegression(dim, **options))
 
+    @on_arms
+    def forward(self, arms: Tensor) -> Tensor:
+        return self.predict(arms) + self.estimator.width(arms)
+
+
+class Plain(Greedy[RidgeRegression]):
+    """A policy whose scores check nothing."""
+
+    def forward(self, arms: Tensor) -> Tensor:
+        return self.estimator(arms) + self.estimator.logdet
+
 
 def mistakes() -> None:
-    """Each is one: mypy warns of a comment that is not needed."""
+    """Each is one: both checkers refuse a comment that is not needed."""
     OFUL(2, ridges=1.0)  # type: ignore[call-arg]
     UCB(2, ridges=1.0)  # type: ignore[call-arg]
     UCB("2")  # type: ignore[arg-type]

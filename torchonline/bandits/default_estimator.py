@@ -63,7 +63,7 @@ class PolicySignature:
 def _signature_of(cls: Any) -> inspect.Signature:
     own = list(inspect.signature(cls.__init__).parameters.values())[1:]
     if family_of(own) is RidgeOptions:
-        own.pop()
+        own = [one.replace(annotation=Estimator | int) if one.name == "estimator" else one for one in own[:-1]]
         taken = {parameter.name for parameter in own}
         theirs = inspect.signature(default_estimator()).parameters.values()
         own += [one for one in theirs if one.name in RidgeOptions.__annotations__ and one.name not in taken]

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-    E = TypeVar("E", covariant=True)
+    E = TypeVar("E", bound=Estimator, covariant=True)
 P = ParamSpec("P")
-S = TypeVar("S")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def takes_arguments_of(
@@ -72,9 +72,10 @@ def _options_of(cls: Any) -> frozenset[str]:
     return frozenset(inspect.signature(cls).parameters) - {"estimator"} if is_ours else frozenset()
 
 
-def on_arms(forward: Callable[[S, Tensor], Tensor]) -> Callable[[S, ArrayLike], Tensor]:
+def on_arms(forward: F) -> F:
     """Decorate a policy's scores: check the arms, and compute without autocast."""
-    return on_rows(forward, "arms", OWNER)
+    decorated: Any = on_rows(forward, "arms", OWNER)
+    return decorated
 
 
 class Policy(nn.Module, Generic[E]):
@@ -116,7 +117,7 @@ class Policy(nn.Module, Generic[E]):
 
     def __init__(self, estimator: E | int, **options: Unpack[RidgeOptions]) -> None:
         super().__init__()
-        self.estimator: E = estimator_or_default(type(self).__name__, estimator, options)
+        self.estimator = estimator_or_default(type(self).__name__, estimator, options)
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls: Any = type(self)
