@@ -115,7 +115,9 @@ class Policy(nn.Module, Generic[E]):
         super().__init_subclass__(**options)
         cls.has_own_step = has_own_step(cls)
 
+    # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
     def __init__(self, estimator: E | int, **options: Unpack[RidgeOptions]) -> None:
+        """Build it; the docstring of the class explains the arguments."""
         super().__init__()
         self.estimator = estimator_or_default(type(self).__name__, estimator, options)
 
