@@ -14,7 +14,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help demo test test-fast lint wheel bench papers clean
+.PHONY: help demo test test-fast lint wheel docs bench papers clean
 
 help:
 	@echo "make demo      train, serve and export a neural-linear bandit on scikit-learn's digits"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-fast its quick tier: every public class once, in about a minute"
 	@echo "make lint      ruff, and mypy and pyright on an installed copy"
 	@echo "make wheel     build the wheel and check what it holds"
+	@echo "make docs      build the site in docs/_build/html and check its links"
 	@echo "make papers    list the experiments of the papers; RUN=\"hvt_ucb --workers 2\" runs one, RUN=--all runs all"
 	@echo "make bench     speed against NumPy and other libraries, as ratios in one run"
 
@@ -53,6 +54,12 @@ lint: $(READY)
 wheel: $(READY)
 	$(BIN)/python tests/check_wheel.py
 
+# Pages of names and scripts that are gone would stay. What the gallery has drawn is kept until its script changes.
+docs: $(READY)
+	rm -rf docs/_build/html docs/reference/generated docs/reference/examples
+	$(ONE_THREAD) $(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --jobs 2 docs docs/_build/html
+	$(BIN)/python docs/site_parts/check_links.py docs/_build/html
+
 bench: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest tests/benchmarks \
 		--benchmark-only --benchmark-disable-gc --benchmark-columns=min,median --benchmark-sort=name -p no:xdist
@@ -61,4 +68,4 @@ papers: $(READY)
 	$(ONE_THREAD) $(BIN)/python examples/papers $(RUN)
 
 clean:
-	rm -rf $(VENV) build dist outputs lightning_logs *.egg-info
+	rm -rf $(VENV) build dist outputs lightning_logs *.egg-info docs/_build docs/gallery docs/reference/generated docs/reference/examples

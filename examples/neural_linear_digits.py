@@ -225,7 +225,7 @@ def main() -> None:
         head, regret, micros = play(encoder, policy, data, label.replace(" ", ""), output, *[exporter] * is_main)
         if is_main:
             served = head
-        regret.regret.plot(axes, label=label)
+        regret.regret.plot(ax=axes, label=label)
         results[label] = (name, scale, regret.regret.compute(), micros)
 
     uniform = results["uniform"][2].mean()
@@ -242,7 +242,6 @@ def main() -> None:
         " at scale 1 is each theorem's, but no theorem covers this stream to the letter: mean rewards are not exactly linear"
         " in the features, and OFUL's and Thompson sampling's theorems ask for sub-Gaussian noise as well."
     )
-    axes.legend()
     axes.set_title("Bandit heads on a digit encoder: mean over seeds, best to worst shaded")
     axes.figure.savefig(output / "regret.png", dpi=120, bbox_inches="tight")
     console.print(

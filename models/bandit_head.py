@@ -368,6 +368,30 @@ class BanditHead(nn.Module):
         self._check_encoded(encoded)
         return encoded.reshape(items.shape[:lead] + encoded.shape[1:])
 
+    def plot_confidence(
+        self,
+        inputs: Any,
+        ax: Any = None,
+        *,
+        names: Sequence[str] | None = None,
+        mask: Tensor | None = None,
+        index: Any = None,
+    ) -> tuple[Any, Any]:
+        """Draw each arm's estimated mean reward and its confidence interval.
+
+        See :meth:`torchonline.UCB.plot_confidence`; ``inputs`` are those of :meth:`select`. The intervals are those of the policy
+        on the encoder's features. A theorem behind them asks for an encoder that stays, and with a ``scaler`` they are a
+        heuristic.
+        """
+        from torchonline.bandits.pictures import draw_confidence
+
+        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
+        check_scalable(self.scaler, inputs)
+        with torch.no_grad():
+            features = self.encode(inputs)
+        heuristic = "" if self.scaler is None else "the inputs are scaled"
+        return draw_confidence(self.policy, (features,), ax, names, mask, index, heuristic)
+
     def _scaled_in_python(self, items: Tensor) -> Tensor:
         scaler: Any = self.scaler
         return for_encoder(scaler, self.encoder, items)

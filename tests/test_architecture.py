@@ -59,7 +59,7 @@ ALLOWED = {
     "torchmetrics": ("torchonline.metrics", "torchonline.diagnostics", *OUTSIDE),
     "pytorch_lightning": OUTSIDE,
     "lightning": OUTSIDE,
-    "matplotlib": ("torchonline.metrics", "torchonline.report_page", *OUTSIDE),
+    "matplotlib": ("torchonline.core.figures", "torchonline.report_page"),
     "sklearn": ("torchonline.datasets",),
     "dp_accounting": ("torchonline.baselines.private.noisy_sgd",),
     "statsmodels": (),

@@ -1,6 +1,7 @@
 """Base of the learners made of a policy and a scaler."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -185,6 +186,24 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         See :meth:`Policy.decide`; arguments and errors are those of :meth:`select`.
         """
         return drawn_with_probability(self.probabilities(context, mask))
+
+    def plot_confidence(
+        self,
+        context: ArrayLike,
+        ax: Any = None,
+        *,
+        names: Sequence[str] | None = None,
+        mask: ArrayLike | None = None,
+        index: Any = None,
+    ) -> tuple[Any, Any]:
+        """Draw each arm's estimated mean reward and its confidence interval.
+
+        See :meth:`Policy.plot_confidence`. ``context`` is that of :meth:`select`. While a scaler moves, the intervals are a
+        heuristic, and the label of the axis says so.
+        """
+        from torchonline.bandits.pictures import draw_confidence
+
+        return draw_confidence(self, (context,), ax, names, mask, index)
 
     def _mixture(self, context: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""

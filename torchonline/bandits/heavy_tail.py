@@ -75,6 +75,7 @@ class HeavyTailRegression(HeavyTailCertificate):
         bar; the matrix A, which makes the certificate; no horizon and no projection.
     """
 
+    guarantee = "in all rounds"
     statistics_depend_on: tuple[str, ...] = ("is_symmetric", "moment_order", "theta_bound", "ridge", "delta")
     statistics_depend_on += ("radius_scale", "restart_every")
 

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Unpack
 
@@ -274,6 +274,49 @@ class Policy(nn.Module, Generic[E]):
         unbiased. Arguments and errors are those of :meth:`select`.
         """
         return drawn_with_probability(self.probabilities(arms, mask))
+
+    def plot_confidence(
+        self,
+        arms: ArrayLike,
+        ax: Any = None,
+        *,
+        names: Sequence[str] | None = None,
+        mask: ArrayLike | None = None,
+        index: Any = None,
+    ) -> tuple[Any, Any]:
+        """Draw each arm's estimated mean reward and its confidence interval.
+
+        The intervals are those of the estimator, :meth:`Estimator.interval`, which are cut to what ``theta_bound`` allows; a
+        policy such as :class:`Greedy` does not use them. The chosen arm is marked by a diamond. On the right stands what decides:
+        the scores, which are not cut; for a policy that draws, the probabilities, and the diamond marks the likeliest arm. The
+        label of the axis says whether a theorem covers the intervals, or whether they are a heuristic. Unavailable arms are grey.
+        Needs matplotlib. Changes no state.
+
+        Args:
+            arms: features of the arms of one decision, ``(K, d)``; or of many, ``(*B, ..., K, d)``, of which ``index`` names one.
+            ax: matplotlib axes; None for a new figure of pyplot.
+            names: of the K arms; None for "arm 0" and so on.
+            mask: as in :meth:`select`.
+            index: which decision of ``(*B, ...)``, an integer or a tuple. None for a single one.
+
+        Returns:
+            The figure and the axes.
+
+        Raises:
+            ImportError: there is no matplotlib.
+            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, or an ``index`` of no decision.
+
+        Example:
+            >>> policy = UCB(RidgeRegression(2))
+            >>> policy.step(torch.tensor([1.0, 0.0]), 1.0)
+            >>> figure, axes = policy.plot_confidence(torch.eye(2), names=["red", "blue"])
+            >>> print(axes.get_xlabel())
+            mean reward
+            interval: proved in all rounds, delta = 0.01
+        """
+        from torchonline.bandits.pictures import draw_confidence
+
+        return draw_confidence(self, (arms,), ax, names, mask, index)
 
     def _mixture(self, arms: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""

@@ -50,6 +50,7 @@ class RidgeRegression(Estimator):
         default radius.
     """
 
+    guarantee = "in all rounds"
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
     logdet: Tensor
 

@@ -53,6 +53,7 @@ class PrivacySpent(ExactMetric):
     """
 
     higher_is_better = False
+    named = "epsilon"
     least = {"rounds": 0, "runs": 1, "relation": -1, "cost": 0.0}
 
     runs: Tensor

@@ -77,6 +77,7 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         that is evaluated instead of bounded, and no projection.
     """
 
+    guarantee = "in all rounds"
     statistics_depend_on: tuple[str, ...] = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
     eta = 1.0
 

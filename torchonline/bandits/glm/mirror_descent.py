@@ -66,6 +66,7 @@ class GLMRegression(MixtureEstimator):
         experiments do not; :math:`\tilde V^{-1}` contains the new Hessian once, not twice as displayed there.
     """
 
+    guarantee = "in all rounds"
     statistics_depend_on = ("eta", "theta_bound", "ridge", "delta", "noise_scale")
 
     def __init__(
@@ -81,6 +82,7 @@ class GLMRegression(MixtureEstimator):
             self.smallest_noise_scale = self.noise_scale
         self.max_weight = self.link.max_slope(self.predictor_bound) / self.noise_scale**2
         if radius != "empirical" and self.ridge < self.theory_ridge():
+            self.guarantee = "none"
             least = f"{self.theory_ridge():.6g}, from which the theorem holds"
             warnings.warn(
                 f"ridge: {self.ridge:g} is below {least}; radius={radius!r} is a heuristic here", stacklevel=2

@@ -82,7 +82,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
     ``noise_scale``\ :sup:`2`, a set :math:`\Theta` that is the ball of radius S at first, and its diameter D along features of
     length L:
 
-    .. math:: \theta_r &= \arg\min_{\theta\in\Theta}\ \tfrac1{2+D}\|\theta-\hat\theta\|_V^2 + l_r(\theta), \qquad
+    .. math:: \theta_r = \arg\min_{\theta\in\Theta}\ \tfrac1{2+D}\|\theta-\hat\theta\|_V^2 + l_r(\theta), \qquad
               \bar\theta = \arg\min_{\theta\in\Theta}\ \tfrac1{2+D}\|\theta-\hat\theta\|_V^2 + l_0(\theta) + l_1(\theta).
 
     If :math:`\sigma'(x^\top\bar\theta) \le 2\min(\sigma'(x^\top\theta_0), \sigma'(x^\top\theta_1))`, the round is learnt as in

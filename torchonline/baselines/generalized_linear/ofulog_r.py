@@ -39,7 +39,7 @@ class OFULogRRegression(LevelSetEstimator):
     With ``constants="program"``, b is that of the authors' program, which has L = 1. **It is a heuristic**, and the constructor
     warns:
 
-    .. math:: \iota &= \log\tfrac1\delta + \tfrac12\log\det(V/\lambda_t)
+    .. math:: \iota = \log\tfrac1\delta + \tfrac12\log\det(V/\lambda_t)
               + \log\frac{\chi^2_d(2\lambda_t/L^2)}{\chi^2_d(\lambda_t/L^2)}, \qquad
               \gamma = \sqrt{\lambda_t}S
               + \min\Bigl(\iota, \frac{\sqrt{\lambda_t}}{2L} + \frac{2L\iota}{\sqrt{\lambda_t}}\Bigr), \qquad
