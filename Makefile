@@ -20,7 +20,7 @@ help:
 	@echo "make demo      train, serve and export a neural-linear bandit on scikit-learn's digits"
 	@echo "make test      the test suite"
 	@echo "make test-fast its quick tier: every public class once, in about a minute"
-	@echo "make lint      ruff, and mypy on an installed copy"
+	@echo "make lint      ruff, and mypy and pyright on an installed copy"
 	@echo "make wheel     build the wheel and check what it holds"
 	@echo "make docs      build the site in docs/_build/html and check its links"
 	@echo "make papers    list the experiments of the papers; RUN=\"hvt_ucb --workers 2\" runs one, RUN=--all runs all"
@@ -48,6 +48,8 @@ lint: $(READY)
 	rm -rf $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/installed .
 	cd $(VENV)/installed && ../bin/mypy --config-file ../../pyproject.toml torchonline
+	cp tests/typing/* $(VENV)/installed
+	cd $(VENV)/installed && ../bin/basedpyright --pythonpath ../bin/python library.py
 
 wheel: $(READY)
 	$(BIN)/python tests/check_wheel.py

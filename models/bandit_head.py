@@ -15,7 +15,7 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
-from torchonline.core.inputs import as_tensor, check_tensor
+from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
 from torchonline.models.encoding import encoder_width, evaluating, typed_like
@@ -92,6 +92,9 @@ class BanditHead(nn.Module):
         actions: Tensor | None
         policy: Any
         scaler: RunningScaler | None
+
+        def __call__(self, inputs: ArrayLike) -> Tensor: ...
+
     __constants__ = ("has_models",)
 
     def __init__(

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -101,6 +101,12 @@ class NoiseDiagnostic(ExactMetric):
         Testing by betting: Shafer, Journal of the Royal Statistical Society A 184, 2021; Waudby-Smith and Ramdas, Estimating
         means of bounded random variables by betting, same journal B 86, 2024. The index: Hill, Annals of Statistics 3, 1975.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None
+        ) -> NoiseReport: ...
 
     higher_is_better = None
 

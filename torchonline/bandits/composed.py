@@ -46,6 +46,9 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     if TYPE_CHECKING:
         scaler: RunningScaler | None
         early: EarlyRounds | None
+
+        def __call__(self, context: ArrayLike) -> Tensor: ...
+
     rounds: Tensor
 
     # What errors call the context, and what stands in its shape before d.
@@ -97,6 +100,19 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def forward(self, context: Tensor) -> Tensor:
         """Return the policy's score of each arm, ``(*B, ..., K)``, differentiable."""
         return self._scores(context)
+
+    @in_turn
+    def predict(self, context: ArrayLike) -> Tensor:
+        """Return the estimated mean reward of each arm, ``(*B, ..., K)``, differentiable.
+
+        This is ``policy.estimator`` on the scaled features. ``policy(context)`` returns scores instead, by which arms are chosen.
+        Changes no state. Python only.
+        """
+        return self._means(self._checked(context, None)[0])
+
+    def _means(self, context: Tensor) -> Tensor:
+        """Return the estimated mean reward of each arm: ``(*B, ..., K)``. Python only."""
+        return self.policy.predict(self._features(context))
 
     @in_turn
     def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:

@@ -87,6 +87,9 @@ class Estimator(BlockEstimator):
         V_lost: Tensor | None
         noise_scale: Any
         theta_bound: Any
+
+        def __call__(self, x: ArrayLike) -> Tensor: ...
+
     theta_hat: Tensor
     V: Tensor
     V_inv: Tensor

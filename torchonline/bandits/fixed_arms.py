@@ -103,6 +103,9 @@ class FixedArms(PolicyLearner):
         squares: Tensor | None
         image: Tensor | None
         largest_image: Tensor | None
+
+        def __call__(self) -> Tensor: ...
+
     arms: Tensor
     square_lengths: Tensor
     probe: Tensor
@@ -303,6 +306,15 @@ class FixedArms(PolicyLearner):
         return self.policy.scores_of(predictor, sqrt(at_least(squares, 1e-38)))
 
     # TorchScript does not compile the methods below.
+
+    @in_turn
+    def predict(self) -> Tensor:
+        """Return the estimated mean reward of each arm, ``(*B, K)``. Changes no state.
+
+        This is ``policy.predict(arms)``. ``fixed()`` returns scores instead, by which arms are chosen. Python only.
+        """
+        with torch.no_grad():
+            return self.policy.predict(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
 
     def plot_confidence(
         self,

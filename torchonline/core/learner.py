@@ -69,6 +69,7 @@ class Learner(WithOptions, nn.Module):
     # True in the copies that compute on NumPy arrays.
     is_view = False
 
+    # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
     def __init__(
         self,
         dim: int,
@@ -78,6 +79,7 @@ class Learner(WithOptions, nn.Module):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
+        """Build it; the docstring of the class explains the arguments."""
         super().__init__()
         give_lock_(self)
         self.__dict__["_is_torn"] = False

@@ -77,6 +77,9 @@ class ExactMetric(Metric):
     all ranks, so all ranks must call it, including ranks that have had no rounds. ``sync`` gathers for longer, until ``unsync``;
     in between the metric is not updated or loaded. ``state_dict`` holds this rank's states unless the metric is synced.
 
+    Args:
+        options: those of torchmetrics.Metric.
+
     Raises:
         TypeError: an argument of ``update`` is not a floating-point tensor. No state has changed.
         ValueError: a shape is wrong, or a value is NaN or infinite; or ranks with states of different shapes are synced. No

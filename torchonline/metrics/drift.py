@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -104,6 +104,10 @@ class DriftAlarm(ExactMetric):
         The bound is Hoeffding's for weighted signs, JASA 58, 1963, on differences over the root of their sum of squares, as in
         Efron, JASA 64, 1969. The threshold spends alpha over the comparisons by a union bound.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, value: Tensor) -> DriftReport: ...
 
     higher_is_better = None
     least = {"rounds": 0, "epoch": 0, "compared": 0, "first_at": 0, "last_at": 0}

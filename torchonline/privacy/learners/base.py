@@ -3,7 +3,7 @@
 import inspect
 import math
 import warnings
-from typing import Any, Required, Unpack
+from typing import TYPE_CHECKING, Any, Required, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +87,13 @@ class PrivateLearner(ClockedLearner):
     # Far below the margin of the calibration, and above the differences between the logarithms of two processors.
     options_tolerance = 1e-10
 
+    if TYPE_CHECKING:  # the state of mechanisms, where they have it
+        noisy_sum: Tensor
+        noisy_memory: Tensor
+        noisy_nodes: Tensor
+        secret_sum: Tensor
+        secret_memory: Tensor
+        secret_nodes: Tensor
     noise: Any  # a mechanism; unless the learner has an `_event` of its own
     warns_of_delta = True
     records_a_step = 1
