@@ -223,7 +223,7 @@ def test_the_shadow_is_what_the_set_reaches_in_each_direction() -> None:
 def test_sets_of_fleets_and_of_outputs_are_named_by_an_index() -> None:
     fleet = RidgeRegression(2, batch_shape=(2,))
     fleet.step(torch.eye(2), torch.tensor([1.0, 2.0]))
-    center = fleet.plot_confidence_set(index=1)[1].lines[1].get_xydata()[0]
+    center = fleet.plot_confidence_set(index=np.int64(1))[1].lines[1].get_xydata()[0]
     assert center.tolist() == fleet.theta_hat[1].tolist()
     system = SystemIdentification(2, outputs=3)
     system.step(torch.tensor([1.0, 0.5]), torch.tensor([1.0, 2.0, 3.0]))

@@ -237,7 +237,7 @@ def one_of_many(name: str, index: Any, sizes: tuple[int, ...], what: str) -> tup
         return ()
     place = index if isinstance(index, tuple) else (index,)
     is_right = len(place) == len(sizes) and all(
-        isinstance(i, numbers.Integral) and not isinstance(i, bool) and -n <= i < n
+        isinstance(i, numbers.Integral) and not isinstance(i, bool) and -n <= int(i) < n
         for i, n in zip(place, sizes, strict=False)
     )
     if not is_right:
