@@ -1,6 +1,5 @@
 """Configuration of the site: `make docs` builds it with warnings as errors."""
 
-import re
 import sys
 from pathlib import Path
 
@@ -8,8 +7,9 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(DOCS))
 
-import torchonline
 from site_parts import arguments, front_page, inventories, links, members
+
+import torchonline
 
 project = "torchonline"
 author = "The torchonline developers"

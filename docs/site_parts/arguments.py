@@ -1,7 +1,7 @@
 """Arguments that a docstring documents by another class's docstring.
 
-In the source, ``dim, dtype: as in :class:`Estimator`.`` saves a reader of the code from reading the same lines in every class. A reader
-of the site has them in place.
+In the source, ``dim, dtype: as in :class:`Estimator`.`` saves a reader of the code from reading the same lines in every class.
+A reader of the site has them in place.
 """
 
 import inspect
@@ -23,7 +23,9 @@ def expand(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[s
     if what == "class" and "Args:" in lines:
         start, end = _section(lines)
         order = {parameter: place for place, parameter in enumerate(inspect.signature(obj).parameters)}
-        entries = sorted(_entries(lines[start:end]), key=lambda entry: order.get(entry[0].partition(",")[0], len(order)))
+        entries = sorted(
+            _entries(lines[start:end]), key=lambda entry: order.get(entry[0].partition(",")[0], len(order))
+        )
         lines[start:end] = [*(f"    {names}: {text}" for names, text in entries), ""]
 
 
@@ -49,7 +51,9 @@ def _entries(lines: list[str]) -> list[tuple[str, str]]:
 def _of_other_class(names: str, text: str) -> list[tuple[str, str]]:
     """Return an entry for each name if the text points to a class that documents them, or the entry as it is."""
     match = POINTER.match(text)
-    cls = match and (BASES.get(match[1]) or getattr(torchonline, match[1], None) or getattr(torchonline.baselines, match[1], None))
+    cls = match and (
+        BASES.get(match[1]) or getattr(torchonline, match[1], None) or getattr(torchonline.baselines, match[1], None)
+    )
     if not cls:
         return [(names, text)]
     lines = (inspect.getdoc(cls) or "").splitlines()

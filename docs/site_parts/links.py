@@ -61,7 +61,7 @@ def link_names(app: Any, doctree: nodes.document, page: str) -> None:
     Names with a capital letter are linked as they stand. Others, which may be words of English, are linked as calls or with
     their module: ``report(log)``, ``torchonline.report``.
     """
-    if not Path(app.env.doc2path(page)).suffix == ".md":
+    if Path(app.env.doc2path(page)).suffix != ".md":
         return
     seen: set[tuple[Any, str]] = set()
     for literal in list(doctree.findall(nodes.literal)):

@@ -106,7 +106,9 @@ def test_formulas_keep_their_underscores(path: Path) -> None:
     assert not any(token.type.endswith("_open") and token.markup.startswith("_") for token in tokens)
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.stem not in OF_THE_SITE], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if path.stem not in OF_THE_SITE], ids=lambda path: path.stem
+)
 def test_every_page_is_reachable(path: Path) -> None:
     readers = [page for page in PAGES if page != path and page != ROOT / "CHANGELOG.md"]
     assert any(re.search(rf"\]\([^)]*\b{re.escape(path.name)}[#)]", page.read_text()) for page in readers)

@@ -13,7 +13,10 @@ REFERENCE = sorted(path for path in (ROOT / "docs" / "reference").glob("*.rst") 
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md"))
 PUBLIC = (
     "torchonline",
-    *(f"torchonline.{name}" for name in ("baselines", "callbacks", "datasets", "distributed", "environments", "export")),
+    *(
+        f"torchonline.{name}"
+        for name in ("baselines", "callbacks", "datasets", "distributed", "environments", "export")
+    ),
     *(f"torchonline.{name}" for name in ("feedback", "metrics", "models", "off_policy", "privacy")),
 )
 
