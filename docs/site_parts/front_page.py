@@ -18,8 +18,7 @@ def drawn(folder: Path) -> str:
         from matplotlib import pyplot as plt
 
         with plt.rc_context():
-            animation = runpy.run_path(str(SCRIPT))["make_animation"]()
-            animation.save(animated, writer="pillow", dpi=100)
+            runpy.run_path(str(SCRIPT))["animation"].save(animated, writer="pillow", dpi=100)
             plt.close("all")
         with Image.open(animated) as picture:
             picture.seek(picture.n_frames - 1)
