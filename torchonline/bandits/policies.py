@@ -17,6 +17,7 @@ from torchonline.bandits.blocks import has_own_step, learn_by_step
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
+from torchonline.core.citations import cite
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
 from torchonline.core.options import described, differs
@@ -93,6 +94,7 @@ class Policy(nn.Module):
     # Why it was recommended, for its repr.
     note = ""
     __constants__ = ("is_random", "draws")
+    cite = cite
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
