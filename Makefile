@@ -14,7 +14,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help demo test test-fast lint wheel bench papers clean
+.PHONY: help demo test test-fast lint wheel release matrix numbers bench papers clean
 
 help:
 	@echo "make demo      train, serve and export a neural-linear bandit on scikit-learn's digits"
@@ -22,6 +22,9 @@ help:
 	@echo "make test-fast its quick tier: every public class once, in about a minute"
 	@echo "make lint      ruff, and mypy on an installed copy"
 	@echo "make wheel     build the wheel and check what it holds"
+	@echo "make release   build sdist and wheel twice, and keep them in dist/ if the bytes are the same"
+	@echo "make matrix    the quick tier on pairs of Python and torch, for docs/versions.md: hours, and 8 GB at a time"
+	@echo "make numbers   compare the numbers in the docs with what prints them; RUN=--slow runs the slow scripts too"
 	@echo "make papers    list the experiments of the papers; RUN=\"hvt_ucb --workers 2\" runs one, RUN=--all runs all"
 	@echo "make bench     speed against NumPy and other libraries, as ratios in one run"
 
@@ -50,6 +53,12 @@ lint: $(READY)
 
 wheel: $(READY)
 	$(BIN)/python tests/check_wheel.py
+
+release: $(READY)
+	$(BIN)/python releases/build.py
+
+matrix:
+	$(PYTHON) tests/matrix.py
 
 bench: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest tests/benchmarks \

@@ -62,7 +62,10 @@ QUIET = (
     "-W",
     "default::PendingDeprecationWarning",
 )
-ASK = "import importlib.metadata as m, json, platform; print(json.dumps({'python': platform.python_version()} | {n: m.version(n) for n in %r}))"
+ASK = (
+    "import importlib.metadata as m, json, platform;"
+    f"print(json.dumps({{'python': platform.python_version()}} | {{n: m.version(n) for n in {SHOWN!r}}}))"
+)
 
 
 def interpreter(version: str, given: dict[str, str]) -> str | None:
@@ -94,8 +97,8 @@ def environment(python: str, pair: str, keep: Path | None) -> Iterator[Path]:
             "--no-cache-dir",
             "--disable-pip-version-check",
         ]
-        torch = f"torch=={pair.partition('-')[2]}"
-        # Torch alone would do, but pip shall find one set of versions for all that pyproject.toml asks for.
+            torch = f"torch=={pair.partition('-')[2]}"
+        # In one go, so that pip finds one set of versions for all that pyproject.toml asks for.
         subprocess.run([*install, torch, *PAIRS[pair], *TOOLS, "--editable", f"{ROOT}[privacy]"], check=True)
         yield inside
     finally:
@@ -127,14 +130,15 @@ def outcome(python: Path, workers: int, arguments: list[str]) -> dict[str, Any]:
             *QUIET,
             *arguments,
         ]
-        subprocess.run(command, cwd=ROOT, env=os.environ | one_thread, check=False)
+        # Tests start many processes: what Python has compiled is kept, even if the environment says not to.
+        subprocess.run(command, cwd=ROOT, env=os.environ | one_thread | {"PYTHONDONTWRITEBYTECODE": ""}, check=False)
         cases = list(ElementTree.parse(report).iter("testcase"))
     by_kind = {
         kind: [f"{case.get('classname')}::{case.get('name')}" for case in cases if case.find(kind) is not None]
         for kind in ("failure", "error", "skipped")
     }
     bad = sorted({*by_kind["failure"], *by_kind["error"]})
-    asked = subprocess.run([python, "-c", ASK % (SHOWN,)], check=True, capture_output=True, text=True)
+    asked = subprocess.run([python, "-c", ASK], check=True, capture_output=True, text=True)
     return {
         "versions": json.loads(asked.stdout),
         "platform": f"{platform.system()} {platform.machine()}",
