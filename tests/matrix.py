@@ -190,10 +190,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="a folder in which environments stay")
     parser.add_argument("--page", action="store_true", help="write the page from the outcomes, and run nothing")
-    parser.add_argument("arguments", nargs="*", help="for pytest, after --")
+    parser.add_argument("--list", action="store_true", help="print the pairs as JSON, and run nothing")
+    parser.add_argument("arguments", nargs="*", help="for pytest, after --: such as tests/contract")
     options = parser.parse_args()
+    if options.list:
+        print(json.dumps(list(PAIRS)))
+        return
     given = dict(item.split("=", 1) for item in options.python)
-    missing = []
+    missing, failed = [], []
     for pair in () if options.page else options.only:
         if pair in read() and not options.again:
             continue
@@ -207,10 +211,13 @@ def main() -> None:
         print(
             f"{pair}: {found['passed']} passed, {len(found['failed'])} failed, {found['skipped']} skipped", flush=True
         )
+        failed += [pair] if found["failed"] else []
         results = read() | {pair: found}
         RESULTS.write_text(json.dumps({name: results[name] for name in sorted(results, key=order)}, indent=1) + "\n")
     if PAGE.exists():
         PAGE.write_text(page(PAGE.read_text(), read()))
+    if failed:
+        sys.exit(f"tests failed with {', '.join(failed)}")
     if missing:
         sys.exit(f"no interpreter for {', '.join(missing)}: name one with --python VERSION=PATH")
 
