@@ -33,7 +33,7 @@ RESULTS = ROOT / "docs" / "versions.json"
 PAGE = ROOT / "docs" / "versions.md"
 MARK = "<!-- printed by tests/matrix.py -->\n"
 # The least versions that pyproject.toml names, all at once.
-FLOORS = ("numpy==2.0.0", "pytorch-lightning==2.2.0", "torchmetrics==1.3.0")
+FLOORS = ("numpy==2.0.0", "pytorch-lightning==2.2.0", "torchmetrics==1.3.1")
 # Python, torch, and what else is pinned. Each minor version of torch once, each Python with the newest torch.
 PAIRS: dict[str, tuple[str, ...]] = {
     "3.11-2.4.0": FLOORS,
@@ -51,7 +51,8 @@ PAIRS: dict[str, tuple[str, ...]] = {
     "3.14-2.12.1": (),
 }
 # What the quick tier imports beside the package itself.
-TOOLS = ("matplotlib", "mpmath", "pandas", "polars", "pyarrow", "pytest>=8", "pytest-xdist", "scikit-learn", "scipy")
+TOOLS = ("jsonargparse[signatures]", "matplotlib", "mpmath", "pandas", "polars", "pyarrow", "pytest>=8", "pytest-xdist")
+TOOLS += ("scikit-learn", "scipy")
 SHOWN = ("torch", "numpy", "pytorch-lightning", "torchmetrics")
 # Other versions of torch, NumPy and Lightning warn of what they will change; only our own warnings matter here.
 QUIET = (
@@ -97,7 +98,7 @@ def environment(python: str, pair: str, keep: Path | None) -> Iterator[Path]:
             "--no-cache-dir",
             "--disable-pip-version-check",
         ]
-            torch = f"torch=={pair.partition('-')[2]}"
+        torch = f"torch=={pair.partition('-')[2]}"
         # In one go, so that pip finds one set of versions for all that pyproject.toml asks for.
         subprocess.run([*install, torch, *PAIRS[pair], *TOOLS, "--editable", f"{ROOT}[privacy]"], check=True)
         yield inside

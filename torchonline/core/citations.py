@@ -387,7 +387,7 @@ PAPERS = {
     "zhang2025generalized": Paper(
         "Zhang, Yu-Jie and Xu, Sheng-An and Zhao, Peng and Sugiyama, Masashi",
         "Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update",
-        "",
+        NEURIPS,
         2025,
         "2507.11847",
     ),
