@@ -24,7 +24,7 @@ help:
 	@echo "make wheel     build the wheel and check what it holds"
 	@echo "make release   build sdist and wheel twice, and keep them in dist/ if the bytes are the same"
 	@echo "make matrix    the quick tier on pairs of Python and torch, for docs/versions.md: hours, and 8 GB at a time"
-	@echo "make numbers   compare the numbers in the docs with what prints them; RUN=--slow runs the slow scripts too"
+	@echo "make numbers   list the tables of the docs and what prints them; RUN=\"--run quick\" runs scripts and compares"
 	@echo "make papers    list the experiments of the papers; RUN=\"hvt_ucb --workers 2\" runs one, RUN=--all runs all"
 	@echo "make bench     speed against NumPy and other libraries, as ratios in one run"
 
@@ -56,6 +56,9 @@ wheel: $(READY)
 
 release: $(READY)
 	$(BIN)/python releases/build.py
+
+numbers: $(READY)
+	$(BIN)/python releases/tables.py $(RUN)
 
 matrix:
 	$(PYTHON) tests/matrix.py

@@ -31,7 +31,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "versions.json"
 PAGE = ROOT / "docs" / "versions.md"
-MARK = "<!-- printed by tests/matrix.py -->\n"
+MARK = "<!-- printed by tests/matrix.py as The pairs -->\n"
 # The least versions that pyproject.toml names, all at once.
 FLOORS = ("numpy==2.0.0", "pytorch-lightning==2.2.0", "torchmetrics==1.3.1")
 # Python, torch, and what else is pinned. Each minor version of torch once, each Python with the newest torch.
@@ -163,13 +163,13 @@ def order(pair: str) -> list[list[int]]:
 
 def table(results: dict[str, Any]) -> str:
     """Return the table of the page."""
-    lines = ["| torch | Python | NumPy | Lightning | torchmetrics | platform | passed | failed | skipped |"]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
+    lines = ["| torch | Python | NumPy | Lightning | torchmetrics | platform | passed | failed | skipped | tests |"]
+    lines.append("|---|---|---|---|---|---|---|---|---|---|")
     for pair in sorted(results, key=order):
         found = results[pair]
         versions, bad = found["versions"], len(found["failed"])
         cells = [versions[name] for name in ("torch", "python", "numpy", "pytorch-lightning", "torchmetrics")]
-        cells += [found["platform"], found["passed"], bad, found["skipped"]]
+        cells += [found["platform"], found["passed"], bad, found["skipped"], "part" if found["only"] else "quick tier"]
         lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
