@@ -13,7 +13,7 @@ AISTATS = "International Conference on Artificial Intelligence and Statistics"
 
 
 class Paper(NamedTuple):
-    """A paper: its authors, title, venue, year, arXiv number, volume and whether the venue is a journal."""
+    """A paper: authors, title, venue and year, and what else is known of it."""
 
     authors: str
     title: str
@@ -493,13 +493,13 @@ def entry(kind: str, key: str, fields: dict[str, str]) -> str:
 
 
 def papers(of: Any) -> list[str]:
-    """Return the keys of the papers of a learner or another object of this library, and of its parts, each once."""
+    """Return the keys of the papers of an object and its parts, each once."""
     found = [key for part in _parts(of) for cls in type(part).__mro__ for key in OF_CLASS.get(cls.__name__, ())]
     return list(dict.fromkeys(found))
 
 
 def bibtex(of: Any = None) -> str:
-    r"""Return the BibTeX of this library, and of the papers that a learner comes from.
+    r"""Return the BibTeX of this library and of a learner's papers.
 
     Args:
         of: a learner, policy, head or optimizer of this library; None for the library alone.
@@ -519,9 +519,9 @@ def bibtex(of: Any = None) -> str:
 
 
 def cite(self: Any = None) -> None:
-    """Print the BibTeX of this library, and of the papers that a learner and its parts come from.
+    """Print the BibTeX of this library and of a learner's papers.
 
-    ``learner.cite()`` of every learner, policy and head. ``torchonline.cite()`` prints the library's entry alone.
+    ``learner.cite()`` of every learner, policy, head and optimizer names the papers of its parts too. ``torchonline.cite()`` prints the library's entry alone.
     :func:`torchonline.core.citations.bibtex` returns the text. A heuristic of this library has no paper: its docstring says where
     it comes from.
     """
@@ -529,7 +529,7 @@ def cite(self: Any = None) -> None:
 
 
 def _parts(of: Any) -> Iterator[Any]:
-    """Yield an object, the modules inside it, the learners of an optimizer, and the mechanisms of noise of all of these."""
+    """Yield an object, its modules, its learners, and the noise of all of these."""
     for part in of.modules() if isinstance(of, nn.Module) else (of,):
         yield part
         yield getattr(part, "noise", None)

@@ -4,10 +4,10 @@ from importlib import metadata
 
 
 def version() -> str:
-    """Return the version of the installed package, or ``0+unknown`` in a checkout that is not installed.
+    """Return the version of the installed package.
 
-    Releases and what lies between them get their versions from git tags when the package is built. An editable installation has
-    the version of the time when it was made.
+    In a checkout that is not installed it is ``0+unknown``. Releases and what lies between them get their versions from git
+    tags when the package is built. An editable installation has the version of the time when it was made.
     """
     try:
         return metadata.version("torchonline")
