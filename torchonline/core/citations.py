@@ -521,7 +521,8 @@ def bibtex(of: Any = None) -> str:
 def cite(self: Any = None) -> None:
     """Print the BibTeX of this library and of a learner's papers.
 
-    ``learner.cite()`` of every learner, policy, head and optimizer names the papers of its parts too. ``torchonline.cite()`` prints the library's entry alone.
+    ``learner.cite()`` of every learner, policy, head and optimizer names the papers of its parts too. ``torchonline.cite()``
+    prints the library's entry alone.
     :func:`torchonline.core.citations.bibtex` returns the text. A heuristic of this library has no paper: its docstring says where
     it comes from.
     """
