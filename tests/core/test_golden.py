@@ -14,6 +14,8 @@ from tests import golden
 from torchonline import ParameterFree, baselines
 from torchonline.privacy import PrivateLearner
 
+pytestmark = pytest.mark.fast
+
 FILES = {f"{path.parent.name}/{path.name}": entries for path, entries in golden.files()}
 # Rounding differs between processors and versions of torch. Some radii and widths come from iterations.
 CLOSE = {"rtol": 1e-7, "atol": 1e-9}
