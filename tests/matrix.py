@@ -161,6 +161,13 @@ def order(pair: str) -> list[list[int]]:
     return [[int(part) for part in text.split(".")] for text in (torch, python)]
 
 
+def extent(arguments: list[str]) -> str:
+    """Return what was run, in a word that the page explains."""
+    if not arguments:
+        return "quick tier"
+    return "part" if "-k" in arguments else "most"
+
+
 def table(results: dict[str, Any]) -> str:
     """Return the table of the page."""
     lines = ["| torch | Python | NumPy | Lightning | torchmetrics | platform | passed | failed | skipped | tests |"]
@@ -169,7 +176,7 @@ def table(results: dict[str, Any]) -> str:
         found = results[pair]
         versions, bad = found["versions"], len(found["failed"])
         cells = [versions[name] for name in ("torch", "python", "numpy", "pytorch-lightning", "torchmetrics")]
-        cells += [found["platform"], found["passed"], bad, found["skipped"], "part" if found["only"] else "quick tier"]
+        cells += [found["platform"], found["passed"], bad, found["skipped"], extent(found["only"])]
         lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
