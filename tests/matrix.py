@@ -33,7 +33,7 @@ RESULTS = ROOT / "docs" / "versions.json"
 PAGE = ROOT / "docs" / "versions.md"
 MARK = "<!-- printed by tests/matrix.py as The pairs -->\n"
 # The least versions that pyproject.toml names, all at once.
-FLOORS = ("numpy==2.0.0", "pytorch-lightning==2.2.0", "torchmetrics==1.3.1")
+FLOORS = ("numpy==2.0.0", "pytorch-lightning==2.4.0", "torchmetrics==1.3.1")
 # Python, torch, and what else is pinned. Each minor version of torch once, each Python with the newest torch.
 PAIRS: dict[str, tuple[str, ...]] = {
     "3.11-2.4.0": FLOORS,
