@@ -33,7 +33,7 @@ MARK = re.compile(
     r"^<!-- printed by (\S+?)((?: --?\S+| \d+)*)(?: as ([^\n]+?))? -->\n(.*?)(?=\n\n|\n*\Z)", re.DOTALL | re.MULTILINE
 )
 # Scripts of a minute or two, whose numbers are not times.
-QUICK: tuple[str, ...] = ()
+QUICK = ("examples/fit_blt.py", "examples/lqr.py", "examples/monitoring.py", "examples/pooled_means.py")
 
 
 class Table(NamedTuple):
