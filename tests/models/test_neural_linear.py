@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
 
 import torchonline
-from tests.versions import needs_torch_2_6
+from tests.versions import needs_compiler, needs_torch_2_6
 from torchonline import (
     OFUL,
     UCB,
@@ -663,6 +663,7 @@ class TestCommandLine:
         assert same_state(NeuralLinearBandit.load_from_checkpoint(tmp_path / "a.ckpt"), cli.model)
 
 
+@needs_compiler
 class TestCompiledEncoders:
     @needs_torch_2_6
     def test_they_are_exported_as_what_was_compiled(self) -> None:

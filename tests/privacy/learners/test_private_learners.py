@@ -25,6 +25,7 @@ from tests.contract.gradients import collect
 from tests.contract.matrix import quick_params
 from tests.fake_device import environment
 from tests.private_learners import (
+from tests.versions import needs_compiler
     CASES,
     DIM,
     FRANK_WOLFE,
@@ -522,6 +523,7 @@ def test_a_delta_that_promises_little_warns(delta: float, monkeypatch: pytest.Mo
             DPTOFW(2, horizon=1000, epsilon=math.inf, delta=delta)
 
 
+@needs_compiler
 @EACH
 def test_a_step_under_the_compiler_draws_noise_and_counts(case: PrivateCase) -> None:
     """Noise is no part of the compiled program, which would replay it."""
