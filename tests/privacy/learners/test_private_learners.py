@@ -25,7 +25,6 @@ from tests.contract.gradients import collect
 from tests.contract.matrix import quick_params
 from tests.fake_device import environment
 from tests.private_learners import (
-from tests.versions import needs_compiler
     CASES,
     DIM,
     FRANK_WOLFE,
@@ -41,6 +40,7 @@ from tests.versions import needs_compiler
     without_tags,
 )
 from tests.private_tools import KnownNoise, queries_of
+from tests.versions import needs_compiler
 from torchonline import DPHDB, DPTOFW
 from torchonline.baselines import LocalMD, NoisySFW, NoisySGD
 from torchonline.baselines.private import noisy_sgd
