@@ -15,6 +15,7 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
+from torchonline.core.citations import cite
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
@@ -96,6 +97,7 @@ class BanditHead(nn.Module):
         def __call__(self, inputs: ArrayLike) -> Tensor: ...
 
     __constants__ = ("has_models",)
+    cite = cite
 
     def __init__(
         self,

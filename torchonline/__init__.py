@@ -35,11 +35,13 @@ from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.gradients import gradients
 from torchonline.convex.oons import OONS
 from torchonline.convex.optimizer import ParameterFree
+from torchonline.core.citations import cite
+from torchonline.core.versions import version as _version
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
 from torchonline.privacy.learners.dphdb import DPHDB
 from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 
-__version__ = "0.1.0"
+__version__ = _version()
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
 __all__ += ["DisjointArms", "FixedArms", "RunningScaler", "ScaledPolicy"]
@@ -49,7 +51,7 @@ __all__ += ["AdaptiveRidgeRegression", "DiscountedHeavyTailRegression", "Discoun
 __all__ += ["HeavyTailRegression", "HuberRegression", "LocalGLMRegression", "NormalizedLMS", "RidgeRegression"]
 __all__ += ["RobustRidgeRegression", "SystemIdentification"]
 __all__ += ["CAOONS", "CLAOONS", "OONS", "DivergenceWarning", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree"]
-__all__ += ["DPHDB", "DPPOFW", "DPTOFW", "gradients"]
+__all__ += ["DPHDB", "DPPOFW", "DPTOFW", "cite", "gradients"]
 __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"]
 
 # These load when they are asked for: some bring in Lightning.

@@ -17,6 +17,7 @@ from torchonline.bandits.default_estimator import PolicySignature, RidgeOptions,
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
+from torchonline.core.citations import cite
 from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
@@ -110,6 +111,7 @@ class Policy(nn.Module, Generic[E]):
     note = ""
     __constants__ = ("is_random", "draws")
     __signature__ = PolicySignature()
+    cite = cite
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

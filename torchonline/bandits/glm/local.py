@@ -72,9 +72,10 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         0.74, between 0.49 and 0.90
 
     Reference:
-        Of this library, after the one-pass estimators of :class:`GLMRegression` and of Faury, Abeille, Jun and Calauzenes,
-        Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. What differs: the local curvature, a radius
-        that is evaluated instead of bounded, and no projection.
+        Of this library, after two one-pass estimators: that of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost
+        Optimal Regret with One-Pass Update, 2025, which is :class:`GLMRegression`; and that of Faury, Abeille, Jun and
+        Calauzenes, Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. What differs: the local
+        curvature, a radius that is evaluated instead of bounded, and no projection.
     """
 
     guarantee = "in all rounds"
