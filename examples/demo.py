@@ -206,7 +206,7 @@ def grid(**options: Sequence[Any]) -> tuple[dict[str, Any], ...]:
 
 
 RIDGES = (1.0, 10.0, 100.0)
-LINUCB = grid(alpha=(0.03, 0.1, 0.3, 1.0), ridge=RIDGES)
+LINUCB = grid(alpha=(0.01, 0.03, 0.1, 0.3, 1.0), ridge=RIDGES)
 EPSILON = grid(epsilon=(0.01, 0.03, 0.1, 0.3), ridge=RIDGES)
 VW = grid(explore=("--epsilon 0.05", "--squarecb", "--bag 5", "--softmax --lambda 10"), rate=(0.1, 0.5, 2.0, 10.0))
 
@@ -229,11 +229,9 @@ OURS, WABBIT = "torchonline.bandit", "Vowpal Wabbit"
 LEARNERS = {
     OURS: Learner(default, {}, label="torchonline.bandit"),
     "LinUCB on log(1 + reward)": Learner(
-        partial(OfLogarithms, make=Ridge), {"alpha": 0.1, "ridge": 10.0}, LINUCB, label="LinUCB on logarithms"
+        partial(OfLogarithms, make=Ridge), {"alpha": 0.1, "ridge": 10.0}, LINUCB, label="LinUCB on log"
     ),
-    "Greedy, estimators of torchonline.bandit": Learner(
-        partial(under, torchonline.Greedy), {}, label="Greedy,\nour estimators"
-    ),
+    "Greedy, estimators of torchonline.bandit": Learner(partial(under, torchonline.Greedy), {}, label="Greedy, robust"),
     "LinUCB": Learner(Ridge, {"alpha": 0.1, "ridge": 10.0}, LINUCB, label="LinUCB"),
     "Greedy": Learner(Ridge, {"ridge": 10.0}, grid(ridge=RIDGES)),
     "epsilon-greedy": Learner(Ridge, {"epsilon": 0.01, "ridge": 10.0}, EPSILON, label="epsilon-greedy"),
@@ -320,12 +318,7 @@ def make_table(runs: dict[str, Run], world: World) -> Table:
     best = SUITS * world.rounds
     table = Table(box=box.MARKDOWN)
     table.add_column("learner", no_wrap=True)
-    for header in (
-        "regret, in mean bills",
-        "of what could be earned",
-        "right on 7, 8, 9 at the end",
-        "time of a round",
-    ):
+    for header in ("regret", "earned", "right on 7, 8, 9", "time of a round"):
         table.add_column(header, justify="right")
     for name, run in sorted(runs.items(), key=lambda item: item[1].total.mean()):
         error = run.total.std(ddof=1) / len(run.total) ** 0.5
@@ -352,7 +345,7 @@ LOOKS = (
 
 def draw(runs: dict[str, Run], world: World, path: Path) -> None:
     """Draw what is earned along the stream: the mean over the seeds, with bands of one standard error."""
-    figure, axes = plt.subplots(figsize=(7, 4.4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(6.6, 4.6), layout="constrained")
     size = min(BIN, world.new_at, world.rounds - world.new_at)
     middle = np.arange(size / 2, world.rounds, size)
     drawn = [name for name in runs if LEARNERS[name].label]
@@ -378,14 +371,16 @@ def draw(runs: dict[str, Run], world: World, path: Path) -> None:
             color=colour,
             weight=weight,
             va="center",
-            fontsize=10.5,
-            linespacing=0.9,
+            fontsize=12,
         )
     axes.axvline(world.new_at, color="#999999", linewidth=1)
-    axes.set(xlim=(0, world.rounds), ylim=(20, 90), xlabel="round", ylabel="earned, in % of what could be earned")
-    axes.text(world.new_at + 25, 87, "new pictures,\nthree new offers", va="top", fontsize=10)
+    axes.set(xlim=(0, world.rounds), ylim=(20, 90), xticks=range(0, world.rounds + 1, world.new_at))
+    axes.set_xlabel("round", fontsize=12)
+    axes.set_ylabel("earned, in % of what could be earned", fontsize=12)
+    axes.tick_params(labelsize=12)
+    axes.text(world.new_at + 25, 87, "new pictures,\nthree new offers", va="top", fontsize=12)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=160)
     plt.close(figure)
 
 
