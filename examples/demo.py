@@ -50,7 +50,7 @@ import matplotlib.pyplot as plt
 OFFERS, WIDTH = 10, 32
 SUITS, OTHERWISE = 0.5, 0.05  # chances of a purchase
 ROUNDS, NEW_AT, KNOWN = 3000, 1000, 7
-SEEDS, TUNING_SEEDS = tuple(range(10)), tuple(range(100, 105))
+SEEDS, TUNING_SEEDS = tuple(range(10)), tuple(range(100, 120))
 BIN = 100  # rounds for each point of a curve
 RNG = np.random.default_rng
 
@@ -229,10 +229,10 @@ OURS, WABBIT = "torchonline.bandit", "Vowpal Wabbit"
 LEARNERS = {
     OURS: Learner(default, {}, label="torchonline.bandit"),
     "LinUCB on log(1 + reward)": Learner(
-        partial(OfLogarithms, make=Ridge), {"alpha": 0.1, "ridge": 10.0}, LINUCB, label="LinUCB on log"
+        partial(OfLogarithms, make=Ridge), {"alpha": 0.3, "ridge": 100.0}, LINUCB, label="LinUCB on log"
     ),
     "Greedy, estimators of torchonline.bandit": Learner(partial(under, torchonline.Greedy), {}, label="Greedy, robust"),
-    "LinUCB": Learner(Ridge, {"alpha": 0.1, "ridge": 10.0}, LINUCB, label="LinUCB"),
+    "LinUCB": Learner(Ridge, {"alpha": 0.01, "ridge": 10.0}, LINUCB, label="LinUCB"),
     "Greedy": Learner(Ridge, {"ridge": 10.0}, grid(ridge=RIDGES)),
     "epsilon-greedy": Learner(Ridge, {"epsilon": 0.01, "ridge": 10.0}, EPSILON, label="epsilon-greedy"),
     "Vowpal Wabbit on log(1 + reward)": Learner(
@@ -421,7 +421,9 @@ def main() -> None:
     """Train the encoder, play all learners, print, draw, export."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="two seeds of 180 rounds, to see that it runs")
-    parser.add_argument("--tune", action="store_true", help="choose the settings of all rivals again; some minutes")
+    parser.add_argument(
+        "--tune", action="store_true", help="choose the settings of all rivals again; a quarter of an hour"
+    )
     parser.add_argument("--all", action="store_true", help="more rows: other estimators and options")
     parser.add_argument("--bills", choices=("real", "equal"), default="real", help="equal: every purchase pays 1")
     parser.add_argument("--known", type=int, choices=(7, 10), default=KNOWN, help="10: all offers from the start")
