@@ -13,7 +13,7 @@ torchonline.bandit has its default arguments. The settings of the other librarie
 the table's: --tune chooses them again, and plays with what it has found. The script prints a table and draws a figure. Then it
 writes encoder and learner to one file, and loads the file in a process where torchonline cannot be imported.
 
-    python examples/demo.py [--smoke] [--tune] [--all] [--bills equal] [--known 10] [--output outputs/demo]
+    python examples/demo.py [--smoke] [--tune [5]] [--all] [--bills equal] [--known 10] [--output outputs/demo]
 """
 
 import argparse
@@ -288,23 +288,23 @@ def play_seeds(
     return Run(regret, float(np.concatenate(late).mean()), seconds / regret.size, made)
 
 
-def play_all(world: World, names: Sequence[str], seeds: Sequence[int], tuned: bool, console: Console) -> dict[str, Run]:
-    """Play all learners, under one display of their progress. If ``tuned``, choose their options first."""
+def play_all(
+    world: World, names: Sequence[str], seeds: Sequence[int], tuning: Sequence[int], console: Console
+) -> dict[str, Run]:
+    """Play all learners, under one display of progress. With seeds for ``tuning``, choose their options first."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     runs: dict[str, Run] = {}
     with Progress(*columns, console=console) as progress:
         tasks = {
-            name: progress.add_task(
-                name, total=len(seeds) + tuned * len(LEARNERS[name].grid) * len(TUNING_SEEDS), start=False
-            )
+            name: progress.add_task(name, total=len(seeds) + len(LEARNERS[name].grid) * len(tuning), start=False)
             for name in names
         }
         for name, task in tasks.items():
             learner, done = LEARNERS[name], partial(progress.advance, task)
             progress.start_task(task)
             options = learner.options
-            if tuned and learner.grid:
-                trials = [play_seeds(world, learner, each, TUNING_SEEDS, done).total.mean() for each in learner.grid]
+            if tuning and learner.grid:
+                trials = [play_seeds(world, learner, each, tuning, done).total.mean() for each in learner.grid]
                 options = learner.grid[int(np.argmin(trials))]
                 console.print(
                     f"{name}: {options} of {len(trials)} settings, regret {min(trials):.0f} on the tuning seeds"
@@ -421,9 +421,8 @@ def main() -> None:
     """Train the encoder, play all learners, print, draw, export."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="two seeds of 180 rounds, to see that it runs")
-    parser.add_argument(
-        "--tune", action="store_true", help="choose the settings of all rivals again; a quarter of an hour"
-    )
+    help_tune = "choose the settings of all rivals again, on so many seeds of 20: half a minute of a core for each seed"
+    parser.add_argument("--tune", type=int, nargs="?", const=len(TUNING_SEEDS), default=0, help=help_tune)
     parser.add_argument("--all", action="store_true", help="more rows: other estimators and options")
     parser.add_argument("--bills", choices=("real", "equal"), default="real", help="equal: every purchase pays 1")
     parser.add_argument("--known", type=int, choices=(7, 10), default=KNOWN, help="10: all offers from the start")
@@ -437,7 +436,7 @@ def main() -> None:
 
     world = World(rounds, new_at, options.known, options.bills == "equal")
     names = [name for name, learner in LEARNERS.items() if options.all or not learner.in_full]
-    runs = play_all(world, names, seeds, options.tune, console)
+    runs = play_all(world, names, seeds, TUNING_SEEDS[: options.tune], console)
 
     console.print(
         f"\n{rounds} rounds, mean ± standard error over {len(seeds)} seeds. Regret: in mean bills. Earned: of what could be"
