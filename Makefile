@@ -17,7 +17,7 @@ READY := $(VENV)/ready
 .PHONY: help demo test test-fast lint wheel docs bench papers clean release matrix numbers
 
 help:
-	@echo "make demo      train, serve and export a neural-linear bandit on scikit-learn's digits"
+	@echo "make demo      the default bandit beside Greedy, LinUCB and Vowpal Wabbit: a table, a figure, a file"
 	@echo "make test      the test suite"
 	@echo "make test-fast its quick tier: every public class once, in about a minute"
 	@echo "make lint      ruff, and mypy and pyright on an installed copy"
@@ -37,7 +37,7 @@ $(READY): pyproject.toml
 	touch $@
 
 demo: $(READY)
-	$(BIN)/python examples/neural_linear_digits.py
+	$(ONE_THREAD) $(BIN)/python examples/demo.py
 
 test: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
