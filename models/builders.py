@@ -1,5 +1,6 @@
 """Encoders and policies from numbers and words, for configuration files."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ def mlp(widths: Sequence[int], *, activation: str = "relu") -> nn.Sequential:
     if len(numbers) < 2:
         raise ValueError(f"widths: expected the width of the input and of at least one layer, got {list(numbers)}")
     parts: list[nn.Module] = []
-    for width, wider in zip(numbers, numbers[1:], strict=False):
+    for width, wider in itertools.pairwise(numbers):
         parts += [nn.Linear(width, wider), layer()]
     return nn.Sequential(*parts)
 
@@ -41,7 +42,7 @@ def mlp(widths: Sequence[int], *, activation: str = "relu") -> nn.Sequential:
 def recommended_policy(
     dim: int, rewards: str = "unit", actions: int | None = None, *, scale: bool = True, magnitudes: bool | None = None
 ) -> ComposedPolicy:
-    """Return :func:`torchonline.bandit` of the same arguments, for configuration files.
+    """Return :func:`torchonline.bandit` of the arguments, for configuration files.
 
     Command lines look at the type that a function says it returns, and ``bandit`` says that it returns one of two.
 

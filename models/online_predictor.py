@@ -35,9 +35,9 @@ class OnlinePredictor(pl.LightningModule):
 
     With :math:`m = z^\top\theta` the losses are ``"squared"``, :math:`(m - y)^2/2`; ``"absolute"``, :math:`|m - y|`; and
     ``"logistic"``, :math:`\ln(1 + e^m) - ym` for targets in [0, 1]. All are convex in :math:`\theta`, so the learner's guarantee
-    on regret holds against every fixed :math:`\theta`, as far as its own conditions hold: its ``lipschitz`` bounds the length of the
-    gradients, :math:`|\ell'(m)|\,\|z\|`. The encoder does not learn. A scaler that moves changes the features, and no guarantee
-    compares with one :math:`\theta` of raw features then.
+    on regret holds against every fixed :math:`\theta`, as far as its own conditions hold: its ``lipschitz`` bounds the length of
+    the gradients, :math:`|\ell'(m)|\,\|z\|`. The encoder does not learn. A scaler that moves changes the features, and no
+    guarantee compares with one :math:`\theta` of raw features then.
 
     *Private learners*, such as :class:`~torchonline.DPTOFW`, learn each row as one record. Their promise covers the learner's
     decisions, but not the losses that are logged. So ``log_losses`` must be False for them. A scaler would hold unprotected

@@ -21,12 +21,12 @@ class TableDataModule(pl.LightningDataModule):
     :class:`~torchonline.models.OnlinePredictor`:
 
     - With one column of targets, the targets are labels, ``(N)``.
-    - With a list of columns, they are the rewards of all K arms of each round, ``(N, K)``. A bandit sees the reward of the arm that
-      it chooses, and its regret is known.
+    - With a list of columns, they are the rewards of all K arms of each round, ``(N, K)``. A bandit sees the reward of the arm
+      that it chooses, and its regret is known.
 
-    Rounds come in the order of the files and of their rows, or sorted by a column of times (stably), once. The same rounds are for
-    training, validation, test and prediction, so give each call its own ``part``. The loader is a
-    :class:`~torchonline.models.RoundLoader`. Files are read with pandas, Parquet files also need pyarrow.
+    Rounds come in the order of the files and of their rows, or sorted by a column of times (stably), once. Training, test and
+    prediction take the same rounds, so give each its own ``part``. The loader is a :class:`~torchonline.models.RoundLoader`.
+    Files are read with pandas, Parquet files also need pyarrow.
 
     Args:
         files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their

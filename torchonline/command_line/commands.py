@@ -1,0 +1,175 @@
+"""The commands besides fit and test, as methods of a trainer."""
+
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from torchonline.command_line.evaluation import evaluation, replayed
+from torchonline.export import to_onnx, to_program, to_torchscript
+from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog
+from torchonline.models.batches import inputs_of
+from torchonline.models.log_data import LogDataModule
+from torchonline.off_policy import BanditLog, from_decisions
+
+
+class OnlineTrainer(pl.Trainer):
+    """Lightning's trainer with the commands of this library."""
+
+    def test(  # type: ignore[override]
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        verbose: bool = True,
+    ) -> Any:
+        """Play a table of all arms' rewards, or predict targets, without learning.
+
+        Args:
+            model: the model.
+            datamodule: the data, a TableDataModule for example.
+            ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
+                named; "new" takes the model as the configuration makes it.
+            verbose: whether to print the results.
+        """
+        if isinstance(datamodule, LogDataModule):
+            raise ValueError(
+                "data: expected the rewards of all arms, which a TableDataModule reads, got a log; evaluate is for logs"
+            )
+        return super().test(model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=verbose)
+
+    def evaluate(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        decisions: str | None = None,
+        delta: float = 0.05,
+        reward_range: tuple[float, float] | None = None,
+    ) -> None:
+        """Estimate what a policy would have earned on the log of another one.
+
+        Args:
+            model: the model, whose head is evaluated in its present state.
+            datamodule: the log, with probabilities. Do not evaluate on rounds that were learnt: see part.
+            ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
+                named; "new" takes the model as the configuration makes it.
+            decisions: a service's log to evaluate on instead of data: its file, or the URL of its database.
+            delta: probability that an interval misses, for example 0.05 for 95 % intervals.
+            reward_range: the least and the largest reward that are possible. With it, the table also has an interval that holds
+                for finite logs and at all times.
+        """
+        head = head_of(restored(model, ckpt_path))
+        print(f"state: {ckpt_path or 'new'}")
+        print(evaluation(head, log_of(datamodule, decisions), delta, reward_range))
+
+    def replay(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        decisions: str | None = None,
+        delta: float = 0.05,
+    ) -> None:
+        """Let a new policy learn from a log as if it had made the decisions.
+
+        In each round the policy chooses, and learns the reward if its choice is the logged action. The mean reward of these rounds,
+        weighted by the logged probabilities, estimates what the policy would have earned while it learnt so.
+
+        Args:
+            model: the model, whose head chooses and learns.
+            datamodule: the log, with probabilities.
+            ckpt_path: checkpoint to begin with; none begins anew.
+            decisions: a service's log to replay instead of data: its file, or the URL of its database.
+            delta: probability that an interval misses, for example 0.05 for 95 % intervals.
+        """
+        head = head_of(restored(model, ckpt_path))
+        print(replayed(head, log_of(datamodule, decisions), delta))
+
+    def export(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        path: str = "head.pt",
+        ckpt_path: str | None = None,
+    ) -> None:
+        """Write what was learnt as a file that runs without torchonline.
+
+        Args:
+            model: the model, whose head, or learner, is written.
+            datamodule: data, of which the first inputs are an example for the file.
+            path: file to write. Its ending is the format: .pt for TorchScript, which decides and learns; .pt2 for a program of
+                torch.export; .onnx for the scores alone of a policy without an encoder.
+            ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
+                named; "new" takes the model as the configuration makes it.
+        """
+        restored(model, ckpt_path)
+        subject: Any = getattr(model, "head", None)
+        example = None
+        if subject is None:
+            subject = getattr(model, "learner", None)
+        elif datamodule is not None:
+            datamodule.setup("fit")
+            example = inputs_of(next(iter(datamodule.train_dataloader())))[0]
+        if subject is None:
+            raise ValueError(f"model: expected one with a head or a learner, got {type(model).__name__}")
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".pt":
+            to_torchscript(subject, file, example=example)
+        elif file.suffix == ".pt2":
+            to_program(subject, file, example=example)
+        elif file.suffix == ".onnx":
+            has_encoder = hasattr(subject, "encoder") and type(subject.encoder) is not torch.nn.Identity
+            if has_encoder:
+                raise ValueError(
+                    "path: expected .pt or .pt2 for a head with an encoder, got .onnx, which holds a policy"
+                )
+            to_onnx(getattr(subject, "policy", subject), file)
+        else:
+            raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {path!r}")
+        print(f"state: {ckpt_path or 'new'}; wrote {file}")
+
+
+def restored(model: pl.LightningModule, ckpt_path: str | None) -> pl.LightningModule:
+    """Load a checkpoint into a model, if there is one, and return the model in evaluation mode."""
+    if ckpt_path is not None:
+        found = torch.load(ckpt_path, map_location="cpu", weights_only=True)
+        try:
+            model.on_load_checkpoint(found)
+            model.load_state_dict(found["state_dict"])
+        except (KeyError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"ckpt_path: expected a checkpoint of the model of this configuration, got {ckpt_path}: {reason[:200]}"
+            ) from error
+    return model.eval()
+
+
+def head_of(model: Any) -> Any:
+    """Return the head of a model, or raise."""
+    head = getattr(model, "head", None)
+    if head is None:
+        raise ValueError(f"model: expected one with a head, such as NeuralLinearBandit, got {type(model).__name__}")
+    return head
+
+
+def opened(log: str) -> FeedbackLog:
+    """Open the log of a service, which must exist: a file, or the URL of a database."""
+    if "://" in log:
+        return SQLDecisionLog(log)
+    if not Path(log).is_file():
+        raise ValueError(f"log: expected a log of decisions, got none at {log}")
+    return DecisionLog(log)
+
+
+def log_of(data: Any, decisions: str | None) -> BanditLog:
+    """Return the log of a data module, or of a service."""
+    if decisions is not None:
+        with opened(decisions) as log:
+            return from_decisions(log)
+    if not isinstance(data, LogDataModule):
+        raise ValueError(f"data: expected a log, which a LogDataModule reads, got {type(data).__name__}")
+    data.setup()
+    return data.bandit_log()
