@@ -1,5 +1,6 @@
 """The commands besides fit and test, as methods of a trainer."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,20 @@ import pytorch_lightning as pl
 import torch
 
 from torchonline.command_line.evaluation import evaluation, replayed
+from torchonline.command_line.service import run_service, settings_of
 from torchonline.export import to_onnx, to_program, to_torchscript
-from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog
+from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
+from torchonline.reporting import report
 
 
 class OnlineTrainer(pl.Trainer):
     """Lightning's trainer with the commands of this library."""
+
+    # The command line, by which a service starts its learner.
+    words: Sequence[str] = ()
 
     def test(  # type: ignore[override]
         self,
@@ -37,7 +43,8 @@ class OnlineTrainer(pl.Trainer):
             raise ValueError(
                 "data: expected the rewards of all arms, which a TableDataModule reads, got a log; evaluate is for logs"
             )
-        return super().test(model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=verbose)
+        print(f"state: {ckpt_path or 'new'}")
+        return super().test(restored(model, ckpt_path), datamodule=datamodule, verbose=verbose)
 
     def evaluate(
         self,
@@ -74,8 +81,8 @@ class OnlineTrainer(pl.Trainer):
     ) -> None:
         """Let a new policy learn from a log as if it had made the decisions.
 
-        In each round the policy chooses, and learns the reward if its choice is the logged action. The mean reward of these rounds,
-        weighted by the logged probabilities, estimates what the policy would have earned while it learnt so.
+        In each round the policy chooses, and learns the reward if its choice is the logged action. The mean reward of these
+        rounds, weighted by the logged probabilities, estimates what the policy would have earned while it learnt so.
 
         Args:
             model: the model, whose head chooses and learns.
@@ -130,6 +137,93 @@ class OnlineTrainer(pl.Trainer):
         else:
             raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {path!r}")
         print(f"state: {ckpt_path or 'new'}; wrote {file}")
+
+    def serve(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        folder: str = "outputs/serving",
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        role: str = "all",
+        reward_range: tuple[float, float] = (0.0, 1.0),
+        window: float | None = None,
+        default_reward: float | None = None,
+        database: str = "",
+        version: str = "v1",
+        every: float = 0.5,
+    ) -> None:
+        """Answer requests for decisions over HTTP, and learn from their rewards.
+
+        Args:
+            model: the model, whose head decides and learns. Its encoder does not learn here.
+            datamodule: not used.
+            ckpt_path: state before the first snapshot in folder; last.ckpt in the trainer's default_root_dir, where fit writes
+                it, if none is named; "new" takes the model as the configuration makes it.
+            folder: folder of the log, decisions.db, and of the snapshots. A snapshot that is there goes before ckpt_path.
+            host: address to listen at; 0.0.0.0 for other machines, too.
+            port: port to listen at.
+            role: all answers requests and starts a learner; replica only answers, as a second process on another port;
+                learner only learns.
+            reward_range: the least and the largest reward that are accepted.
+            window: seconds after which a decision without a reward gets default_reward; none waits for ever.
+            default_reward: reward of a decision whose window is over.
+            database: URL of a PostgreSQL database for the log, instead of a file in folder.
+            version: name of the encoder, which goes into the log. Change it with the encoder: there is a snapshot for each.
+            every: seconds between two snapshots.
+        """
+        head = head_of(restored(model, ckpt_path))
+        lowest, highest = reward_range
+        settings = settings_of(
+            head,
+            folder,
+            database=database,
+            window=window,
+            default_reward=default_reward,
+            every=every,
+            encoder=version,
+            lowest=lowest,
+            highest=highest,
+        )
+        if role != "learner":
+            print(f"state: {ckpt_path or 'new'}; http://{host}:{port}/docs explains the requests", flush=True)
+        run_service(settings, role, host, port, self.words)
+
+    def report(
+        self,
+        log: str,
+        model: pl.LightningModule | None = None,
+        datamodule: pl.LightningDataModule | None = None,
+        path: str = "report.html",
+        ckpt_path: str | None = None,
+        snapshot: str | None = None,
+        version: str | None = None,
+        window: int = 500,
+        alpha: float = 0.01,
+        title: str = "Decision log",
+    ) -> None:
+        """Write an HTML page about a log of decisions.
+
+        Args:
+            log: a service's log: its file, or the URL of its database.
+            model: the model, whose head's predictions and widths are shown too; none without --config.
+            datamodule: not used.
+            path: page to write.
+            ckpt_path: checkpoint of the model; last.ckpt in the trainer's default_root_dir, if none is named.
+            snapshot: a service's snapshot, such as outputs/serving/policy-v1.pt, whose state goes before that of ckpt_path.
+            version: name of the encoder whose decisions the head's pictures are about; none for all.
+            window: number of rewards in a window of the drift alarm.
+            alpha: probability of a false drift alarm.
+            title: title of the page.
+        """
+        head = None if model is None else head_of(restored(model, None if snapshot else ckpt_path))
+        if snapshot is not None:
+            load_snapshot(snapshot, head)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with opened(log) as decisions:
+            options: Any = {"window": window, "alpha": alpha, "title": title}
+            print(f"wrote {report(decisions, path, policy=head, encoder=version, **options)}")
 
 
 def restored(model: pl.LightningModule, ckpt_path: str | None) -> pl.LightningModule:

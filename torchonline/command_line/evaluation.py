@@ -93,8 +93,11 @@ def _table(log: BanditLog, estimates: dict[str, Estimate], delta: float) -> list
     half = float(error) * float(torch.special.ndtri(torch.tensor(1.0 - delta / 2.0, dtype=torch.float64)))
     lines.append(_row("as logged", float(mean), float(mean) - half, float(mean) + half))
     for name, estimate in estimates.items():
-        interval = bootstrap_interval(estimate, delta=delta)
-        lines.append(_row(name, estimate.value, float(interval.lower), float(interval.upper)))
+        try:
+            low, high = map(float, bootstrap_interval(estimate, delta=delta))
+        except ValueError:  # resamples without any weight
+            low, high = -math.inf, math.inf
+        lines.append(_row(name, estimate.value, low, high))
     return lines
 
 

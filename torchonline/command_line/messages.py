@@ -11,12 +11,12 @@ KEY = re.compile(r"Parser key \"([^\"]+)\":\s*(.*)")
 
 
 def one_line(message: str) -> str:
-    """Return what is wrong, after the path of keys that leads to it.
+    r"""Return what is wrong, after the path of keys that leads to it.
 
     The parser prints a tree of what it tried, and repeats the values. Kept are the first branch and the first leaf of it.
 
     Example:
-        >>> one_line('Parser key "model":\\n  Problem with given class_path \\'a.B\\':\\n    Parser key "dim":\\n      Expected a number')
+        >>> one_line('Parser key "model":\n  Problem with given class_path a.B:\n    Parser key "dim":\n      Expected a number')
         'model.dim: Expected a number'
     """
     keys: list[str] = []

@@ -13,20 +13,21 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
-import torchonline.callbacks
-import torchonline.models
+# Short names of classes are found among those that are imported.
+import torchonline.callbacks  # noqa: F401
 from torchonline.command_line import COMMANDS
 from torchonline.command_line.commands import OnlineTrainer
 from torchonline.command_line.messages import one_line
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
 # Commands that begin with what fit has learnt.
-FROM_CHECKPOINT = ("test", "evaluate", "export", "serve")
+FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
 # Options of the trainer that help shows. The others are there, too.
 SHOWN = ("accelerator", "callbacks", "default_root_dir", "limit_train_batches", "logger", "max_epochs")
 MORE = """\
---print_config prints the whole configuration, with all options of the trainer, and --model.help CLASS or --data.help CLASS the
-options of a class. docs/command_line.md has examples. TORCHONLINE_TRACEBACK=1 in the environment shows where an error came from."""
+--print_config prints the whole configuration, with all options of the trainer; --model.help CLASS and --data.help CLASS print the
+options of a class. docs/command_line.md has examples. TORCHONLINE_TRACEBACK=1 in the environment shows where an error came
+from."""
 
 
 class Parser(LightningArgumentParser):
@@ -48,6 +49,7 @@ class Tool(LightningCLI):
     """
 
     def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
         self.command = words[0] if words[0] in COMMANDS else ""
         # A report has the policy's pictures if a configuration has one.
         self.has_model = self.command != "report" or any(
@@ -93,24 +95,27 @@ class Tool(LightningCLI):
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
         """Return the commands, or the one that is called: each takes its time to build."""
         skipped = {"model", "datamodule", "dataloaders", "train_dataloaders", "val_dataloaders", "weights_only"}
-        return {name: skipped for name in ([self.command] if self.command else COMMANDS)}
+        return dict.fromkeys([self.command] if self.command else COMMANDS, skipped)
 
     def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add model, data and trainer, with defaults of the classes."""
-        needs_data = self.command not in ("serve", "report")
-        for key, base, is_needed in (
-            ("model", pl.LightningModule, self.has_model),
-            ("data", pl.LightningDataModule, needs_data),
-        ):
-            parser.add_lightning_class_args(base, key, subclass_mode=True, required=is_needed)
-            if is_needed:
-                parser.set_defaults({key: {"class_path": DEFAULTS[key]}})
+        self._add(parser, "model", pl.LightningModule, self.has_model)
+        if self.command in ("serve", "report"):
+            parser.add_argument("--data", type=dict | None, help="not used, so that all commands take one file")
+        else:
+            self._add(parser, "data", pl.LightningDataModule, True)
         parser.add_lightning_class_args(self.trainer_class, "trainer")
         parser.set_defaults({f"trainer.{name}": value for name, value in self.trainer_defaults.items()})
         for action in parser._actions:
             option = action.dest.removeprefix("trainer.")
             if option != action.dest and option.partition(".")[0] not in SHOWN:
                 action.help = argparse.SUPPRESS
+
+    def _add(self, parser: LightningArgumentParser, key: str, base: Any, is_needed: bool) -> None:
+        """Add a class with its arguments, which begin with the default class."""
+        parser.add_lightning_class_args(base, key, subclass_mode=True, required=is_needed)
+        if is_needed:
+            parser.set_defaults({key: {"class_path": DEFAULTS[key]}})
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         self.config = parser.parse_args(args)
@@ -120,8 +125,8 @@ class Tool(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Name the checkpoint that a command begins with."""
-        if self.subcommand in FROM_CHECKPOINT:
-            config = self.config[self.subcommand]
+        config = self.config[self.subcommand]
+        if self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot"):
             config["ckpt_path"] = _checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
@@ -132,12 +137,16 @@ class Tool(LightningCLI):
         if self.subcommand != "fit":
             self.save_config_callback = None
             config["logger"] = config["logger"] or False
-        elif config["enable_checkpointing"] is not False and not any(isinstance(one, Checkpoint) for one in callbacks):
+        if self.subcommand == "fit" and config["enable_checkpointing"] is not False and not any(isinstance(one, Checkpoint) for one in callbacks):
             callbacks.append(_last_checkpoint(config["default_root_dir"]))
         config["callbacks"] = callbacks
         if config["enable_progress_bar"] is None and not sys.stderr.isatty():
             config["enable_progress_bar"] = False
         return super().instantiate_trainer(**kwargs)
+
+    def before_serve(self) -> None:
+        """Tell the service how its learner is started."""
+        self.trainer.words = self.words
 
     def after_fit(self) -> None:
         """Say what was learnt, and where it is."""
