@@ -4,10 +4,10 @@
 
 All are simulated, with raw features in units of their own:
 
-- clicks.csv: the log of an old system that chose one of three banners at random: age, hour and visits of a person, the banner, its
-  probability, and whether the person clicked.
-- money.csv: what each of four offers would have earned from a customer, with a few very large amounts (Student's t with 2.1 degrees
-  of freedom).
+- clicks.csv: the log of an old system that chose one of three banners at random: age, hour and visits of a person, the banner,
+  its probability, and whether the person clicked.
+- money.csv: what each of four offers would have earned from a customer, with a few very large amounts (Student's t with 2.1
+  degrees of freedom).
 - sensors.csv: whether a machine failed, after three readings in different units, whose effect turns around half way.
 - salaries.csv: records of people, of which a private learner predicts one column; features have norm 1 at most.
 """

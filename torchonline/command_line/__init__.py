@@ -30,6 +30,7 @@ a first run, on a CSV file of your own:
 Each command explains itself: python -m torchonline fit --help.
 Completion of words by the shell: torchonline --print_completion bash (or zsh) prints a script for it.
 docs/command_line.md has the configurations."""
+COMPLETION = "--print_completion"
 # With this variable set, an error shows where it came from.
 TRACEBACK = "TORCHONLINE_TRACEBACK"
 
@@ -54,10 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(__version__)
         return 0
-    if not words[0].startswith("-") and words[0] not in COMMANDS:
+    if words[0] not in (*COMMANDS, COMPLETION):
         return failed(f"expected one of {', '.join(COMMANDS)}, got {words[0]!r}")
-    if importlib.util.find_spec("jsonargparse") is None:
-        return failed("the command line needs jsonargparse: pip install torchonline[cli]")
+    needed = ["jsonargparse", *(["shtab"] if words[0] == COMPLETION else [])]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        return failed(f"the command line needs {' and '.join(missing)}: pip install torchonline[cli]")
     try:
         with warnings.catch_warnings():
             return _run(words)
@@ -65,8 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.code if isinstance(error.code, int) else 2
     except KeyboardInterrupt:
         return 130
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        if TRACEBACK in os.environ:
+    except Exception as error:
+        # The library's refusals say what they expected. Any other error of another type is a mistake of the program.
+        is_refusal = isinstance(error, (ValueError, TypeError, OSError, ImportError)) or ": expected " in str(error)
+        if TRACEBACK in os.environ or not (is_refusal or type(error).__name__ == "MisconfigurationException"):
             raise
         return failed(str(error) or type(error).__name__, words[0])
 
@@ -86,6 +91,11 @@ def failed(message: str, command: str = "") -> int:
 
 def _run(words: list[str]) -> int:
     warnings.showwarning = _show
+    if words[0] == COMPLETION:
+        from torchonline.command_line.completion import completion
+
+        print(completion(words[1] if len(words) > 1 else "bash"))
+        return 0
     from torchonline.command_line.tool import Tool
 
     Tool(words)

@@ -5,26 +5,37 @@ import re
 # Lines about how the parser searched, and not about what is wrong.
 FRAME = re.compile(
     r"Does not validate against any of the Union|Subtypes:|Errors:$|Given value|Problem with given class_path|"
-    r"Expected a <class 'NoneType'>|Expected a dot import path string|Not a valid subclass|tip:"
+    r"Expected a <class 'NoneType'>|Expected a path but .* either not accessible|Not a valid subclass"
 )
 KEY = re.compile(r"Parser key \"([^\"]+)\":\s*(.*)")
+NO_CLASS = re.compile(r"Expected a dot import path string: (.*)")
 
 
 def one_line(message: str) -> str:
     r"""Return what is wrong, after the path of keys that leads to it.
 
-    The parser prints a tree of what it tried, and repeats the values. Kept are the first branch and the first leaf of it.
+    The parser prints a tree of all that it tried. Kept is the leaf below the most keys, and of several the first.
 
     Example:
         >>> one_line('Parser key "model":\n  Problem with given class_path a.B:\n    Parser key "dim":\n      Expected a number')
         'model.dim: Expected a number'
     """
-    keys: list[str] = []
-    for line in (line.strip().removeprefix("- ") for line in message.splitlines()):
-        found = KEY.match(line)
-        if found:
-            keys.append(found.group(1))
-            line = found.group(2)
-        if line and not FRAME.match(line):
-            return f"{'.'.join(keys)}: {line}" if keys else line
-    return " ".join(message.split())
+    found: tuple[list[str], str, bool] | None = None
+    keys: list[tuple[int, str]] = []  # with their indentation
+    for whole in filter(str.strip, message.splitlines()):
+        line = whole.strip().removeprefix("- ")
+        indent = len(whole) - len(whole.lstrip())
+        keys = [(depth, key) for depth, key in keys if depth < indent]
+        if key := KEY.match(line):
+            keys.append((indent, key.group(1)))
+            line = key.group(2)
+        if not line or FRAME.match(line):
+            continue
+        is_name = NO_CLASS.match(line)
+        if found is None or (len(keys), bool(is_name)) > (len(found[0]), found[2]):
+            if is_name:
+                line = f"expected a class, got {is_name.group(1)}: no known name, and no path such as package.Class"
+            found = [key for _, key in keys], line, bool(is_name)
+    if found is None or not found[0]:
+        return " ".join(message.split())
+    return f"{'.'.join(found[0])}: {found[1]}"

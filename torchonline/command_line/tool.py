@@ -3,12 +3,12 @@
 import argparse
 import logging
 import sys
+import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jsonargparse
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
@@ -22,20 +22,64 @@ from torchonline.command_line.messages import one_line
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
 # Commands that begin with what fit has learnt.
 FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
-# Options of the trainer that help shows. The others are there, too.
-SHOWN = ("accelerator", "callbacks", "default_root_dir", "limit_train_batches", "logger", "max_epochs")
+# Options of all commands, and what help says of them.
+KNOWN = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
+SHARED = [
+    (
+        "-c, --config FILE",
+        "YAML file with model, data and trainer; several are merged, and words after them go before them",
+    ),
+    ("--model.NAME VALUE", "option of the model: --model.head.policy.actions 3, or --model CLASS for another class"),
+    ("--data.NAME VALUE", "option of the data: --data.files my.csv, --data.part [0,0.5], or --data CLASS"),
+    ("--trainer.default_root_dir FOLDER", "folder of last.ckpt, logs and the saved configuration (default: outputs)"),
+    (
+        "--trainer.NAME VALUE",
+        "option of Lightning's Trainer: max_epochs (default: 1), callbacks, logger, accelerator, ...",
+    ),
+    ("--model.help CLASS", "options of a model, such as NeuralLinearBandit (the default) or OnlinePredictor"),
+    ("--data.help CLASS", "options of data: LogDataModule (the default) reads logs, TableDataModule tables"),
+    ("--trainer.callbacks.help CLASS", "options of a callback, such as RegretLogger"),
+    ("--seed_everything N", "seed of random draws (default: 0)"),
+    ("--print_config", "print the whole configuration, with every option that there is, and exit"),
+]
+# Where Lightning's own words are about something else.
+OWN = {("fit", "ckpt_path"): "checkpoint to go on from, such as outputs/last.ckpt; none begins anew"}
 MORE = """\
---print_config prints the whole configuration, with all options of the trainer; --model.help CLASS and --data.help CLASS print the
-options of a class. docs/command_line.md has examples. TORCHONLINE_TRACEBACK=1 in the environment shows where an error came
-from."""
+docs/command_line.md has examples. TORCHONLINE_TRACEBACK=1 in the environment shows where an error came from."""
 
 
 class Parser(LightningArgumentParser):
     """Parser that tells of an error in one line."""
 
     def error(self, message: str, ex: Exception | None = None) -> Any:
+        if not self.exit_on_error:  # a parser of one class, whose caller knows the path to it
+            return super().error(message, ex)
         print(f"torchonline: error: {one_line(message)}", file=sys.stderr)
         self.exit(2)
+
+    def format_help(self) -> str:
+        """Return what a person asks for first; the parser's own list of all options fills pages."""
+        command = self.prog.rpartition(" ")[2]
+        if command not in COMMANDS:
+            return super().format_help()
+        own = [action for action in self._actions if "." not in action.dest and action.dest not in KNOWN]
+        rows = [(f"--{one.dest} {one.dest.upper()}", OWN.get((command, one.dest), _help_of(one))) for one in own]
+        text = [self.usage or "", "", self.description or "", ""]
+        for option, explained in [*rows, *(row for row in SHARED if _is_for(row, command))]:
+            text += textwrap.wrap(explained, 118, initial_indent=f"  {option:<34} ", subsequent_indent=" " * 37)
+        return "\n".join([f"usage: {text[0]}", *text[1:], "", MORE, ""])
+
+
+def _help_of(action: argparse.Action) -> str:
+    default = "" if action.default is None else f" (default: {action.default})"
+    return f"{' '.join((action.help or '').split()).rstrip('.')}{default}"
+
+
+def _is_for(row: tuple[str, str], command: str) -> bool:
+    """Return whether an option means something to a command."""
+    return not (row[0].startswith("--data") and command in ("serve", "report")) and (
+        command == "fit" or row[0] not in ("--trainer.NAME VALUE", "--trainer.callbacks.help CLASS")
+    )
 
 
 class Tool(LightningCLI):
@@ -50,12 +94,11 @@ class Tool(LightningCLI):
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
-        self.command = words[0] if words[0] in COMMANDS else ""
+        self.command = words[0]
         # A report has the policy's pictures if a configuration has one.
         self.has_model = self.command != "report" or any(
             word.startswith(("-c", "--config", "--model")) for word in words
         )
-        jsonargparse.set_parsing_settings(add_print_completion_argument=True)
         for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric"):
             logging.getLogger(name).setLevel(logging.WARNING)
         _forget_warnings()
@@ -76,15 +119,10 @@ class Tool(LightningCLI):
             parser_class=Parser,
             parser_kwargs={
                 "prog": "torchonline",
-                **{
-                    name: {
-                        "prog": f"torchonline {name}",
-                        "usage": f"python -m torchonline {name} [--config FILE] [options]",
-                        "description": text[0].upper() + text[1:] + ".",
-                        "epilog": MORE,
-                    }
-                    for name, text in COMMANDS.items()
-                    if name in self.subcommands()
+                self.command: {
+                    "prog": f"torchonline {self.command}",
+                    "usage": f"python -m torchonline {self.command} [--config FILE] [options]",
+                    "description": COMMANDS[self.command][0].upper() + COMMANDS[self.command][1:] + ".",
                 },
             },
             auto_configure_optimizers=False,
@@ -93,9 +131,9 @@ class Tool(LightningCLI):
         )
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
-        """Return the commands, or the one that is called: each takes its time to build."""
+        """Return the command that is called: building the parser of each takes time."""
         skipped = {"model", "datamodule", "dataloaders", "train_dataloaders", "val_dataloaders", "weights_only"}
-        return dict.fromkeys([self.command] if self.command else COMMANDS, skipped)
+        return {self.command: skipped}
 
     def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add model, data and trainer, with defaults of the classes."""
@@ -106,10 +144,6 @@ class Tool(LightningCLI):
             self._add(parser, "data", pl.LightningDataModule, True)
         parser.add_lightning_class_args(self.trainer_class, "trainer")
         parser.set_defaults({f"trainer.{name}": value for name, value in self.trainer_defaults.items()})
-        for action in parser._actions:
-            option = action.dest.removeprefix("trainer.")
-            if option != action.dest and option.partition(".")[0] not in SHOWN:
-                action.help = argparse.SUPPRESS
 
     def _add(self, parser: LightningArgumentParser, key: str, base: Any, is_needed: bool) -> None:
         """Add a class with its arguments, which begin with the default class."""
@@ -137,7 +171,11 @@ class Tool(LightningCLI):
         if self.subcommand != "fit":
             self.save_config_callback = None
             config["logger"] = config["logger"] or False
-        if self.subcommand == "fit" and config["enable_checkpointing"] is not False and not any(isinstance(one, Checkpoint) for one in callbacks):
+        if (
+            self.subcommand == "fit"
+            and config["enable_checkpointing"] is not False
+            and not any(isinstance(one, Checkpoint) for one in callbacks)
+        ):
             callbacks.append(_last_checkpoint(config["default_root_dir"]))
         config["callbacks"] = callbacks
         if config["enable_progress_bar"] is None and not sys.stderr.isatty():
