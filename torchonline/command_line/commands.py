@@ -227,7 +227,7 @@ class OnlineTrainer(pl.Trainer):
 
 
 def restored(model: pl.LightningModule, ckpt_path: str | None) -> pl.LightningModule:
-    """Load a checkpoint into a model, if there is one, and return the model in evaluation mode."""
+    """Load a checkpoint into a model, if one is named, and return the model."""
     if ckpt_path is not None:
         found = torch.load(ckpt_path, map_location="cpu", weights_only=True)
         try:
@@ -250,7 +250,7 @@ def head_of(model: Any) -> Any:
 
 
 def opened(log: str) -> FeedbackLog:
-    """Open the log of a service, which must exist: a file, or the URL of a database."""
+    """Open the log of a service: a file that exists, or the URL of a database."""
     if "://" in log:
         return SQLDecisionLog(log)
     if not Path(log).is_file():
