@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import pytorch_lightning as pl
@@ -229,11 +230,11 @@ class OnlineTrainer(pl.Trainer):
 def restored(model: pl.LightningModule, ckpt_path: str | None) -> pl.LightningModule:
     """Load a checkpoint into a model, if one is named, and return the model."""
     if ckpt_path is not None:
-        found = torch.load(ckpt_path, map_location="cpu", weights_only=True)
         try:
+            found = torch.load(ckpt_path, map_location="cpu", weights_only=True)
             model.on_load_checkpoint(found)
             model.load_state_dict(found["state_dict"])
-        except (KeyError, RuntimeError) as error:
+        except (KeyError, RuntimeError, TypeError, UnpicklingError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(
                 f"ckpt_path: expected a checkpoint of the model of this configuration, got {ckpt_path}: {reason[:200]}"

@@ -30,7 +30,9 @@ def evaluation(head: Any, log: BanditLog, delta: float, reward_range: tuple[floa
     within("delta", delta, 0.0, 1.0)
     target = target_probabilities(log, head)
     estimates = {"IPS": ips(log, target), "SNIPS": snips(log, target)}
-    estimates["doubly robust"] = doubly_robust(log, target, predicted_rewards(_regression(log), log))
+    if len(log) > 1:  # for cross-fitting
+        predicted = predicted_rewards(_regression(log), log, folds=min(5, len(log)))
+        estimates["doubly robust"] = doubly_robust(log, target, predicted)
     lines = [_facts(log, estimates["IPS"]), *_table(log, estimates, delta)]
     if reward_range is not None:
         sequence = confidence_sequence(estimates["IPS"], reward_range=reward_range, delta=delta)

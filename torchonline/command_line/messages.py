@@ -10,6 +10,8 @@ FRAME = re.compile(
 KEY = re.compile(r"Parser key \"([^\"]+)\":\s*(.*)")
 NO_CLASS = re.compile(r"Expected a dot import path string: (.*)")
 
+OTHER_KIND = re.compile(r"Import path .* does not correspond to a subclass of")
+
 
 def one_line(message: str) -> str:
     r"""Return what is wrong, after the path of keys that leads to it.
@@ -20,7 +22,7 @@ def one_line(message: str) -> str:
         >>> one_line('Parser key "model":\n  Problem with given class_path a.B:\n    Parser key "dim":\n      Expected a number')
         'model.dim: Expected a number'
     """
-    found: tuple[list[str], str, bool] | None = None
+    found: tuple[list[str], str, int] | None = None
     keys: list[tuple[int, str]] = []  # with their indentation
     for whole in filter(str.strip, message.splitlines()):
         line = whole.strip().removeprefix("- ")
@@ -31,11 +33,13 @@ def one_line(message: str) -> str:
             line = key.group(2)
         if not line or FRAME.match(line):
             continue
-        is_name = NO_CLASS.match(line)
-        if found is None or (len(keys), bool(is_name)) > (len(found[0]), found[2]):
-            if is_name:
-                line = f"expected a class, got {is_name.group(1)}: no known name, and no path such as package.Class"
-            found = [key for _, key in keys], line, bool(is_name)
+        # Of what was tried for one key, a class of another kind says least, and an unknown name most.
+        rank = -1 if OTHER_KIND.match(line) else 0
+        if unknown := NO_CLASS.match(line):
+            line = f"expected a class, got {unknown.group(1)}: no known name, and no path such as package.Class"
+            rank = 1
+        if found is None or (len(keys), rank) > (len(found[0]), found[2]):
+            found = [key for _, key in keys], line, rank
     if found is None or not found[0]:
         return " ".join(message.split())
     return f"{'.'.join(found[0])}: {found[1]}"
