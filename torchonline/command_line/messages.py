@@ -10,7 +10,7 @@ FRAME = re.compile(
 KEY = re.compile(r"Parser key \"([^\"]+)\":\s*(.*)")
 NO_CLASS = re.compile(r"Expected a dot import path string: (.*)")
 
-OTHER_KIND = re.compile(r"Import path .* does not correspond to a subclass of")
+OTHER_KIND = re.compile(r"Import path .* does not correspond to a subclass of|Expected a <class '(list|dict)'>")
 
 
 def one_line(message: str) -> str:
