@@ -1,5 +1,6 @@
 """Tables in CSV and Parquet files, read with pandas."""
 
+import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,13 +46,36 @@ def checked_part(part: Any) -> tuple[float, float]:
     return first, last
 
 
-def read_frame(files: Sequence[Path], columns: Sequence[str], time: str | None, part: tuple[float, float]) -> Any:
-    """Return a part of the rows of files, sorted by a column of times if named."""
+def matching(frame: Any, names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return names of columns, with those that match in the place of a pattern.
+
+    A name with ``*`` that is no column is a pattern. It matches columns in their order, but none of ``taken``.
+    """
+    found: list[str] = []
+    for name in names:
+        if "*" in name and name not in frame.columns:
+            columns = [column for column in fnmatch.filter(frame.columns, name) if column not in (*taken, *found)]
+            if not columns:
+                raise ValueError(f"files: expected columns that match {name!r}, got {list(frame.columns)}")
+            found += columns
+        else:
+            found.append(name)
+    return found
+
+
+def read_frame(
+    files: Sequence[Path], inputs: Sequence[str], others: Sequence[str], time: str | None, part: tuple[float, float]
+) -> tuple[Any, list[str]]:
+    """Return a part of the rows of files, and the names of the input columns.
+
+    Rows are sorted by the column ``time`` if it is named. Patterns among ``inputs`` match none of ``others``.
+    """
     try:
         import pandas
     except ImportError as error:
         raise ImportError("files: expected pandas to read them with; pip install pandas pyarrow") from error
-    columns = list(dict.fromkeys(columns))
+    others = [*others, *([] if time is None else [time])]
+    found: list[str] | None = None
     # From version 3.1 on, pandas reads the nearest numbers by itself, and warns of the option.
     version = tuple(map(int, pandas.__version__.split(".")[:2]))
     exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
@@ -63,6 +87,8 @@ def read_frame(files: Sequence[Path], columns: Sequence[str], time: str | None, 
             raise ValueError(f"files: expected files that exist, got {str(path)!r}") from None
         except ValueError as error:
             raise ValueError(f"files: expected files that pandas can read, got {str(path)!r}: {error}") from error
+        found = matching(frame, inputs, others) if found is None else found
+        columns = list(dict.fromkeys([*found, *others]))
         missing = [name for name in columns if name not in frame.columns]
         if missing:
             raise ValueError(f"files: expected the columns {columns}, got none of {missing} in {path.name}")
@@ -78,7 +104,7 @@ def read_frame(files: Sequence[Path], columns: Sequence[str], time: str | None, 
         raise ValueError(
             f"part: expected at least one of {len(frame)} rounds, got none from {part[0]:g} to {part[1]:g}"
         )
-    return frame.iloc[first:last].reset_index(drop=True)
+    return frame.iloc[first:last].reset_index(drop=True), found or []
 
 
 def _sorted(frame: Any, time: str) -> Any:

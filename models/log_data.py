@@ -30,7 +30,8 @@ class LogDataModule(pl.LightningDataModule):
         files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their
             names.
         context: columns of the inputs, all numbers: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list
-            of such lists, one for each arm, gives ``(N, K, d)``.
+            of such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*`` stands for any letters: ``["*"]`` are
+            all columns that are not named by another argument, in the order of the first file.
         action: column of the chosen arms, integers from 0.
         reward: column of their rewards.
         probability: column of the logging probabilities; None if there is none. Learning needs none.
@@ -103,9 +104,11 @@ class LogDataModule(pl.LightningDataModule):
     def setup(self, stage: str | None = None) -> None:
         """Read the files, once."""
         if self._frame is None:
-            columns = [name for names in self.context for name in names]
-            columns += [name for name in self.names.values() if name is not None]
-            self._frame = read_frame(self.files, columns, self.names["time"], self.part)
+            names = [name for names in self.context for name in names]
+            others = [self.names[name] for name in ("action", "reward", "probability") if self.names[name] is not None]
+            inputs, others = ([], names + others) if self.of_arms else (names, others)
+            self._frame, inputs = read_frame(self.files, inputs, others, self.names["time"], self.part)
+            self._columns = self.context if self.of_arms else [[name] for name in inputs]
 
     def train_dataloader(self) -> RoundLoader:
         """Return the loader of all rounds in order."""
@@ -154,6 +157,6 @@ class LogDataModule(pl.LightningDataModule):
         """Return the inputs, ``(N, d)`` or ``(N, K, d)``, float64."""
         arms = [
             torch.from_numpy(np.stack([numbers_of(frame, "context", name).astype(np.float64) for name in names], 1))
-            for names in self.context
+            for names in self._columns
         ]
         return torch.stack(arms, 1) if self.of_arms else torch.cat(arms, 1)

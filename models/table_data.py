@@ -31,7 +31,8 @@ class TableDataModule(pl.LightningDataModule):
     Args:
         files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their
             names.
-        inputs: columns of the inputs, all numbers.
+        inputs: columns of the inputs, all numbers. ``*`` stands for any letters: ``["*"]`` are all columns that are not named by
+            another argument, in the order of the first file.
         targets: the column of the labels; or a list of columns, one for the reward of each arm.
         time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
         batch_size: rounds in a batch of one rank.
@@ -76,9 +77,9 @@ class TableDataModule(pl.LightningDataModule):
     def setup(self, stage: str | None = None) -> None:
         """Read the files, once."""
         if self._tensors is None:
-            columns = [*self.inputs, *self.targets, *([] if self.time is None else [self.time])]
-            frame = read_frame(self.files, columns, self.time, self.part)
-            inputs, targets = (self._numbers(frame, name) for name in ("inputs", "targets"))
+            frame, columns = read_frame(self.files, self.inputs, self.targets, self.time, self.part)
+            inputs = self._numbers(frame, "inputs", columns)
+            targets = self._numbers(frame, "targets", self.targets)
             self._tensors = inputs, targets.squeeze(1) if self.has_labels else targets
 
     def train_dataloader(self) -> RoundLoader:
@@ -95,10 +96,10 @@ class TableDataModule(pl.LightningDataModule):
         """Return the loader of all rounds in order."""
         return self.train_dataloader()
 
-    def _numbers(self, frame: Any, name: str) -> Tensor:
+    def _numbers(self, frame: Any, name: str, columns: Sequence[str]) -> Tensor:
         """Return columns as a tensor ``(N, m)``."""
-        columns = [numbers_of(frame, name, column).astype(np.float64) for column in getattr(self, name)]
-        return torch.from_numpy(np.stack(columns, 1)).to(self.dtype)
+        values = [numbers_of(frame, name, column).astype(np.float64) for column in columns]
+        return torch.from_numpy(np.stack(values, 1)).to(self.dtype)
 
 
 def _columns(name: str, columns: Any) -> list[str]:

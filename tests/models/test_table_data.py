@@ -36,6 +36,15 @@ def test_labels(table: Path) -> None:
     assert (labels.shape, labels.dtype) == ((4,), torch.float64)
 
 
+def test_patterns_match_what_is_left(table: Path) -> None:
+    """In the order of the file, and no column that has another role."""
+    data = TableDataModule(table, inputs=["*"], targets="r0", time="day")
+    assert rows(data)[0] == [2.0, 20.0, 0.0]  # a, b, r1
+    log = LogDataModule(table, context=["r*", "a"], action="b", reward="r1", time="day")
+    log.setup()
+    assert next(iter(log.train_dataloader())).inputs.tolist() == [[1.0, 2.0]]  # r0, a
+
+
 @pytest.mark.parametrize(("part", "first"), [((0.0, 0.5), [1.0, 2.0]), ([0.5, 1.0], [3.0, 4.0]), ((0.3, 0.6), [2.0])])
 def test_parts_of_tables_and_logs(table: Path, part: Any, first: list[float]) -> None:
     """Parts that meet have all rounds between them, each once."""
@@ -54,6 +63,7 @@ def test_parts_of_tables_and_logs(table: Path, part: Any, first: list[float]) ->
         ({"part": 0.5}, "part: expected two numbers"),
         ({"part": (0.0, 0.1)}, "part: expected at least one of 4 rounds"),
         ({"targets": "day"}, "targets: expected a column of numbers"),
+        ({"inputs": ["c*"]}, r"files: expected columns that match 'c\*'"),
         ({"inputs": ["c"]}, r"files: expected the columns .* got none of \['c'\]"),
     ],
 )

@@ -220,6 +220,8 @@ class OnlineTrainer(pl.Trainer):
         """
         head = None if model is None else head_of(restored(model, None if snapshot else ckpt_path))
         if snapshot is not None:
+            if head is None or not Path(snapshot).is_file():
+                raise ValueError(f"snapshot: expected a file, and --config for its policy, got {snapshot!r}")
             load_snapshot(snapshot, head)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with opened(log) as decisions:

@@ -57,11 +57,11 @@ class Parser(LightningArgumentParser):
         print(f"torchonline: error: {one_line(message)}", file=sys.stderr)
         self.exit(2)
 
-    def format_help(self) -> str:
+    def format_help(self, *formatter: Any) -> str:
         """Return what a person asks for first; the parser's own list of all options fills pages."""
         command = self.prog.rpartition(" ")[2]
         if command not in COMMANDS:
-            return super().format_help()
+            return super().format_help(*formatter)
         own = [action for action in self._actions if "." not in action.dest and action.dest not in KNOWN]
         rows = [(f"--{one.dest} {one.dest.upper()}", OWN.get((command, one.dest), _help_of(one))) for one in own]
         text = [self.usage or "", "", self.description or "", ""]
@@ -184,7 +184,8 @@ class Tool(LightningCLI):
 
     def before_serve(self) -> None:
         """Tell the service how its learner is started."""
-        self.trainer.words = self.words
+        trainer: Any = self.trainer
+        trainer.words = self.words
 
     def after_fit(self) -> None:
         """Say what was learnt, and where it is."""

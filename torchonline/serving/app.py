@@ -51,7 +51,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        here = {"registry": self.registry}
+        here: dict[str, Any] = {"registry": self.registry}
         self.decisions = Counter("decisions", "Decisions made", ["action"], **here)
         self.rewards = Counter("rewards", "Rewards received", ["outcome"], **here)
         self.refused = Counter("refused", "Requests refused", ["status"], **here)
