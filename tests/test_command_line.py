@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from torchonline import OFUL
 from torchonline.command_line import COMMANDS, main
 from torchonline.command_line.messages import one_line
+from torchonline.command_line.service import settings_of
+from torchonline.feedback import follow
+from torchonline.models import BanditHead, mlp, recommended_policy
+from torchonline.serving import Replica
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "command_line.md").read_text()
@@ -177,6 +182,26 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert len(text.splitlines()) < 50
     assert main(["evaluate", "--help"]) == 0
     assert "--decisions" in capsys.readouterr().out
+
+
+def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
+    """Decided from single precision, logged, learnt by the follower, and read back by another replica."""
+    head = BanditHead(mlp([3, 4]), recommended_policy(4, actions=2, scale=False))
+    settings = settings_of(head, str(folder / "serving"), window=None, default_reward=None)
+    assert (settings.dim, settings.actions, settings.dtype) == (3, 2, torch.float32)
+    with settings.open_log() as log:
+        replica = Replica(settings, log)
+        for name in ("a", "b"):
+            decision, outcome = replica.answer([replica.checked(name, [1.0, 2.0, 3.0], None), (name, 1.0)])
+            assert (decision.inputs.dtype, outcome) == (torch.float32, "joined")
+        last = follow(settings.make_policy(), log, settings.snapshot, encoder=settings.encoder)
+        assert (last.learnt, last.refused) == (2, 0)
+        replica.refresh()
+        assert int(replica.policy.policy.rounds) == 2
+    assert int(head.policy.rounds) == 0
+    for wrong in (BanditHead(torch.nn.Identity(), OFUL(3)), BanditHead(torch.nn.Tanh(), OFUL(3), actions=2)):
+        with pytest.raises(ValueError, match="model: expected"):
+            settings_of(wrong, str(folder))
 
 
 def test_one_line_takes_the_deepest_leaf() -> None:

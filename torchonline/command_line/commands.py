@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 
 from torchonline.command_line.evaluation import evaluation, replayed
-from torchonline.command_line.service import run_service, settings_of
+from torchonline.command_line.service import number_of_actions, run_service, settings_of
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
@@ -70,7 +70,7 @@ class OnlineTrainer(pl.Trainer):
         """
         head = head_of(restored(model, ckpt_path))
         print(f"state: {ckpt_path or 'new'}")
-        print(evaluation(head, log_of(datamodule, decisions), delta, reward_range))
+        print(evaluation(head, log_of(head, datamodule, decisions), delta, reward_range))
 
     def replay(
         self,
@@ -93,7 +93,7 @@ class OnlineTrainer(pl.Trainer):
             delta: probability that an interval misses, for example 0.05 for 95 % intervals.
         """
         head = head_of(restored(model, ckpt_path))
-        print(replayed(head, log_of(datamodule, decisions), delta))
+        print(replayed(head, log_of(head, datamodule, decisions), delta))
 
     def export(
         self,
@@ -261,12 +261,13 @@ def opened(log: str) -> FeedbackLog:
     return DecisionLog(log)
 
 
-def log_of(data: Any, decisions: str | None) -> BanditLog:
-    """Return the log of a data module, or of a service."""
+def log_of(head: Any, data: Any, decisions: str | None) -> BanditLog:
+    """Return the log of a data module or of a service, with the actions of a head."""
+    arms = number_of_actions(head)
     if decisions is not None:
         with opened(decisions) as log:
-            return from_decisions(log)
+            return from_decisions(log, arms=arms)
     if not isinstance(data, LogDataModule):
         raise ValueError(f"data: expected a log, which a LogDataModule reads, got {type(data).__name__}")
     data.setup()
-    return data.bandit_log()
+    return data.bandit_log(arms=arms)

@@ -32,13 +32,20 @@ class HeadSettings(ServiceSettings):
 
 def settings_of(head: Any, folder: str, **options: Any) -> HeadSettings:
     """Return the settings of a head with actions, which takes one context for a decision."""
-    if head.feature_dims != 1 or (head.actions is None and not head.has_models):
+    actions = number_of_actions(head)
+    if head.feature_dims != 1 or actions is None:
         raise ValueError(
             "model: expected a head with actions, whose contexts are vectors, got one with an input for each arm"
         )
-    actions = head.policy.actions if head.has_models else len(head.actions)
     dtype = typed_like(head.encoder, head.policy.estimator.theta_hat).dtype
     return HeadSettings(folder=Path(folder), dim=input_width(head), actions=actions, dtype=dtype, head=head, **options)
+
+
+def number_of_actions(head: Any) -> int | None:
+    """Return K of a head with actions; None if each arm has its own inputs."""
+    if head.has_models:
+        return int(head.policy.actions)
+    return None if head.actions is None else len(head.actions)
 
 
 def input_width(head: Any) -> int:
