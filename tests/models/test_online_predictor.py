@@ -54,6 +54,7 @@ def test_it_is_the_learner_on_the_losses(make: Any, loss: str) -> None:
     assert bool(((margins >= 0.0) & (margins <= 1.0)).all()) == (loss == "logistic")
 
 
+@pytest.mark.fast
 def test_scaler_and_encoder() -> None:
     """A scaler sees a row after it was predicted; an encoder maps the rows and stays as it is."""
     x, y = stream()

@@ -30,6 +30,7 @@ def test_rewards_of_all_arms_in_the_order_of_time(table: Path) -> None:
     assert rewards.tolist() == [[1.0, 0.0], [0.5, 0.25], [0.0, 1.0]]
 
 
+@pytest.mark.fast
 def test_labels(table: Path) -> None:
     data = TableDataModule(table, inputs=["a"], targets="r0", batch_size=4, dtype=torch.float64)
     (_, labels) = next(iter(data.predict_dataloader()))

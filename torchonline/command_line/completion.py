@@ -40,9 +40,10 @@ def completion(shell: str) -> str:
 
 
 def completed(file: Any) -> argparse.ArgumentParser:
-    """Return a parser with the words to complete; of files, ``file`` completes the names.
+    """Return a parser with the words to complete.
 
-    It knows the arguments of the usual classes. What is below them, such as the options of a policy, has no end.
+    Names of files are completed by ``file``. The parser knows the arguments of the usual classes. What is below them, such as
+    the options of a policy, has no end.
     """
     parser = argparse.ArgumentParser("torchonline", description="Online learners as PyTorch modules.")
     parser.add_argument("--version", action="store_true", help="print the version")

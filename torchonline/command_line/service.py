@@ -31,7 +31,7 @@ class HeadSettings(ServiceSettings):
 
 
 def settings_of(head: Any, folder: str, **options: Any) -> HeadSettings:
-    """Return the settings of a head with actions, which takes one context for a decision."""
+    """Return the settings of a head with actions, for one context a decision."""
     actions = number_of_actions(head)
     if head.feature_dims != 1 or actions is None:
         raise ValueError(

@@ -58,7 +58,7 @@ class Parser(LightningArgumentParser):
         self.exit(2)
 
     def format_help(self, *formatter: Any) -> str:
-        """Return what a person asks for first; the parser's own list of all options fills pages."""
+        """Return the options that a person needs first. A list of all fills pages."""
         command = self.prog.rpartition(" ")[2]
         if command not in COMMANDS:
             return super().format_help(*formatter)
@@ -200,7 +200,7 @@ def _last_checkpoint(folder: str) -> ModelCheckpoint:
 
 
 def _checkpoint(given: str | None, folder: str) -> str | None:
-    """Return the checkpoint to begin with; None for the state that a configuration makes."""
+    """Return the checkpoint to begin with, or None for a new state."""
     if given == "new":
         return None
     path = Path(folder) / "last.ckpt" if given is None else Path(given)

@@ -32,7 +32,10 @@ class Body(BaseModel):
 
 
 class DecideBody(Body):
-    """A request for a decision. Without an id the service makes one up; with one, a repeated call gets the same answer."""
+    """A request for a decision.
+
+    Without an id the service makes one up. With one, a repeated call gets the same answer.
+    """
 
     id: Name | None = None
     context: list[Number]
@@ -153,7 +156,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
 
 class LimitedBody:
-    """Middleware that refuses a body of unknown or too great length before it is read."""
+    """Middleware that refuses a body of unknown or too great length unread."""
 
     def __init__(self, app: Any) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""A replica: decides from the last snapshot, many decisions at a time, and logs what it decides."""
+"""A replica: decides from the last snapshot, and logs what it decides."""
 
 import asyncio
 import io
@@ -67,9 +67,9 @@ class Replica:
         return Request(uuid.uuid4().hex if id is None else checked_id(id), values.to(settings.dtype), available)
 
     def answer(self, calls: Sequence[Request | tuple[str, float]]) -> list[Any]:
-        """Answer many requests and rewards: decide from one state, and log all in one transaction.
+        """Answer many requests and rewards.
 
-        Nobody hears of a decision before it is on the disk.
+        They are decided from one state and logged in one transaction. Nobody hears of a decision before it is on the disk.
         """
         requests = [call for call in calls if isinstance(call, Request)]
         rewards = [call for call in calls if not isinstance(call, Request)]
@@ -88,7 +88,7 @@ class Replica:
         return [Decision(r.id, r.context, action, p, r.mask, encoder, now) for r, action, p in chosen]
 
     def exported(self) -> bytes:
-        """Return the present policy as a TorchScript file, which decides and learns without torchonline."""
+        """Return the present policy as a TorchScript file."""
         file = io.BytesIO()
         example = torch.zeros(self.settings.dim, dtype=self.settings.dtype)
         torch.jit.save(to_torchscript(self.policy, example=example), file)

@@ -53,11 +53,11 @@ class ServiceSettings:
 
     @property
     def snapshot(self) -> Path:
-        """The file that the learner writes and replicas read. Another encoder has another one."""
+        """Return the path of the snapshots, one for each encoder version."""
         return self.folder / f"policy-{self.encoder}.pt"
 
     def make_policy(self) -> Any:
-        """Return a policy, or a head, for contexts ``(dim)``, in the state before the first snapshot."""
+        """Return a policy or a head for contexts ``(dim)``, as before the first snapshot."""
         raise NotImplementedError("make_policy: expected a subclass that makes the policy")
 
     def open_log(self) -> FeedbackLog:
@@ -70,6 +70,6 @@ class ServiceSettings:
 
 
 def one_thread() -> None:
-    """Use one thread for products, which are small, and let Python's own threads take short turns."""
+    """Use one thread for the small products, and short turns of Python's threads."""
     torch.set_num_threads(1)
     sys.setswitchinterval(5e-4)
