@@ -42,9 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words of the command line, without the program's name. None takes those of the process.
 
     Example:
-        >>> main(["--version"])
-        0.1.0
-        0
+        >>> main(["learn"])  # no command: the error goes to the standard error
+        2
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
