@@ -75,7 +75,7 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     service = Service([line for line in lines if line.startswith("curl")])
     monkeypatch.setattr("uvicorn.run", service.run)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    run_script("python examples/configs/data.py --output . --rounds 300", monkeypatch)
+    run_script("python examples/configs/data.py --output .", monkeypatch)
     for line in lines:
         if line.startswith("curl"):
             continue
@@ -92,10 +92,28 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert service.learner[1:5] == ["-m", "torchonline", "serve", "--config"]
     assert service.learner[-2:] == ["--role", "learner"]
     out = capsys.readouterr().out
-    assert out.count("learnt 300 rounds; checkpoint: ") == 3  # clicks, online, private
-    for row in ("as logged", "IPS", "SNIPS", "doubly robust", "IPS, at all times", "test_regret"):
+    assert out.count("learnt 300 rounds; checkpoint: ") == 2  # online, private
+    assert out.count("learnt 3000 rounds; checkpoint: ") == 1
+    for row in (
+        "regret: ",
+        "mean_loss: ",
+        "privacy_spent: ",
+        "as logged",
+        "IPS",
+        "SNIPS",
+        "doubly robust",
+        "IPS, at all times",
+        "test_regret",
+    ):
         assert row in out
     assert "--trainer.max_epochs" in out  # the completion
+    # The table of the page, but for the last digits.
+    (shown,) = re.findall(r"```text\nstate: .*?\n(log: .*?)```", PAGE, re.DOTALL)
+    start = out.index("log: 1500 rounds")
+    for expected, line in zip(shown.splitlines(), out[start:].splitlines(), strict=False):
+        numbers, found = (list(map(float, re.findall(r"\d+\.?\d*", text))) for text in (expected, line))
+        assert re.sub(r"[\d. ]", "", expected) == re.sub(r"[\d. ]", "", line)
+        assert found == pytest.approx(numbers, rel=0.02)
     file = torch.jit.load(folder / "banners.pt")
     assert int(file.select(torch.tensor([35.0, 18.5, 2.0]))) in range(3)
     (metrics,) = (folder / "outputs/private/lightning_logs/version_0").glob("metrics.csv")

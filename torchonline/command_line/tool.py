@@ -192,6 +192,8 @@ class Tool(LightningCLI):
         rounds = dict(self.model.named_buffers()).get("rounds")
         learnt = "" if rounds is None else f"learnt {int(rounds)} rounds; "
         saved = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
+        for name, value in self.trainer.progress_bar_metrics.items():
+            print(f"{name}: {value:.4g}")
         print(f"{learnt}checkpoint: {saved or 'none'}")
 
 
