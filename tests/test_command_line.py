@@ -5,6 +5,8 @@ import re
 import runpy
 import shlex
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +28,18 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a configuration and the examples, in which commands run."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a configuration and the examples, in which commands run. What they set is put back."""
+    interval, threads = sys.getswitchinterval(), torch.get_num_threads()
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.setenv(name, "0")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "clicks.yaml").write_text(re.findall(r"```yaml\n(# clicks.yaml.*?)```", PAGE, re.DOTALL)[0])
-    return tmp_path
+    with torch.random.fork_rng():
+        yield tmp_path
+    sys.setswitchinterval(interval)
+    torch.set_num_threads(threads)
 
 
 def run_script(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
