@@ -11,10 +11,9 @@ from torch import Tensor
 
 from torchonline.core.checks import check_state_dtype, instance_of, positive_integer
 from torchonline.models.batches import LoggedRounds
+from torchonline.models.frames import checked_part, files_of, numbers_of, read_frame
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame
-
-SUFFIXES = (".csv", ".parquet")
 
 
 class LogDataModule(pl.LightningDataModule):
@@ -31,13 +30,16 @@ class LogDataModule(pl.LightningDataModule):
         files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their
             names.
         context: columns of the inputs, all numbers: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list
-            of such lists, one for each arm, gives ``(N, K, d)``.
+            of such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*`` stands for any letters: ``["*"]`` are
+            all columns that are not named by another argument, in the order of the first file.
         action: column of the chosen arms, integers from 0.
         reward: column of their rewards.
         probability: column of the logging probabilities; None if there is none. Learning needs none.
         time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
         batch_size: rounds in a batch of one rank.
         dtype: of inputs, rewards and probabilities.
+        part: which rounds to take, by their place in the order of all: ``(0, 0.8)`` takes the first 80 percent, ``(0.8, 1)`` the
+            others. A policy that has learnt one part can be evaluated on the other.
 
     Raises:
         ImportError: pandas is not installed, or pyarrow for Parquet files.
@@ -67,9 +69,10 @@ class LogDataModule(pl.LightningDataModule):
         time: str | None = None,
         batch_size: int = 1,
         dtype: torch.dtype = torch.float32,
+        part: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         super().__init__()
-        self.files = _files(files)
+        self.files = files_of(files)
         self.context = [
             list(name) if isinstance(name, (list, tuple)) else [name]
             for name in instance_of("context", context, (list, tuple), "a list of columns")
@@ -95,17 +98,22 @@ class LogDataModule(pl.LightningDataModule):
         self.batch_size = positive_integer("batch_size", batch_size)
         check_state_dtype(dtype)
         self.dtype = dtype
+        self.part = checked_part(part)
         self._frame: Any = None
 
     def setup(self, stage: str | None = None) -> None:
         """Read the files, once."""
         if self._frame is None:
-            self._frame = self._read()
+            names = [name for names in self.context for name in names]
+            others = [self.names[name] for name in ("action", "reward", "probability") if self.names[name] is not None]
+            inputs, others = ([], names + others) if self.of_arms else (names, others)
+            self._frame, inputs = read_frame(self.files, inputs, others, self.names["time"], self.part)
+            self._columns = self.context if self.of_arms else [[name] for name in inputs]
 
     def train_dataloader(self) -> RoundLoader:
         """Return the loader of all rounds in order."""
         frame = self._of_setup()
-        columns = {name: _numbers(frame, name, self.names[name]) for name in ("action", "reward")}
+        columns = {name: numbers_of(frame, name, self.names[name]) for name in ("action", "reward")}
         if columns["action"].dtype.kind not in "iu":
             raise TypeError(
                 f"action: expected a column of integers, got {self.names['action']!r} of {columns['action'].dtype}"
@@ -117,7 +125,7 @@ class LogDataModule(pl.LightningDataModule):
             reward=torch.from_numpy(columns["reward"].astype(np.float64)).to(self.dtype),
             probability=None
             if probability is None
-            else torch.from_numpy(_numbers(frame, "probability", probability).astype(np.float64)).to(self.dtype),
+            else torch.from_numpy(numbers_of(frame, "probability", probability).astype(np.float64)).to(self.dtype),
         )
         return RoundLoader(rounds, batch_size=self.batch_size)
 
@@ -148,69 +156,7 @@ class LogDataModule(pl.LightningDataModule):
     def _inputs(self, frame: Any) -> Tensor:
         """Return the inputs, ``(N, d)`` or ``(N, K, d)``, float64."""
         arms = [
-            torch.from_numpy(np.stack([_numbers(frame, "context", name).astype(np.float64) for name in names], 1))
-            for names in self.context
+            torch.from_numpy(np.stack([numbers_of(frame, "context", name).astype(np.float64) for name in names], 1))
+            for names in self._columns
         ]
         return torch.stack(arms, 1) if self.of_arms else torch.cat(arms, 1)
-
-    def _read(self) -> Any:
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError("files: expected pandas to read them with; pip install pandas pyarrow") from error
-        columns = [name for names in self.context for name in names]
-        columns = list(dict.fromkeys(columns + [name for name in self.names.values() if name is not None]))
-        # From version 3.1 on, pandas reads the nearest numbers by itself, and warns of the option.
-        version = tuple(map(int, pandas.__version__.split(".")[:2]))
-        exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
-        frames = []
-        for path in self.files:
-            try:
-                frame = pandas.read_csv(path, **exact) if path.suffix == ".csv" else pandas.read_parquet(path)
-            except FileNotFoundError:
-                raise ValueError(f"files: expected files that exist, got {str(path)!r}") from None
-            except ValueError as error:
-                raise ValueError(f"files: expected files that pandas can read, got {str(path)!r}: {error}") from error
-            missing = [name for name in columns if name not in frame.columns]
-            if missing:
-                raise ValueError(f"files: expected the columns {columns}, got none of {missing} in {path.name}")
-            if len(frame):  # columns without a row have no type
-                frames.append(frame[columns])
-        if not frames:
-            raise ValueError("files: expected at least one round, got none")
-        frame = pandas.concat(frames, ignore_index=True)
-        time = self.names["time"]
-        if time is None:
-            return frame
-        if frame[time].dtype == object or pandas.api.types.is_string_dtype(frame[time]):  # CSV files hold dates as text
-            try:
-                frame[time] = pandas.to_datetime(frame[time], format="ISO8601", utc=True)
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"time: expected a column of numbers or ISO dates, got {time!r}: {error}") from error
-        if gaps := int(frame[time].isna().sum()):
-            raise ValueError(f"time: expected a column without gaps, got {time!r} with {gaps}")
-        return frame.sort_values(time, kind="stable", ignore_index=True)
-
-
-def _files(files: Any) -> list[Path]:
-    """Return the files that are named, or those of a folder."""
-    given = [files] if isinstance(files, (str, Path)) else files
-    if not isinstance(given, (list, tuple)) or not given or not all(isinstance(path, (str, Path)) for path in given):
-        raise TypeError(f"files: expected a path or a list of paths, got {files!r}")
-    paths = [Path(path) for path in given]
-    if len(paths) == 1 and paths[0].is_dir():
-        paths = sorted(path for path in paths[0].iterdir() if path.suffix in SUFFIXES)
-    wrong = [str(path) for path in paths if path.suffix not in SUFFIXES]
-    if wrong or not paths:
-        raise ValueError(f"files: expected files that end in .csv or .parquet, got {wrong or 'none'}")
-    return paths
-
-
-def _numbers(frame: Any, name: str, column: str | None) -> np.ndarray:
-    """Return a column of finite numbers as an array, or raise."""
-    values = np.array(frame[column].to_numpy())  # pandas may keep its own from being written
-    if values.dtype.kind not in "biuf":
-        raise TypeError(f"{name}: expected a column of numbers without gaps, got {column!r} of {values.dtype}")
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name}: expected finite values, got {column!r} with {values[~np.isfinite(values)][0]}")
-    return values

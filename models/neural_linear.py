@@ -423,7 +423,7 @@ class NeuralLinearBandit(pl.LightningModule):
         lead = self._batch_dims()
         moved = tuple(values.movedim(0, lead) for values in (inputs, action, reward))
         if self.watched and self._shared is None:
-            self._see(self.head.encode(moved[0]), moved[1])
+            self._see(self.head.encode(moved[0]), self.head._checked_action(moved[1], moved[0]))
         self.head.learn(*moved)
         self._record(inputs, action, reward)
         return action

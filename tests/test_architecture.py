@@ -53,7 +53,9 @@ LAYERS = [
     {"torchonline.bandits", "torchonline.convex", "torchonline.privacy.learners"},
     {"torchonline.baselines"},
 ]
-OUTSIDE = ("torchonline.models", "torchonline.callbacks")
+# The command line builds Lightning modules from configurations, and runs them.
+COMMAND_LINE = ("torchonline.command_line", "torchonline.__main__")
+OUTSIDE = ("torchonline.models", "torchonline.callbacks", *COMMAND_LINE)
 # Who may import what is heavy or optional.
 ALLOWED = {
     "torchmetrics": ("torchonline.metrics", "torchonline.diagnostics", *OUTSIDE),
@@ -63,7 +65,11 @@ ALLOWED = {
     "sklearn": ("torchonline.datasets",),
     "dp_accounting": ("torchonline.baselines.private.noisy_sgd",),
     "statsmodels": (),
-    "pandas": ("torchonline.models.log_data",),
+    "pandas": ("torchonline.models.frames",),
+    "fastapi": ("torchonline.serving",),
+    "uvicorn": ("torchonline.command_line.service",),
+    "jsonargparse": COMMAND_LINE,
+    "shtab": ("torchonline.command_line.completion",),
     "sqlalchemy": ("torchonline.feedback.sql_log",),
     "ray": (),
     "scipy": (),
@@ -125,6 +131,8 @@ def test_importing_the_package_is_light() -> None:
         "rich",
         "onnx",
         "tensorboard",
+        "jsonargparse",
+        "fastapi",
     ]
     program = (
         f"import sys, torchonline; print([name for name in {[*heavy, 'models', 'callbacks']} if name in sys.modules])"

@@ -57,7 +57,7 @@ __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"
 # These load when they are asked for: some bring in Lightning.
 _SUBMODULES = frozenset(
     ("baselines", "callbacks", "datasets", "diagnostics", "distributed", "environments", "export", "feedback", "linalg")
-    + ("metrics", "models", "off_policy", "privacy", "reporting")
+    + ("metrics", "models", "off_policy", "privacy", "reporting", "serving")
 )
 # Functions that need more than torch, by the submodule that defines them.
 _FUNCTIONS = {"report": "reporting"}

@@ -23,11 +23,11 @@ from fastapi import FastAPI, HTTPException
 from fleet import folder_in, free_port
 from load import is_replayed, quantiles, visit
 from ray import serve
-from replica import Replica, Watcher
 from settings import Settings, one_thread
 
 from torchonline.feedback import ConflictError, follow, load_snapshot
 from torchonline.feedback.records import checked_id, checked_reward
+from torchonline.serving import Replica, Watcher
 
 app = FastAPI()
 

@@ -46,6 +46,7 @@ WRITTEN = {
         for ridge in (1.0, 10.0)
     ],
     "examples/clicks.py": ["clicks.md"],
+    "examples/configs/data.py": ["clicks.csv", "money.csv", "sensors.csv", "salaries.csv"],
     "examples/counts.py": ["counts.md"],
     "examples/demo.py": ["demo.png", "bandit.pt"],
     "examples/drift.py": ["drift.png"],
@@ -126,6 +127,7 @@ SAID = {
         "state equal to the log replayed, bit for bit: True",
     ],
     "examples/serving/log_speed.py": ["| SQLite, full |", "| SQLite, normal |"],
+    "examples/configs/data.py": ["clicks.csv", "money.csv", "sensors.csv", "salaries.csv"],
     "examples/files/poison.py": [
         "50 poisoned rounds",
         "| `OFUL`, `FreeGrad` | 0 wrong, state equal | 0 wrong, state equal |",

@@ -17,7 +17,7 @@ PUBLIC = (
         f"torchonline.{name}"
         for name in ("baselines", "callbacks", "datasets", "distributed", "environments", "export")
     ),
-    *(f"torchonline.{name}" for name in ("feedback", "metrics", "models", "off_policy", "privacy")),
+    *(f"torchonline.{name}" for name in ("feedback", "metrics", "models", "off_policy", "privacy", "serving")),
 )
 
 

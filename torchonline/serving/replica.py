@@ -1,4 +1,4 @@
-"""A replica: decides from the last snapshot, many decisions at a time, and logs what it decides."""
+"""A replica: decides from the last snapshot, and logs what it decides."""
 
 import asyncio
 import io
@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
-from settings import Settings
 from torch import Tensor
 
 from torchonline.export import to_torchscript
 from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
 from torchonline.feedback.records import checked_id
+from torchonline.serving.settings import ServiceSettings
 
 
 class Request(NamedTuple):
@@ -32,7 +32,7 @@ class Replica:
     Decisions that wait for each other are made in one call and logged in one transaction.
     """
 
-    def __init__(self, settings: Settings, log: FeedbackLog) -> None:
+    def __init__(self, settings: ServiceSettings, log: FeedbackLog) -> None:
         self.settings, self.log = settings, log
         self.policy = settings.make_policy()
         self.snapshot, self.loaded_at, self._version = Snapshot(), 0.0, (0, 0.0)
@@ -64,12 +64,12 @@ class Replica:
             if len(mask) != settings.actions or not any(mask):
                 raise ValueError(f"mask: expected {settings.actions} booleans, of which one is true")
             available = torch.tensor(mask)
-        return Request(uuid.uuid4().hex if id is None else checked_id(id), values, available)
+        return Request(uuid.uuid4().hex if id is None else checked_id(id), values.to(settings.dtype), available)
 
     def answer(self, calls: Sequence[Request | tuple[str, float]]) -> list[Any]:
-        """Answer many requests and rewards: decide from one state, and log all in one transaction.
+        """Answer many requests and rewards.
 
-        Nobody hears of a decision before it is on the disk.
+        They are decided from one state and logged in one transaction. Nobody hears of a decision before it is on the disk.
         """
         requests = [call for call in calls if isinstance(call, Request)]
         rewards = [call for call in calls if not isinstance(call, Request)]
@@ -88,9 +88,10 @@ class Replica:
         return [Decision(r.id, r.context, action, p, r.mask, encoder, now) for r, action, p in chosen]
 
     def exported(self) -> bytes:
-        """Return the present policy as a TorchScript file, which decides and learns without torchonline."""
+        """Return the present policy as a TorchScript file."""
         file = io.BytesIO()
-        torch.jit.save(to_torchscript(self.policy), file)
+        example = torch.zeros(self.settings.dim, dtype=self.settings.dtype)
+        torch.jit.save(to_torchscript(self.policy, example=example), file)
         return file.getvalue()
 
 

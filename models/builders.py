@@ -1,0 +1,54 @@
+"""Encoders and policies from numbers and words, for configuration files."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from torchonline.bandits.composed import ComposedPolicy
+from torchonline.bandits.recommended import bandit
+from torchonline.core.checks import one_of, sizes
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
+
+
+def mlp(widths: Sequence[int], *, activation: str = "relu") -> nn.Sequential:
+    """Return a network of linear layers, each followed by an activation.
+
+    It is an encoder for a configuration file, which cannot say the layers of ``torch.nn.Sequential``.
+
+    Args:
+        widths: of the input and of each layer: ``[20, 64, 8]`` maps 20 numbers to 8 features, through 64.
+        activation: ``"relu"``, ``"tanh"`` or ``"gelu"``.
+
+    Example:
+        >>> mlp([20, 8])
+        Sequential(
+          (0): Linear(in_features=20, out_features=8, bias=True)
+          (1): ReLU()
+        )
+    """
+    layer = ACTIVATIONS[one_of("activation", activation, tuple(ACTIVATIONS))]
+    numbers = sizes("widths", widths)
+    if len(numbers) < 2:
+        raise ValueError(f"widths: expected the width of the input and of at least one layer, got {list(numbers)}")
+    parts: list[nn.Module] = []
+    for width, wider in itertools.pairwise(numbers):
+        parts += [nn.Linear(width, wider), layer()]
+    return nn.Sequential(*parts)
+
+
+def recommended_policy(
+    dim: int, rewards: str = "unit", actions: int | None = None, *, scale: bool = True, magnitudes: bool | None = None
+) -> ComposedPolicy:
+    """Return :func:`torchonline.bandit` of the arguments, for configuration files.
+
+    Command lines look at the type that a function says it returns, and ``bandit`` says that it returns one of two.
+
+    Example:
+        >>> recommended_policy(3, actions=2).actions
+        2
+    """
+    policy: Any = bandit(dim, rewards, actions, scale=scale, magnitudes=magnitudes)
+    return policy

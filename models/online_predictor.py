@@ -1,0 +1,197 @@
+"""Lightning module of a convex learner that predicts before it learns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from torchonline.bandits.scaler import RunningScaler
+from torchonline.convex.learner import ConvexLearner
+from torchonline.core.checks import check_shape, instance_of, one_of, shape_text
+from torchonline.core.options import described
+from torchonline.models.encoding import evaluating
+from torchonline.privacy.composition import private_learners
+from torchonline.privacy.learners.point import PrivatePoint
+
+# Of each loss: its value, and its slope in the margin.
+LOSSES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
+    "squared": (lambda margin, target: 0.5 * (margin - target).square(), lambda margin, target: margin - target),
+    "absolute": (lambda margin, target: (margin - target).abs(), lambda margin, target: (margin - target).sign()),
+    "logistic": (lambda margin, target: softplus(margin) - target * margin, lambda m, target: m.sigmoid() - target),
+}
+
+
+class OnlinePredictor(pl.LightningModule):
+    r"""Lightning module of a linear model that predicts, then learns each target.
+
+    The weights :math:`\theta` are the decision of a convex learner, so no learning rate has to be tuned. A round, with the
+    features :math:`z = \phi(x)` of an encoder or a scaler::
+
+        margin = z @ learner.predict()       # logged: the loss of a prediction made before its target was seen
+        learner.step(gradients of the loss at learner.queries())
+
+    With :math:`m = z^\top\theta` the losses are ``"squared"``, :math:`(m - y)^2/2`; ``"absolute"``, :math:`|m - y|`; and
+    ``"logistic"``, :math:`\ln(1 + e^m) - ym` for targets in [0, 1]. All are convex in :math:`\theta`, so the learner's guarantee
+    on regret holds against every fixed :math:`\theta`, as far as its own conditions hold: its ``lipschitz`` bounds the length of
+    the gradients, :math:`|\ell'(m)|\,\|z\|`. The encoder does not learn. A scaler that moves changes the features, and no
+    guarantee compares with one :math:`\theta` of raw features then.
+
+    *Private learners*, such as :class:`~torchonline.DPTOFW`, learn each row as one record. Their promise covers the learner's
+    decisions, but not the losses that are logged. So ``log_losses`` must be False for them. A scaler would hold unprotected
+    statistics of the records, and is refused. :class:`~torchonline.callbacks.PrivacySpendLogger` logs what is spent.
+
+    Cost: one pass of the encoder over each batch, and for each round the learner's cost and a few operations on vectors.
+
+    Args:
+        learner: a convex learner, or a private learner of a point with one record a step, without ``batch_shape``. Its ``dim`` is
+            the number of features.
+        loss: ``"squared"``, ``"absolute"`` or ``"logistic"``.
+        encoder: maps inputs ``(n, *feature)`` to features ``(n, d)``, in evaluation mode; None takes the inputs themselves.
+        scaler: a :class:`~torchonline.RunningScaler` of the inputs, which sees each row after it was predicted; None if they need
+            none. Not with an encoder.
+        log_losses: whether to log ``loss``, the mean over the batch, and ``mean_loss``, the mean over all rounds so far.
+
+    Shape:
+        - A batch is ``(inputs, targets)``: ``(N, *feature)`` and ``(N)``.
+        - ``forward`` maps inputs to predictions ``(N)``: means, or probabilities for ``"logistic"``.
+        - The buffers ``rounds`` and ``total_loss`` count rounds and add up the losses.
+
+    Raises:
+        TypeError, ValueError: an argument or a batch is something else. A batch is learnt up to the row that is refused.
+
+    Example:
+        >>> from torchonline.models import RoundLoader
+        >>> model = OnlinePredictor(FreeGrad(2, per_coordinate=True), loss="squared")
+        >>> x = torch.rand(500, 2)
+        >>> loader = RoundLoader(x, x @ torch.tensor([1.0, -2.0]), batch_size=100)
+        >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+        >>> quiet |= {"enable_model_summary": False, "enable_checkpointing": False}
+        >>> pl.Trainer(max_epochs=1, **quiet).fit(model, loader)
+        >>> model.rounds, bool(model.total_loss / 500 < 0.05)
+        (tensor(500), True)
+
+    Reference:
+        Zinkevich, Online convex programming and generalized infinitesimal gradient ascent, ICML 2003, for the protocol.
+    """
+
+    rounds: Tensor
+    total_loss: Tensor
+
+    def __init__(
+        self,
+        learner: ConvexLearner | PrivatePoint,
+        *,
+        loss: str = "squared",
+        encoder: nn.Module | None = None,
+        scaler: RunningScaler | None = None,
+        log_losses: bool = True,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters("loss", "log_losses")
+        self.learner: Any = instance_of("learner", learner, (ConvexLearner, PrivatePoint), "a learner of a point")
+        if learner.batch_shape or getattr(learner, "records_a_step", 1) != 1:
+            raise ValueError(f"learner: expected one without batch_shape, of one record a step, got {learner}")
+        self.is_private = bool(private_learners(learner))
+        self.loss = one_of("loss", loss, tuple(LOSSES))
+        self.encoder = None if encoder is None else instance_of("encoder", encoder, nn.Module, "a torch.nn.Module")
+        self.scaler = None if scaler is None else instance_of("scaler", scaler, RunningScaler, "a RunningScaler")
+        if scaler is not None and (encoder is not None or self.is_private):
+            raise ValueError("scaler: expected None with an encoder or a private learner, got one")
+        self.log_losses: bool = instance_of("log_losses", log_losses, bool, "True or False")
+        if self.log_losses and self.is_private:
+            raise ValueError(
+                "log_losses: expected False with a private learner, whose promise covers no losses, got True"
+            )
+        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("total_loss", torch.zeros((), dtype=torch.float64))
+
+    def extra_repr(self) -> str:
+        return described(self, vars(self))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            margin = self._features(inputs) @ self.learner.predict()
+        return margin.sigmoid() if self.loss == "logistic" else margin
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Return an optimizer of a constant, by which Lightning counts batches."""
+        self._clock = torch.zeros((), device=self.device, requires_grad=True)
+        return torch.optim.SGD([self._clock], lr=1.0)
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """Predict and learn the rows of a batch in order.
+
+        Returns:
+            ``loss``, a zero by which Lightning counts batches; and ``losses``, ``(N)``, of predictions made before the targets
+            were seen. There are no ``losses`` of private learners.
+        """
+        inputs, targets = _checked(batch)
+        with torch.no_grad():
+            features = None if self.scaler is not None else self._features(inputs)
+            losses = []
+            for i, target in enumerate(targets.to(self._state_dtype)):
+                z = self._features(inputs[i : i + 1])[0] if features is None else features[i]
+                losses.append(self._learn(z, target))
+                if self.scaler is not None:
+                    self.scaler.step(inputs[i])
+        outputs = {"loss": 0.0 * self._clock}
+        if self.log_losses and losses:
+            outputs["losses"] = torch.stack(losses)
+            means = {"loss": outputs["losses"].mean(), "mean_loss": self.total_loss / self.rounds}
+            self.log_dict(means, prog_bar=True, on_step=True, on_epoch=False)
+        return outputs
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Predict without learning; log ``test_loss``, the mean over rounds."""
+        inputs, targets = _checked(batch)
+        with torch.no_grad():
+            losses = LOSSES[self.loss][0](
+                self._features(inputs) @ self.learner.predict(), targets.to(self._state_dtype)
+            )
+        self.log("test_loss", losses.mean(), on_step=False, on_epoch=True, batch_size=len(targets))
+
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
+        """Return the predictions of a batch, ``(N)``, without learning."""
+        return self(batch if isinstance(batch, Tensor) else batch[0])
+
+    @property
+    def _state_dtype(self) -> torch.dtype:
+        return self.learner.predict().dtype
+
+    def _features(self, inputs: Tensor) -> Tensor:
+        """Return the features of inputs, ``(N, d)``, in the learner's type."""
+        found = inputs
+        if self.scaler is not None:
+            found = self.scaler(inputs)
+        elif self.encoder is not None:
+            with evaluating(self.encoder):
+                found = self.encoder(inputs)
+        check_shape("inputs", found, (len(inputs), self.learner.dim))
+        return found.to(self._state_dtype)
+
+    def _learn(self, z: Tensor, target: Tensor) -> Tensor:
+        """Learn one row, and return the loss of its prediction."""
+        value, slope = LOSSES[self.loss]
+        loss = value(z @ self.learner.predict(), target)
+        # Some private learners ask at points that must not be published, and say so by the name.
+        margins = getattr(self.learner, "secret_queries", self.learner.queries)() @ z
+        values = value(margins, target)
+        self.learner.step(slope(margins, target).unsqueeze(-1) * z, None if self.is_private else values)
+        self.rounds += 1
+        if not self.is_private:
+            self.total_loss += loss
+        return loss
+
+
+def _checked(batch: Any) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of a batch, or raise."""
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not all(isinstance(one, Tensor) for one in batch):
+        raise TypeError(f"batch: expected (inputs, targets), got {type(batch).__name__}")
+    inputs, targets = batch
+    if targets.dim() != 1 or inputs.dim() == 0 or len(inputs) != len(targets):
+        got = f"{shape_text(inputs.shape)} and {shape_text(targets.shape)}"
+        raise ValueError(f"batch: expected inputs (N, ...) and targets (N), got {got}")
+    return inputs, targets

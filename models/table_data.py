@@ -1,0 +1,109 @@
+"""Lightning data module of tables in CSV or Parquet files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from torchonline.core.checks import check_state_dtype, instance_of, positive_integer
+from torchonline.models.frames import checked_part, files_of, numbers_of, read_frame
+from torchonline.models.round_loader import RoundLoader
+
+
+class TableDataModule(pl.LightningDataModule):
+    r"""Lightning data module of inputs and targets in CSV or Parquet files.
+
+    Its batches are ``(inputs, targets)``, for :class:`~torchonline.models.NeuralLinearBandit` and
+    :class:`~torchonline.models.OnlinePredictor`:
+
+    - With one column of targets, the targets are labels, ``(N)``.
+    - With a list of columns, they are the rewards of all K arms of each round, ``(N, K)``. A bandit sees the reward of the arm
+      that it chooses, and its regret is known.
+
+    Rounds come in the order of the files and of their rows, or sorted by a column of times (stably), once. Training, test and
+    prediction take the same rounds, so give each its own ``part``. The loader is a :class:`~torchonline.models.RoundLoader`.
+    Files are read with pandas, Parquet files also need pyarrow.
+
+    Args:
+        files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their
+            names.
+        inputs: columns of the inputs, all numbers. ``*`` stands for any letters: ``["*"]`` are all columns that are not named by
+            another argument, in the order of the first file.
+        targets: the column of the labels; or a list of columns, one for the reward of each arm.
+        time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
+        batch_size: rounds in a batch of one rank.
+        dtype: of inputs and targets.
+        part: which rounds to take, by their place in the order of all: ``(0, 0.8)`` takes the first 80 percent.
+
+    Raises:
+        ImportError: pandas is not installed, or pyarrow for Parquet files.
+        TypeError, ValueError: an argument is something else, a file or a column is missing, or a column lacks values. Files are
+            read in ``setup``, which Lightning calls.
+
+    Example:
+        >>> _ = (folder / "table.csv").write_text("age,price,bought\n31,2.5,0\n27,1.0,1\n44,3.5,0\n")
+        >>> data = TableDataModule(folder / "table.csv", inputs=["age", "price"], targets="bought", batch_size=2)
+        >>> data.setup("fit")
+        >>> [targets for inputs, targets in data.train_dataloader()]
+        [tensor([0., 1.]), tensor([0.])]
+    """
+
+    def __init__(
+        self,
+        files: str | Path | Sequence[str | Path],
+        *,
+        inputs: Sequence[str],
+        targets: str | Sequence[str],
+        time: str | None = None,
+        batch_size: int = 1,
+        dtype: torch.dtype = torch.float32,
+        part: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        super().__init__()
+        self.files = files_of(files)
+        self.inputs = _columns("inputs", inputs)
+        self.has_labels = isinstance(targets, str)
+        self.targets = [targets] if isinstance(targets, str) else _columns("targets", targets)
+        self.time = instance_of("time", time, (str, type(None)), "the name of a column")
+        self.batch_size = positive_integer("batch_size", batch_size)
+        check_state_dtype(dtype)
+        self.dtype, self.part = dtype, checked_part(part)
+        self._tensors: tuple[Tensor, Tensor] | None = None
+
+    def setup(self, stage: str | None = None) -> None:
+        """Read the files, once."""
+        if self._tensors is None:
+            frame, columns = read_frame(self.files, self.inputs, self.targets, self.time, self.part)
+            inputs = self._numbers(frame, "inputs", columns)
+            targets = self._numbers(frame, "targets", self.targets)
+            self._tensors = inputs, targets.squeeze(1) if self.has_labels else targets
+
+    def train_dataloader(self) -> RoundLoader:
+        """Return the loader of all rounds in order."""
+        self.setup()
+        tensors: Any = self._tensors
+        return RoundLoader(*tensors, batch_size=self.batch_size)
+
+    def test_dataloader(self) -> RoundLoader:
+        """Return the loader of all rounds in order."""
+        return self.train_dataloader()
+
+    def predict_dataloader(self) -> RoundLoader:
+        """Return the loader of all rounds in order."""
+        return self.train_dataloader()
+
+    def _numbers(self, frame: Any, name: str, columns: Sequence[str]) -> Tensor:
+        """Return columns as a tensor ``(N, m)``."""
+        values = [numbers_of(frame, name, column).astype(np.float64) for column in columns]
+        return torch.from_numpy(np.stack(values, 1)).to(self.dtype)
+
+
+def _columns(name: str, columns: Any) -> list[str]:
+    """Return names of columns, or raise."""
+    if not isinstance(columns, (list, tuple)) or not columns or not all(isinstance(one, str) for one in columns):
+        raise TypeError(f"{name}: expected names of columns, got {columns!r}")
+    return list(columns)

@@ -1,0 +1,236 @@
+"""The command line: every command on small files, errors in one line, and the page that explains it."""
+
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torchonline import OFUL
+from torchonline.command_line import COMMANDS, main
+from torchonline.command_line.messages import one_line
+from torchonline.command_line.service import settings_of
+from torchonline.feedback import follow
+from torchonline.models import BanditHead, mlp, recommended_policy
+from torchonline.serving import Replica
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "command_line.md").read_text()
+# Lightning calls jsonargparse in ways that the latest one warns of.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a configuration and the examples, in which commands run. What they set is put back."""
+    interval, threads = sys.getswitchinterval(), torch.get_num_threads()
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.setenv(name, "0")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "clicks.yaml").write_text(re.findall(r"```yaml\n(# clicks.yaml.*?)```", PAGE, re.DOTALL)[0])
+    with torch.random.fork_rng():
+        yield tmp_path
+    sys.setswitchinterval(interval)
+    torch.set_num_threads(threads)
+
+
+def run_script(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a script of the examples as its command line does."""
+    program, script, *words = shlex.split(line)
+    assert program == "python"
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.argv", [script, *words])
+        runpy.run_path(script, run_name="__main__")
+
+
+class Service:
+    """What stands for uvicorn and for the learner's process: it asks the application, and notes how a learner is started."""
+
+    def __init__(self, requests: list[str]) -> None:
+        self.requests, self.answers, self.learner = requests, list[Any](), list[str]()
+
+    def run(self, app: Any, **options: Any) -> None:
+        from fastapi.testclient import TestClient
+
+        with TestClient(app) as client:
+            for line in self.requests:
+                words = shlex.split(line)
+                path, body = words[3].partition("/")[2], json.loads(words[words.index("-d") + 1])
+                self.answers.append(client.post(f"/{path}", json=body))
+            assert client.get("/health").status_code == 200
+
+    def start(self, words: list[str]) -> "Service":
+        self.learner = words
+        return self
+
+    def terminate(self) -> None: ...
+
+    def wait(self, timeout: float) -> None: ...
+
+
+def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """All commands of the page, in order, in one folder."""
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+    assert {line.split()[3] for line in lines if " -m torchonline " in line} == set(COMMANDS)
+    service = Service([line for line in lines if line.startswith("curl")])
+    monkeypatch.setattr("uvicorn.run", service.run)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    run_script("python examples/configs/data.py --output .", monkeypatch)
+    for line in lines:
+        if line.startswith("curl"):
+            continue
+        if line.startswith("python examples"):
+            run_script(f"{line} --rounds 300", monkeypatch)
+            continue
+        words = shlex.split(re.sub(r"^(python -m )?torchonline ", "", line).removesuffix("&").partition(" > ")[0])
+        with monkeypatch.context() as patch:
+            if words[0] == "serve":
+                patch.setattr(subprocess, "Popen", service.start)
+            assert main(words) == 0, capsys.readouterr().err
+    assert [answer.status_code for answer in service.answers] == [200, 200]
+    assert service.answers[1].json() == {"outcome": "joined"}
+    assert service.learner[1:5] == ["-m", "torchonline", "serve", "--config"]
+    assert service.learner[-2:] == ["--role", "learner"]
+    out = capsys.readouterr().out
+    assert out.count("learnt 300 rounds; checkpoint: ") == 2  # online, private
+    assert out.count("learnt 3000 rounds; checkpoint: ") == 1
+    for row in (
+        "regret: ",
+        "mean_loss: ",
+        "privacy_spent: ",
+        "as logged",
+        "IPS",
+        "SNIPS",
+        "doubly robust",
+        "IPS, at all times",
+        "test_regret",
+    ):
+        assert row in out
+    assert "--trainer.max_epochs" in out  # the completion
+    # The table of the page, but for the last digits.
+    (shown,) = re.findall(r"```text\nstate: .*?\n(log: .*?)```", PAGE, re.DOTALL)
+    start = out.index("log: 1500 rounds")
+    for expected, line in zip(shown.splitlines(), out[start:].splitlines(), strict=False):
+        numbers, found = (list(map(float, re.findall(r"\d+\.?\d*", text))) for text in (expected, line))
+        assert re.sub(r"[\d. ]", "", expected) == re.sub(r"[\d. ]", "", line)
+        assert found == pytest.approx(numbers, rel=0.02)
+    file = torch.jit.load(folder / "banners.pt")
+    assert int(file.select(torch.tensor([35.0, 18.5, 2.0]))) in range(3)
+    (metrics,) = (folder / "outputs/private/lightning_logs/version_0").glob("metrics.csv")
+    assert metrics.read_text().startswith("privacy_spent,step")
+    assert (folder / "report.html").stat().st_size > 1000
+
+
+def test_clicks_with_a_model_for_each_action(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The example with a link: learnt in two parts it is what it is in one; then evaluated and served on."""
+    run_script("python examples/configs/data.py --rounds 300", monkeypatch)
+    config = "--config examples/configs/clicks.yaml"
+    log = torch.load
+    states = []
+    for words in (
+        "fit --data.batch_size 50",
+        "fit --data.part [0,0.5] --data.batch_size 50",
+        "fit --data.part [0.5,1] --data.batch_size 50 --trainer.max_epochs 2 --ckpt_path outputs/clicks/last.ckpt",
+    ):
+        command, rest = words.split(" ", 1)
+        assert main(shlex.split(f"{command} {config} {rest}")) == 0, capsys.readouterr().err
+        states.append(log("outputs/clicks/last.ckpt", weights_only=True)["state_dict"])
+    assert int(states[1]["rounds"]) == 150
+    name = "head.policy.policy.estimator.theta_hat"
+    torch.testing.assert_close(states[2][name], states[0][name])
+    assert main(shlex.split(f"evaluate {config}")) == 0
+    assert "IPS" in capsys.readouterr().out
+
+
+WRONG = {
+    "fit --config none.yaml": "config: File does not exist",
+    "fit": "model: the following arguments are required: head",
+    "fit --config clicks.yaml": "files: expected files that exist, got 'clicks.csv'",
+    "fit --config clicks.yaml --data.batch_size many": "data.batch_size: Expected a <class 'int'>. Got value: many",
+    "fit --config clicks.yaml --data.batch_size 0": "batch_size: expected an integer",
+    "fit --config clicks.yaml --model.head.policy.dimm 3": "model.head.policy: Option 'dimm' is not accepted",
+    "fit --config clicks.yaml --model.head.policy Nothing": "model.head.policy: expected a class, got Nothing",
+    "fit --config clicks.yaml --trainer.callbacks Nothing": "trainer.callbacks: expected a class, got Nothing",
+    "fit --config clicks.yaml --bogus 1": "unrecognized arguments: --bogus 1",
+    "test --config clicks.yaml --ckpt_path new": "data: expected the rewards of all arms",
+    "evaluate --config clicks.yaml": "ckpt_path: expected a checkpoint, as fit writes, got none at outputs/last.ckpt",
+    "report --log none.db": "log: expected a log of decisions, got none at none.db",
+    "export --config clicks.yaml --ckpt_path clicks.yaml": "ckpt_path: expected a checkpoint",
+    "learn --config clicks.yaml": "expected one of fit, test",
+    "--print_completion sh": "print_completion: expected one of bash",
+}
+
+
+@pytest.mark.parametrize("words", list(WRONG))
+def test_errors_are_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(shlex.split(words)) == 2
+    err = capsys.readouterr().err
+    assert WRONG[words] in err
+    assert err.count("\n") == 1
+    assert err.startswith("torchonline")
+
+
+def test_mistakes_of_the_program_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(words: list[str]) -> int:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr("torchonline.command_line._run", fail)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        main(["fit"])
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["fit"]) == 2
+    assert "pip install torchonline[cli]" in capsys.readouterr().err
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert main(["--help"]) == 0
+    overview = capsys.readouterr().out
+    for name, text in COMMANDS.items():
+        assert overview.count(f"  {name:<10} {text}\n") == 2
+    for name in COMMANDS:
+        assert main([name, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert text.startswith(f"usage: python -m torchonline {name}")
+        assert len(text.splitlines()) < 50
+    assert main(["evaluate", "--help"]) == 0
+    assert "--decisions" in capsys.readouterr().out
+
+
+def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
+    """Decided from single precision, logged, learnt by the follower, and read back by another replica."""
+    head = BanditHead(mlp([3, 4]), recommended_policy(4, actions=2, scale=False))
+    settings = settings_of(head, str(folder / "serving"), window=None, default_reward=None)
+    assert (settings.dim, settings.actions, settings.dtype) == (3, 2, torch.float32)
+    with settings.open_log() as log:
+        replica = Replica(settings, log)
+        for name in ("a", "b"):
+            decision, outcome = replica.answer([replica.checked(name, [1.0, 2.0, 3.0], None), (name, 1.0)])
+            assert (decision.inputs.dtype, outcome) == (torch.float32, "joined")
+        last = follow(settings.make_policy(), log, settings.snapshot, encoder=settings.encoder)
+        assert (last.learnt, last.refused) == (2, 0)
+        replica.refresh()
+        assert int(replica.policy.policy.rounds) == 2
+    assert int(head.policy.rounds) == 0
+    for wrong in (BanditHead(torch.nn.Identity(), OFUL(3)), BanditHead(torch.nn.Tanh(), OFUL(3), actions=2)):
+        with pytest.raises(ValueError, match="model: expected"):
+            settings_of(wrong, str(folder))
+
+
+def test_one_line_takes_the_deepest_leaf() -> None:
+    tree = 'Parser key "a":\n  Errors:\n    - not this\n    - Parser key "b":\n        this\n  Given value: 3'
+    assert one_line(tree) == "a.b: this"
+    assert one_line("one\n  two") == "one two"

@@ -1,0 +1,106 @@
+"""The command line: ``python -m torchonline``, or ``torchonline``.
+
+docs/command_line.md leads through it. It needs the extra ``cli``.
+"""
+
+import importlib.util
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["COMMANDS", "main"]
+
+# Each command with one line of help.
+COMMANDS = {
+    "fit": "learn from a log or a table, and write a checkpoint",
+    "test": "play a table of all arms' rewards, or predict targets, without learning",
+    "evaluate": "estimate what a policy would have earned on the log of another one",
+    "replay": "let a new policy learn from a log as if it had made the decisions",
+    "export": "write what was learnt as a file that runs without torchonline",
+    "serve": "answer requests for decisions over HTTP, and learn from their rewards",
+    "report": "write an HTML page about a log of decisions",
+}
+EXAMPLE = """\
+a first run, on a CSV file of your own:
+  python -m torchonline fit --config clicks.yaml
+  python -m torchonline evaluate --config clicks.yaml
+
+Each command explains itself: python -m torchonline fit --help.
+Completion of words by the shell: torchonline --print_completion bash (or zsh) prints a script for it.
+docs/command_line.md has the configurations."""
+COMPLETION = "--print_completion"
+# With this variable set, an error shows where it came from.
+TRACEBACK = "TORCHONLINE_TRACEBACK"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, and return its exit code: 0, or 2 if the input is wrong.
+
+    Args:
+        arguments: words of the command line, without the program's name. None takes those of the process.
+
+    Example:
+        >>> main(["learn"])  # no command: the error goes to the standard error
+        2
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        from torchonline import __version__
+
+        print(__version__)
+        return 0
+    if words[0] not in (*COMMANDS, COMPLETION):
+        return failed(f"expected one of {', '.join(COMMANDS)}, got {words[0]!r}")
+    needed = ["jsonargparse", *(["shtab"] if words[0] == COMPLETION else [])]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        return failed(f"the command line needs {' and '.join(missing)}: pip install torchonline[cli]")
+    try:
+        with warnings.catch_warnings():
+            return _run(words)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 2
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        # The library's refusals say what they expected. Any other error of another type is a mistake of the program.
+        is_refusal = isinstance(error, (ValueError, TypeError, OSError, ImportError)) or ": expected " in str(error)
+        if TRACEBACK in os.environ or not (is_refusal or type(error).__name__ == "MisconfigurationException"):
+            raise
+        return failed(str(error) or type(error).__name__, words[0])
+
+
+def overview() -> str:
+    """Return the list of commands, one a line."""
+    lines = [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
+    return "\n".join(["usage: python -m torchonline COMMAND [--config FILE] ...", "", *lines, "", EXAMPLE])
+
+
+def failed(message: str, command: str = "") -> int:
+    """Print an error in one line, and return the exit code of wrong input."""
+    program = " ".join(filter(None, ("torchonline", command)))
+    print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _run(words: list[str]) -> int:
+    warnings.showwarning = _show
+    if words[0] == COMPLETION:
+        from torchonline.command_line.completion import completion
+
+        print(completion(words[1] if len(words) > 1 else "bash"))
+        return 0
+    from torchonline.command_line.tool import Tool
+
+    Tool(words)
+    return 0
+
+
+def _show(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
+    """Print a warning in one line, without the place in our code."""
+    print(f"torchonline: warning: {' '.join(str(message).split())}", file=sys.stderr)

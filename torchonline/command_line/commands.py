@@ -1,0 +1,273 @@
+"""The commands besides fit and test, as methods of a trainer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from torchonline.command_line.evaluation import evaluation, replayed
+from torchonline.command_line.service import number_of_actions, run_service, settings_of
+from torchonline.export import to_onnx, to_program, to_torchscript
+from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
+from torchonline.models.batches import inputs_of
+from torchonline.models.log_data import LogDataModule
+from torchonline.off_policy import BanditLog, from_decisions
+from torchonline.reporting import report
+
+
+class OnlineTrainer(pl.Trainer):
+    """Lightning's trainer with the commands of this library."""
+
+    # The command line, by which a service starts its learner.
+    words: Sequence[str] = ()
+
+    def test(  # type: ignore[override]
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        verbose: bool = True,
+    ) -> Any:
+        """Play a table of all arms' rewards, or predict targets, without learning.
+
+        Args:
+            model: the model.
+            datamodule: the data, a TableDataModule for example.
+            ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
+                named; "new" takes the model as the configuration makes it.
+            verbose: whether to print the results.
+        """
+        if isinstance(datamodule, LogDataModule):
+            raise ValueError(
+                "data: expected the rewards of all arms, which a TableDataModule reads, got a log; evaluate is for logs"
+            )
+        print(f"state: {ckpt_path or 'new'}")
+        return super().test(restored(model, ckpt_path), datamodule=datamodule, verbose=verbose)
+
+    def evaluate(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        decisions: str | None = None,
+        delta: float = 0.05,
+        reward_range: tuple[float, float] | None = None,
+    ) -> None:
+        """Estimate what a policy would have earned on the log of another one.
+
+        Args:
+            model: the model, whose head is evaluated in its present state.
+            datamodule: the log, with probabilities. Do not evaluate on rounds that were learnt: see part.
+            ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
+                named; "new" takes the model as the configuration makes it.
+            decisions: a service's log to evaluate on instead of data: its file, or the URL of its database.
+            delta: probability that an interval misses, for example 0.05 for 95 % intervals.
+            reward_range: the least and the largest reward that are possible. With it, the table also has an interval that holds
+                for finite logs and at all times.
+        """
+        head = head_of(restored(model, ckpt_path))
+        print(f"state: {ckpt_path or 'new'}")
+        print(evaluation(head, log_of(head, datamodule, decisions), delta, reward_range))
+
+    def replay(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        decisions: str | None = None,
+        delta: float = 0.05,
+    ) -> None:
+        """Let a new policy learn from a log as if it had made the decisions.
+
+        In each round the policy chooses, and learns the reward if its choice is the logged action. The mean reward of these
+        rounds, weighted by the logged probabilities, estimates what the policy would have earned while it learnt so.
+
+        Args:
+            model: the model, whose head chooses and learns.
+            datamodule: the log, with probabilities.
+            ckpt_path: checkpoint to begin with; none begins anew.
+            decisions: a service's log to replay instead of data: its file, or the URL of its database.
+            delta: probability that an interval misses, for example 0.05 for 95 % intervals.
+        """
+        head = head_of(restored(model, ckpt_path))
+        print(replayed(head, log_of(head, datamodule, decisions), delta))
+
+    def export(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        path: str = "head.pt",
+        ckpt_path: str | None = None,
+    ) -> None:
+        """Write what was learnt as a file that runs without torchonline.
+
+        Args:
+            model: the model, whose head, or learner, is written.
+            datamodule: data, of which the first inputs are an example for the file.
+            path: file to write. Its ending is the format: .pt for TorchScript, which decides and learns; .pt2 for a program of
+                torch.export; .onnx for the scores alone of a policy without an encoder.
+            ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
+                named; "new" takes the model as the configuration makes it.
+        """
+        restored(model, ckpt_path)
+        subject: Any = getattr(model, "head", None)
+        example = None
+        if subject is None:
+            subject = getattr(model, "learner", None)
+        elif datamodule is not None:
+            datamodule.setup("fit")
+            example = inputs_of(next(iter(datamodule.train_dataloader())))[0]
+        if subject is None:
+            raise ValueError(f"model: expected one with a head or a learner, got {type(model).__name__}")
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".pt":
+            to_torchscript(subject, file, example=example)
+        elif file.suffix == ".pt2":
+            to_program(subject, file, example=example)
+        elif file.suffix == ".onnx":
+            has_encoder = hasattr(subject, "encoder") and type(subject.encoder) is not torch.nn.Identity
+            if has_encoder:
+                raise ValueError(
+                    "path: expected .pt or .pt2 for a head with an encoder, got .onnx, which holds a policy"
+                )
+            to_onnx(getattr(subject, "policy", subject), file)
+        else:
+            raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {path!r}")
+        print(f"state: {ckpt_path or 'new'}; wrote {file}")
+
+    def serve(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        folder: str = "outputs/serving",
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        role: str = "all",
+        reward_range: tuple[float, float] = (0.0, 1.0),
+        window: float | None = None,
+        default_reward: float | None = None,
+        database: str = "",
+        version: str = "v1",
+        every: float = 0.5,
+    ) -> None:
+        """Answer requests for decisions over HTTP, and learn from their rewards.
+
+        Args:
+            model: the model, whose head decides and learns. Its encoder does not learn here.
+            datamodule: not used.
+            ckpt_path: state before the first snapshot in folder; last.ckpt in the trainer's default_root_dir, where fit writes
+                it, if none is named; "new" takes the model as the configuration makes it.
+            folder: folder of the log, decisions.db, and of the snapshots. A snapshot that is there goes before ckpt_path.
+            host: address to listen at; 0.0.0.0 for other machines, too.
+            port: port to listen at.
+            role: all answers requests and starts a learner; replica only answers, as a second process on another port;
+                learner only learns.
+            reward_range: the least and the largest reward that are accepted.
+            window: seconds after which a decision without a reward gets default_reward; none waits for ever.
+            default_reward: reward of a decision whose window is over.
+            database: URL of a PostgreSQL database for the log, instead of a file in folder.
+            version: name of the encoder, which goes into the log. Change it with the encoder: there is a snapshot for each.
+            every: seconds between two snapshots.
+        """
+        head = head_of(restored(model, ckpt_path))
+        lowest, highest = reward_range
+        settings = settings_of(
+            head,
+            folder,
+            database=database,
+            window=window,
+            default_reward=default_reward,
+            every=every,
+            encoder=version,
+            lowest=lowest,
+            highest=highest,
+        )
+        if role != "learner":
+            print(f"state: {ckpt_path or 'new'}; http://{host}:{port}/docs explains the requests", flush=True)
+        run_service(settings, role, host, port, self.words)
+
+    def report(
+        self,
+        log: str,
+        model: pl.LightningModule | None = None,
+        datamodule: pl.LightningDataModule | None = None,
+        path: str = "report.html",
+        ckpt_path: str | None = None,
+        snapshot: str | None = None,
+        version: str | None = None,
+        window: int = 500,
+        alpha: float = 0.01,
+        title: str = "Decision log",
+    ) -> None:
+        """Write an HTML page about a log of decisions.
+
+        Args:
+            log: a service's log: its file, or the URL of its database.
+            model: the model, whose head's predictions and widths are shown too; none without --config.
+            datamodule: not used.
+            path: page to write.
+            ckpt_path: checkpoint of the model; last.ckpt in the trainer's default_root_dir, if none is named.
+            snapshot: a service's snapshot, such as outputs/serving/policy-v1.pt, whose state goes before that of ckpt_path.
+            version: name of the encoder whose decisions the head's pictures are about; none for all.
+            window: number of rewards in a window of the drift alarm.
+            alpha: probability of a false drift alarm.
+            title: title of the page.
+        """
+        head = None if model is None else head_of(restored(model, None if snapshot else ckpt_path))
+        if snapshot is not None:
+            if head is None or not Path(snapshot).is_file():
+                raise ValueError(f"snapshot: expected a file, and --config for its policy, got {snapshot!r}")
+            load_snapshot(snapshot, head)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with opened(log) as decisions:
+            options: Any = {"window": window, "alpha": alpha, "title": title}
+            print(f"wrote {report(decisions, path, policy=head, encoder=version, **options)}")
+
+
+def restored(model: pl.LightningModule, ckpt_path: str | None) -> pl.LightningModule:
+    """Load a checkpoint into a model, if one is named, and return the model."""
+    if ckpt_path is not None:
+        try:
+            found = torch.load(ckpt_path, map_location="cpu", weights_only=True)
+            model.on_load_checkpoint(found)
+            model.load_state_dict(found["state_dict"])
+        except (KeyError, RuntimeError, TypeError, UnpicklingError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"ckpt_path: expected a checkpoint of the model of this configuration, got {ckpt_path}: {reason[:200]}"
+            ) from error
+    return model.eval()
+
+
+def head_of(model: Any) -> Any:
+    """Return the head of a model, or raise."""
+    head = getattr(model, "head", None)
+    if head is None:
+        raise ValueError(f"model: expected one with a head, such as NeuralLinearBandit, got {type(model).__name__}")
+    return head
+
+
+def opened(log: str) -> FeedbackLog:
+    """Open the log of a service: a file that exists, or the URL of a database."""
+    if "://" in log:
+        return SQLDecisionLog(log)
+    if not Path(log).is_file():
+        raise ValueError(f"log: expected a log of decisions, got none at {log}")
+    return DecisionLog(log)
+
+
+def log_of(head: Any, data: Any, decisions: str | None) -> BanditLog:
+    """Return the log of a data module or of a service, with the actions of a head."""
+    arms = number_of_actions(head)
+    if decisions is not None:
+        with opened(decisions) as log:
+            return from_decisions(log, arms=arms)
+    if not isinstance(data, LogDataModule):
+        raise ValueError(f"data: expected a log, which a LogDataModule reads, got {type(data).__name__}")
+    data.setup()
+    return data.bandit_log(arms=arms)

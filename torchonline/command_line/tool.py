@@ -1,0 +1,229 @@
+"""The parser of commands and configurations, by LightningCLI and jsonargparse."""
+
+import argparse
+import logging
+import sys
+import textwrap
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+
+# Short names of classes are found among those that are imported.
+import torchonline.callbacks  # noqa: F401
+from torchonline.command_line import COMMANDS
+from torchonline.command_line.commands import OnlineTrainer
+from torchonline.command_line.messages import one_line
+
+DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
+# Commands that begin with what fit has learnt.
+FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
+# Options of all commands, and what help says of them.
+KNOWN = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
+SHARED = [
+    (
+        "-c, --config FILE",
+        "YAML file with model, data and trainer; several are merged, and words after them go before them",
+    ),
+    ("--model.NAME VALUE", "option of the model: --model.head.policy.actions 3, or --model CLASS for another class"),
+    ("--data.NAME VALUE", "option of the data: --data.files my.csv, --data.part [0,0.5], or --data CLASS"),
+    ("--trainer.default_root_dir FOLDER", "folder of last.ckpt, logs and the saved configuration (default: outputs)"),
+    (
+        "--trainer.NAME VALUE",
+        "option of Lightning's Trainer: max_epochs (default: 1), callbacks, logger, accelerator, ...",
+    ),
+    ("--model.help CLASS", "options of a model, such as NeuralLinearBandit (the default) or OnlinePredictor"),
+    ("--data.help CLASS", "options of data: LogDataModule (the default) reads logs, TableDataModule tables"),
+    ("--trainer.callbacks.help CLASS", "options of a callback, such as RegretLogger"),
+    ("--seed_everything N", "seed of random draws (default: 0)"),
+    ("--print_config", "print the whole configuration, with every option that there is, and exit"),
+]
+# Where Lightning's own words are about something else.
+OWN = {("fit", "ckpt_path"): "checkpoint to go on from, such as outputs/last.ckpt; none begins anew"}
+MORE = """\
+docs/command_line.md has examples. TORCHONLINE_TRACEBACK=1 in the environment shows where an error came from."""
+
+
+class Parser(LightningArgumentParser):
+    """Parser that tells of an error in one line."""
+
+    def error(self, message: str, ex: Exception | None = None) -> Any:
+        if not self.exit_on_error:  # a parser of one class, whose caller knows the path to it
+            return super().error(message, ex)
+        print(f"torchonline: error: {one_line(message)}", file=sys.stderr)
+        self.exit(2)
+
+    def format_help(self, *formatter: Any) -> str:
+        """Return the options that a person needs first. A list of all fills pages."""
+        command = self.prog.rpartition(" ")[2]
+        if command not in COMMANDS:
+            return super().format_help(*formatter)
+        own = [action for action in self._actions if "." not in action.dest and action.dest not in KNOWN]
+        rows = [(f"--{one.dest} {one.dest.upper()}", OWN.get((command, one.dest), _help_of(one))) for one in own]
+        text = [self.usage or "", "", self.description or "", ""]
+        for option, explained in [*rows, *(row for row in SHARED if _is_for(row, command))]:
+            text += textwrap.wrap(explained, 118, initial_indent=f"  {option:<34} ", subsequent_indent=" " * 37)
+        return "\n".join([f"usage: {text[0]}", *text[1:], "", MORE, ""])
+
+
+def _help_of(action: argparse.Action) -> str:
+    default = "" if action.default is None else f" (default: {action.default})"
+    return f"{' '.join((action.help or '').split()).rstrip('.')}{default}"
+
+
+def _is_for(row: tuple[str, str], command: str) -> bool:
+    """Return whether an option means something to a command."""
+    return not (row[0].startswith("--data") and command in ("serve", "report")) and (
+        command == "fit" or row[0] not in ("--trainer.NAME VALUE", "--trainer.callbacks.help CLASS")
+    )
+
+
+class Tool(LightningCLI):
+    """LightningCLI with this library's commands and defaults.
+
+    One configuration file has ``model``, ``data`` and ``trainer``, and serves all commands. Constructing an instance runs the
+    command.
+
+    Args:
+        words: words of the command line, without the program's name.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        self.command = words[0]
+        # A report has the policy's pictures if a configuration has one.
+        self.has_model = self.command != "report" or any(
+            word.startswith(("-c", "--config", "--model")) for word in words
+        )
+        for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        _forget_warnings()
+        super().__init__(
+            pl.LightningModule,
+            pl.LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            trainer_class=OnlineTrainer,
+            trainer_defaults={
+                "max_epochs": 1,
+                "default_root_dir": "outputs",
+                "log_every_n_steps": 1,
+                "enable_model_summary": False,
+            },
+            seed_everything_default=0,
+            save_config_kwargs={"overwrite": True},
+            parser_class=Parser,
+            parser_kwargs={
+                "prog": "torchonline",
+                self.command: {
+                    "prog": f"torchonline {self.command}",
+                    "usage": f"python -m torchonline {self.command} [--config FILE] [options]",
+                    "description": COMMANDS[self.command][0].upper() + COMMANDS[self.command][1:] + ".",
+                },
+            },
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+            args=list(words),
+        )
+
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        """Return the command that is called: building the parser of each takes time."""
+        skipped = {"model", "datamodule", "dataloaders", "train_dataloaders", "val_dataloaders", "weights_only"}
+        return {self.command: skipped}
+
+    def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add model, data and trainer, with defaults of the classes."""
+        self._add(parser, "model", pl.LightningModule, self.has_model)
+        if self.command in ("serve", "report"):
+            parser.add_argument("--data", type=dict | None, help="not used, so that all commands take one file")
+        else:
+            self._add(parser, "data", pl.LightningDataModule, True)
+        parser.add_lightning_class_args(self.trainer_class, "trainer")
+        parser.set_defaults({f"trainer.{name}": value for name, value in self.trainer_defaults.items()})
+
+    def _add(self, parser: LightningArgumentParser, key: str, base: Any, is_needed: bool) -> None:
+        """Add a class with its arguments, which begin with the default class."""
+        parser.add_lightning_class_args(base, key, subclass_mode=True, required=is_needed)
+        if is_needed:
+            parser.set_defaults({key: {"class_path": DEFAULTS[key]}})
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        self.config = parser.parse_args(args)
+
+    def _parse_ckpt_path(self) -> None:
+        """Do nothing: the configuration builds the model, and a checkpoint has its state."""
+
+    def before_instantiate_classes(self) -> None:
+        """Name the checkpoint that a command begins with."""
+        config = self.config[self.subcommand]
+        if self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot"):
+            config["ckpt_path"] = _checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        """Build the trainer; a fit ends with the checkpoint ``last.ckpt``."""
+        config = self._get(self.config_init, "trainer")
+        callbacks = config["callbacks"] or []
+        callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+        if self.subcommand != "fit":
+            self.save_config_callback = None
+            config["logger"] = config["logger"] or False
+        if (
+            self.subcommand == "fit"
+            and config["enable_checkpointing"] is not False
+            and not any(isinstance(one, Checkpoint) for one in callbacks)
+        ):
+            callbacks.append(_last_checkpoint(config["default_root_dir"]))
+        config["callbacks"] = callbacks
+        if config["enable_progress_bar"] is None and not sys.stderr.isatty():
+            config["enable_progress_bar"] = False
+        return super().instantiate_trainer(**kwargs)
+
+    def before_serve(self) -> None:
+        """Tell the service how its learner is started."""
+        trainer: Any = self.trainer
+        trainer.words = self.words
+
+    def after_fit(self) -> None:
+        """Say what was learnt, and where it is."""
+        rounds = dict(self.model.named_buffers()).get("rounds")
+        learnt = "" if rounds is None else f"learnt {int(rounds)} rounds; "
+        saved = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
+        for name, value in self.trainer.progress_bar_metrics.items():
+            print(f"{name}: {value:.4g}")
+        print(f"{learnt}checkpoint: {saved or 'none'}")
+
+
+def _last_checkpoint(folder: str) -> ModelCheckpoint:
+    return ModelCheckpoint(dirpath=folder, filename="last", enable_version_counter=False, save_on_train_epoch_end=True)
+
+
+def _checkpoint(given: str | None, folder: str) -> str | None:
+    """Return the checkpoint to begin with, or None for a new state."""
+    if given == "new":
+        return None
+    path = Path(folder) / "last.ckpt" if given is None else Path(given)
+    if not path.is_file():
+        raise ValueError(
+            f"ckpt_path: expected a checkpoint, as fit writes, got none at {path}; --ckpt_path new takes the model as it is made"
+        )
+    return str(path)
+
+
+def _forget_warnings() -> None:
+    """Leave out warnings that are about others' code, or wrong for online learners."""
+    for category in (DeprecationWarning, FutureWarning):
+        warnings.filterwarnings("ignore", category=category)
+    warnings.filterwarnings("ignore", "(?s).*JsonargparseDeprecationWarning|.*was deprecated in v4")
+    for text in (
+        ".*does not have many workers",
+        ".*defined a `validation_step` but have no `val_dataloader`",
+        ".*Checkpoint directory .* exists and is not empty",
+        ".*`torch.jit",
+        ".*TensorBoard",
+        ".*`tensorboardX` has been removed",
+    ):
+        warnings.filterwarnings("ignore", f"(?s){text}")

@@ -1,0 +1,31 @@
+"""A service that decides over HTTP and learns from the rewards.
+
+docs/service.md leads through it. It needs the extra ``serving``.
+"""
+
+from typing import Any
+
+from torchonline.serving.learner import run_learner
+from torchonline.serving.replica import Batcher, Replica, Request, Watcher
+from torchonline.serving.settings import LARGEST_BODY, ServiceSettings, one_thread
+
+__all__ = ["LARGEST_BODY", "Batcher", "Replica", "Request", "ServiceSettings", "Watcher", "application", "one_thread"]
+__all__ += ["run_learner"]
+
+
+def application(settings: ServiceSettings) -> Any:
+    """Return the FastAPI application of one replica.
+
+    Args:
+        settings: those of the service, the same for all replicas and the learner.
+
+    Raises:
+        ImportError: FastAPI or prometheus_client is not installed.
+    """
+    try:
+        from torchonline.serving.app import create_app
+    except ImportError as error:
+        raise ImportError(
+            "serving: expected FastAPI and prometheus_client; pip install torchonline[serving]"
+        ) from error
+    return create_app(settings)
