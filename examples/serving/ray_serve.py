@@ -27,7 +27,8 @@ from settings import Settings, one_thread
 
 from torchonline.feedback import ConflictError, follow, load_snapshot
 from torchonline.feedback.records import checked_id, checked_reward
-from torchonline.serving import Replica, Watcher
+from torchonline.serving import Replica
+from torchonline.serving.replica import Watcher
 
 app = FastAPI()
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchonline import AdaptiveRidgeRegression, DisjointArms, EpsilonGreedy, RunningScaler
-from torchonline.serving import ServiceSettings, one_thread
+from torchonline.serving import ServiceSettings
+from torchonline.serving.settings import one_thread
 
 __all__ = ["Settings", "one_thread"]
 

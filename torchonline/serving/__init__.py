@@ -6,11 +6,10 @@ docs/service.md leads through it. It needs the extra ``serving``.
 from typing import Any
 
 from torchonline.serving.learner import run_learner
-from torchonline.serving.replica import Batcher, Replica, Request, Watcher
-from torchonline.serving.settings import LARGEST_BODY, ServiceSettings, one_thread
+from torchonline.serving.replica import Replica
+from torchonline.serving.settings import ServiceSettings
 
-__all__ = ["LARGEST_BODY", "Batcher", "Replica", "Request", "ServiceSettings", "Watcher", "application", "one_thread"]
-__all__ += ["run_learner"]
+__all__ = ["Replica", "ServiceSettings", "application", "run_learner"]
 
 
 def application(settings: ServiceSettings) -> Any:
