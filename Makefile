@@ -14,14 +14,18 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help demo test test-fast lint wheel bench papers clean
+.PHONY: help demo test test-fast lint wheel docs bench papers clean release matrix numbers
 
 help:
-	@echo "make demo      train, serve and export a neural-linear bandit on scikit-learn's digits"
+	@echo "make demo      the default bandit beside Greedy, LinUCB and Vowpal Wabbit: a table, a figure, a file"
 	@echo "make test      the test suite"
 	@echo "make test-fast its quick tier: every public class once, in about a minute"
-	@echo "make lint      ruff, and mypy on an installed copy"
+	@echo "make lint      ruff, and mypy and pyright on an installed copy"
 	@echo "make wheel     build the wheel and check what it holds"
+	@echo "make docs      build the site in docs/_build/html and check its links"
+	@echo "make release   build sdist and wheel twice, and keep them in dist/ if the bytes are the same"
+	@echo "make matrix    the quick tier on pairs of Python and torch, for docs/versions.md: hours, and 8 GB at a time"
+	@echo "make numbers   list the tables of the docs and what prints them; RUN=\"--run quick\" runs scripts and compares"
 	@echo "make papers    list the experiments of the papers; RUN=\"hvt_ucb --workers 2\" runs one, RUN=--all runs all"
 	@echo "make bench     speed against NumPy and other libraries, as ratios in one run"
 
@@ -33,7 +37,7 @@ $(READY): pyproject.toml
 	touch $@
 
 demo: $(READY)
-	$(BIN)/python examples/neural_linear_digits.py
+	$(ONE_THREAD) $(BIN)/python examples/demo.py
 
 test: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
@@ -47,9 +51,26 @@ lint: $(READY)
 	rm -rf $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/installed .
 	cd $(VENV)/installed && ../bin/mypy --config-file ../../pyproject.toml torchonline
+	cp tests/typing/* $(VENV)/installed
+	cd $(VENV)/installed && ../bin/basedpyright --pythonpath ../bin/python library.py
 
 wheel: $(READY)
 	$(BIN)/python tests/check_wheel.py
+
+# Pages of names and scripts that are gone would stay. What the gallery has drawn is kept until its script changes.
+docs: $(READY)
+	rm -rf docs/_build/html docs/reference/generated docs/reference/examples
+	$(ONE_THREAD) $(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --jobs 2 docs docs/_build/html
+	$(BIN)/python docs/site_parts/check_links.py docs/_build/html
+
+release: $(READY)
+	$(BIN)/python releases/build.py
+
+numbers: $(READY)
+	$(BIN)/python releases/tables.py $(RUN)
+
+matrix:
+	$(PYTHON) tests/matrix.py
 
 bench: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest tests/benchmarks \
@@ -59,4 +80,4 @@ papers: $(READY)
 	$(ONE_THREAD) $(BIN)/python examples/papers $(RUN)
 
 clean:
-	rm -rf $(VENV) build dist outputs lightning_logs *.egg-info
+	rm -rf $(VENV) build dist outputs lightning_logs *.egg-info docs/_build docs/gallery docs/reference/generated docs/reference/examples

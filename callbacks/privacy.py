@@ -1,5 +1,6 @@
 """Logging and limiting of the privacy that a fit spends."""
 
+import math
 from typing import Any
 
 import pytorch_lightning as pl
@@ -7,10 +8,12 @@ import torch
 from pytorch_lightning.utilities.combined_loader import CombinedLoader
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from torchonline.core.checks import positive, positive_integer, within
+from torchonline.callbacks.figures import log_figure
+from torchonline.core.checks import instance_of, positive, positive_integer, within
 from torchonline.models.round_loader import RoundLoader
 from torchonline.privacy.composition import private_learners, total_ledger
 from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.spending import draw_spending
 
 ANOTHER_PASS = (
     "PrivacySpendLogger: expected one pass through the loader, or as many as participations says in one fit, got the start of "
@@ -38,6 +41,9 @@ class PrivacySpendLogger(pl.Callback):
     without ``shuffle``, or of a :class:`~torchonline.models.RoundLoader`. A fit that is resumed in the middle of its epoch
     may finish it, if its loader continues, as a :class:`~torchonline.models.RoundLoader` does.
 
+    *Figure.* At the end of the fit, a logger whose experiment has ``add_figure``, as TensorBoard's, gets the curve of the epsilon
+    against steps, with ``stop_at`` as a line: ``privacy_curve``. Other loggers get none, and without matplotlib there is none.
+
     Cost of a batch: computing an epsilon, about a millisecond.
 
     Args:
@@ -47,6 +53,7 @@ class PrivacySpendLogger(pl.Callback):
             all.
         continuations: number of runs that have published states, if the learners' count of loads is wrong; see
             :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
+        figure: whether to log the figure.
 
     Attributes:
         last_step: :math:`t^*`, counted in the learner's steps. None before a fit, or without ``stop_at``.
@@ -90,7 +97,9 @@ class PrivacySpendLogger(pl.Callback):
         stop_at: float | None = None,
         learner: str | None = None,
         continuations: int | None = None,
+        figure: bool = True,
     ) -> None:
+        self.figure = instance_of("figure", figure, bool, "True or False")
         self.delta = within("delta", delta, 0.0, 1.0)
         self.stop_at = None if stop_at is None else positive("stop_at", stop_at)
         if learner is not None and not isinstance(learner, str):
@@ -182,6 +191,19 @@ class PrivacySpendLogger(pl.Callback):
             )
         if self._is_over():
             trainer.should_stop = True
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        is_private = all(learner.epsilon < math.inf for learner in self._learners)
+        if self.figure and is_private and self._have_stepped():
+            budgets = {} if self.stop_at is None else {"stop_at": self.stop_at}
+            steps, key = max(clocks(self._learners)), "privacy_curve"
+            name = key if self.learner is None else f"{key}/{self.learner}"
+            log_figure(
+                trainer,
+                name,
+                lambda axes: draw_spending(self._learners, axes, self.delta, self.continuations, budgets),
+                steps,
+            )
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._before = clocks(self._watched(pl_module))

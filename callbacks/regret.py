@@ -5,8 +5,11 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import Tensor
 
+from torchonline.callbacks.figures import log_figure
+from torchonline.core.checks import instance_of, positive_integer
 from torchonline.core.processes import gathered, rank_and_world_size
 from torchonline.metrics import CumulativeRegret
+from torchonline.metrics.plots import draw_curve
 
 
 class RegretLogger(pl.Callback):
@@ -25,6 +28,13 @@ class RegretLogger(pl.Callback):
     ``regret_all_ranks`` and ``rounds_all_ranks``, the total and the number of the rounds of all ranks. A checkpoint holds the
     states of all ranks, for which all ranks must save it, as Lightning does. It can be resumed with any number of processes, see
     :class:`~torchonline.metrics.CumulativeRegret`.
+
+    *Figures.* A logger whose experiment has ``add_figure``, as TensorBoard's, also gets the curve as a figure, ``regret_curve``.
+    Other loggers get none, and without matplotlib there is none. Of several processes, there is one at the end of the fit.
+
+    Args:
+        figure: whether to log the figure, at the end of the fit.
+        figure_every: number of rounds after which it is logged too; None for never.
 
     Attributes:
         regret: a :class:`~torchonline.metrics.CumulativeRegret` with the totals and the curve of each learner. ``compute()``,
@@ -46,7 +56,9 @@ class RegretLogger(pl.Callback):
         tensor(20., dtype=torch.float64)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, figure: bool = True, figure_every: int | None = None) -> None:
+        self.figure = instance_of("figure", figure, bool, "True or False")
+        self.figure_every = None if figure_every is None else positive_integer("figure_every", figure_every)
         self.regret: CumulativeRegret | None = None
         self.last_curve: tuple[Tensor, Tensor] | None = None
 
@@ -66,6 +78,9 @@ class RegretLogger(pl.Callback):
         # Lightning takes the x axis, and names of checkpoints, from the value named "step". Ranks must agree on names.
         if rank_and_world_size()[1] == 1:
             pl_module.log("step", self.regret.rounds.double(), on_step=True, on_epoch=False)
+            rounds = int(self.regret.rounds)
+            if self.figure and self.figure_every and rounds % self.figure_every < len(regret):
+                self._log_figure(trainer, self.regret.curve())
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._meet()
@@ -77,6 +92,16 @@ class RegretLogger(pl.Callback):
             values = {name: value.to(pl_module.device) for name, value in values.items()}
             # All ranks have the same values, of which a maximum is an exact one.
             pl_module.log_dict(values, prog_bar=True, on_step=False, on_epoch=True, sync_dist=True, reduce_fx="max")
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Of all ranks, which have met at the end of the epoch.
+        if self.figure and self.last_curve is not None and len(self.last_curve[0]):
+            self._log_figure(trainer, self.last_curve)
+
+    def _log_figure(self, trainer: pl.Trainer, curve: tuple[Tensor, Tensor]) -> None:
+        log_figure(
+            trainer, "regret_curve", lambda axes: draw_curve(axes, *curve, CumulativeRegret.named), int(curve[0][-1])
+        )
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the states of all ranks, which all call this method."""

@@ -27,9 +27,10 @@ from pathlib import Path
 import matplotlib
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import RichProgressBar, Timer
+from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.loggers import TensorBoardLogger
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
@@ -91,18 +92,31 @@ def make_policy(name: str, radius_scale: float) -> Policy:
     return {"Thompson": ThompsonSampling, "Greedy": Greedy, "uniform": Uniform}[name](ridge)
 
 
+class Advance(pl.Callback):
+    """Advance a task of a progress display that several fits share."""
+
+    def __init__(self, progress: Progress, name: str, batches: int) -> None:
+        self.progress, self.task = progress, progress.add_task(name, total=batches)
+
+    def on_train_batch_end(self, *_: object) -> None:
+        self.progress.advance(self.task)
+
+
 def quiet_trainer(**options) -> pl.Trainer:
-    """Return a CPU trainer without checkpoints and summary."""
-    return pl.Trainer(accelerator="cpu", enable_checkpointing=False, enable_model_summary=False, **options)
+    """Return a CPU trainer without checkpoints, summary and progress bar."""
+    quiet = {"enable_checkpointing": False, "enable_model_summary": False, "enable_progress_bar": False}
+    return pl.Trainer(accelerator="cpu", **quiet, **options)
 
 
-def train_encoder(epochs: int) -> tuple[Encoder, float]:
+def train_encoder(epochs: int, progress: Progress) -> tuple[Encoder, float]:
     """Train the encoder; return it and its accuracy on the other digits."""
     labelled, rest = digits(labelled=300)
     pl.seed_everything(0, verbose=False)
     encoder = Encoder()
     loader = torch.utils.data.DataLoader(labelled, batch_size=300)
-    quiet_trainer(max_epochs=epochs, logger=False, callbacks=[RichProgressBar()]).fit(encoder, loader)
+    quiet_trainer(max_epochs=epochs, logger=False, callbacks=[Advance(progress, "encoder", epochs)]).fit(
+        encoder, loader
+    )
     images, labels = rest.tensors
     with torch.no_grad():
         guesses = (encoder(images) @ functional.normalize(encoder.class_weights, dim=-1).T).argmax(-1)
@@ -117,29 +131,57 @@ def stream(rounds: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def play(
-    encoder: Encoder, policy: Policy, rounds: tuple[Tensor, ...], name: str, output: Path, *callbacks: pl.Callback
+    encoder: Encoder,
+    policy: Policy,
+    rounds: tuple[Tensor, ...],
+    name: str,
+    output: Path,
+    progress: Progress,
+    *callbacks: pl.Callback,
 ) -> tuple[BanditHead, RegretLogger, float]:
     """Play the rounds in Lightning; return head, regret and microseconds per round."""
     actions = functional.normalize(encoder.class_weights, dim=-1)
     head = BanditHead(encoder, policy, actions=actions, combine="product")
     # The timer comes first, so it stops before the other callbacks write files.
-    regret, timer = RegretLogger(), Timer()
+    regret, timer, loader = RegretLogger(), Timer(), RoundLoader(*rounds, batch_size=100)
     trainer = quiet_trainer(
         max_epochs=1,
         logger=TensorBoardLogger(output / "logs", name=name),
-        callbacks=[timer, regret, RichProgressBar(leave=True), *callbacks],
+        callbacks=[timer, regret, Advance(progress, name, len(loader)), *callbacks],
     )
-    trainer.fit(NeuralLinearBandit(head), RoundLoader(*rounds, batch_size=100))
+    trainer.fit(NeuralLinearBandit(head), loader)
     return head, regret, 1e6 * timer.time_elapsed("train") / len(rounds[0])
 
 
-def tune(encoder: Encoder, rounds: int, output: Path, console: Console) -> None:
+def tune(encoder: Encoder, rounds: int, output: Path, progress: Progress) -> None:
     """Print the mean regret of each radius scale, on separate seeds."""
     data = stream(rounds, seed=1)
     for name in SMALLER_SCALE:
         for scale in (1.0, 0.3, 0.1, 0.03):
-            _, regret, _ = play(encoder, make_policy(name, scale), data, f"tune-{name}-{scale:g}", output)
-            console.print(f"{name} radius_scale {scale:g}: regret {regret.regret.compute().mean():.0f}")
+            _, regret, _ = play(encoder, make_policy(name, scale), data, f"tune-{name}-{scale:g}", output, progress)
+            progress.console.print(f"{name} radius_scale {scale:g}: regret {regret.regret.compute().mean():.0f}")
+
+
+def compare(encoder: Encoder, rounds: int, output: Path, progress: Progress) -> tuple[dict[str, tuple], BanditHead]:
+    """Play and draw all heads; return name, scale, regret and time of each by its label, and the head to serve."""
+    data = stream(rounds, seed=0)
+    heads = [(name, scale) for name, smaller in SMALLER_SCALE.items() for scale in (1.0, smaller)]
+    heads += [("Greedy", None), ("uniform", None)]
+    exporter = ArtifactExporter(output)
+    axes = plt.subplots(figsize=(8, 5))[1]
+    results = {}
+    for name, scale in heads:
+        label = name if scale is None else f"{name} x {scale:g}"
+        is_main = (name, scale) == ("HeavyTailUCB", SMALLER_SCALE["HeavyTailUCB"])
+        policy, file = make_policy(name, scale or 1.0), label.replace(" ", "")
+        head, regret, micros = play(encoder, policy, data, file, output, progress, *[exporter] * is_main)
+        if is_main:
+            served = head
+        regret.regret.plot(ax=axes, label=label)
+        results[label] = (name, scale, regret.regret.compute(), micros)
+    axes.set_title("Bandit heads on a digit encoder: mean over seeds, best to worst shaded")
+    axes.figure.savefig(output / "regret.png", dpi=120, bbox_inches="tight")
+    return results, served
 
 
 def serve_again(head: BanditHead, output: Path, rounds: tuple[Tensor, ...], console: Console) -> None:
@@ -203,31 +245,18 @@ def main() -> None:
     rounds, output = 200 if arguments.smoke else 5000, arguments.output
     output.mkdir(parents=True, exist_ok=True)
 
-    encoder, accuracy = train_encoder(epochs=60 if arguments.smoke else 300)
-    console.print(f"encoder: trained on 300 labelled digits, {accuracy:.1%} of the other 1497 right")
-    if arguments.tune:
-        tune(encoder, rounds, output, console)
-        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        encoder, accuracy = train_encoder(60 if arguments.smoke else 300, progress)
+        console.print(f"encoder: trained on 300 labelled digits, {accuracy:.1%} of the other 1497 right")
+        if arguments.tune:
+            tune(encoder, rounds, output, progress)
+            return
+        results, served = compare(encoder, rounds, output, progress)
 
-    data = stream(rounds, seed=0)
-    heads = [(name, scale) for name, smaller in SMALLER_SCALE.items() for scale in (1.0, smaller)]
-    heads += [("Greedy", None), ("uniform", None)]
     table = Table(title=f"{rounds} rounds, {SEEDS} seeds, noise of standard deviation {NOISE.moment_norm(2.0):.2f}")
     for column in ("head", "radius_scale", "regret", "of uniform", "right choices", "µs a round *"):
         table.add_column(column, justify="left" if column == "head" else "right")
-    exporter = ArtifactExporter(output)
-    axes = plt.subplots(figsize=(8, 5))[1]
-    results = {}
-    for name, scale in heads:
-        label = name if scale is None else f"{name} x {scale:g}"
-        is_main = (name, scale) == ("HeavyTailUCB", SMALLER_SCALE["HeavyTailUCB"])
-        policy = make_policy(name, scale or 1.0)
-        head, regret, micros = play(encoder, policy, data, label.replace(" ", ""), output, *[exporter] * is_main)
-        if is_main:
-            served = head
-        regret.regret.plot(axes, label=label)
-        results[label] = (name, scale, regret.regret.compute(), micros)
-
     uniform = results["uniform"][2].mean()
     for name, scale, total, micros in results.values():
         kind = " (theorem's)" if scale == 1.0 else " (heuristic)"
@@ -242,9 +271,6 @@ def main() -> None:
         " at scale 1 is each theorem's, but no theorem covers this stream to the letter: mean rewards are not exactly linear"
         " in the features, and OFUL's and Thompson sampling's theorems ask for sub-Gaussian noise as well."
     )
-    axes.legend()
-    axes.set_title("Bandit heads on a digit encoder: mean over seeds, best to worst shaded")
-    axes.figure.savefig(output / "regret.png", dpi=120, bbox_inches="tight")
     console.print(
         f"written to {output}: regret.png, logs (TensorBoard), head.pt (TorchScript), head.pt2 (torch.export)"
     )

@@ -15,7 +15,8 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
-from torchonline.core.inputs import as_tensor, check_tensor
+from torchonline.core.citations import cite
+from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
 from torchonline.models.encoding import encoder_width, evaluating, typed_like
@@ -92,7 +93,11 @@ class BanditHead(nn.Module):
         actions: Tensor | None
         policy: Any
         scaler: RunningScaler | None
+
+        def __call__(self, inputs: ArrayLike) -> Tensor: ...
+
     __constants__ = ("has_models",)
+    cite = cite
 
     def __init__(
         self,
@@ -364,6 +369,30 @@ class BanditHead(nn.Module):
         encoded = self.encoder(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
         self._check_encoded(encoded)
         return encoded.reshape(items.shape[:lead] + encoded.shape[1:])
+
+    def plot_confidence(
+        self,
+        inputs: Any,
+        ax: Any = None,
+        *,
+        names: Sequence[str] | None = None,
+        mask: Tensor | None = None,
+        index: Any = None,
+    ) -> tuple[Any, Any]:
+        """Draw each arm's estimated mean reward and its confidence interval.
+
+        See :meth:`torchonline.UCB.plot_confidence`; ``inputs`` are those of :meth:`select`. The intervals are those of the policy
+        on the encoder's features. A theorem behind them asks for an encoder that stays, and with a ``scaler`` they are a
+        heuristic.
+        """
+        from torchonline.bandits.pictures import draw_confidence
+
+        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
+        check_scalable(self.scaler, inputs)
+        with torch.no_grad():
+            features = self.encode(inputs)
+        heuristic = "" if self.scaler is None else "the inputs are scaled"
+        return draw_confidence(self.policy, (features,), ax, names, mask, index, heuristic)
 
     def _scaled_in_python(self, items: Tensor) -> Tensor:
         scaler: Any = self.scaler

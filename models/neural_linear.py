@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 import torch
@@ -13,6 +13,8 @@ from torchonline.bandits.chosen import chosen_probability, predicted
 from torchonline.bandits.composed import learner_of
 from torchonline.bandits.policies import drawn_with_probability
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
+from torchonline.core.citations import cite
+from torchonline.core.inputs import ArrayLike
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
 from torchonline.core.stepping import all_or_nothing_with
@@ -131,9 +133,14 @@ class NeuralLinearBandit(pl.LightningModule):
         when the network is retrained.
     """
 
+    if TYPE_CHECKING:
+
+        def __call__(self, inputs: ArrayLike) -> Tensor: ...
+
     readout: Tensor | None
     rounds: Tensor
     seed: Tensor
+    cite = cite
 
     def __init__(
         self,

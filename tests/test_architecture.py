@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import torchonline
+from tests import policy_arguments
 from tests.fake_device import environment
 from tests.learners import public_classes
 from torchonline.bandits.estimator import Estimator
@@ -60,7 +61,7 @@ ALLOWED = {
     "torchmetrics": ("torchonline.metrics", "torchonline.diagnostics", *OUTSIDE),
     "pytorch_lightning": OUTSIDE,
     "lightning": OUTSIDE,
-    "matplotlib": ("torchonline.metrics", "torchonline.report_page", *OUTSIDE),
+    "matplotlib": ("torchonline.core.figures", "torchonline.report_page"),
     "sklearn": ("torchonline.datasets",),
     "dp_accounting": ("torchonline.baselines.private.noisy_sgd",),
     "statsmodels": (),
@@ -261,9 +262,59 @@ def test_every_learner_says_what_it_costs_and_shows_an_example(cls: Any) -> None
     text = inspect.getdoc(cls) or ""
     assert "Example" in text
     assert ">>>" in text
-    for name in inspect.signature(cls).parameters:
-        is_explained = re.search(rf"^ +(\w+, )*{name}(, \w+)*:", text, re.MULTILINE)
-        assert is_explained or issubclass(cls, Policy), f"{name} is not explained"
+
+
+def public_classes_of_all_packages() -> list[Any]:
+    """The classes that the package and its subpackages export, and whose constructors are the library's."""
+    packages = [module for module in modules() if hasattr(module, "__all__")]
+    values = {id(value): value for module in packages for value in (getattr(module, name) for name in module.__all__)}
+    classes = [value for value in values.values() if inspect.isclass(value)]
+    owners = [(cls, getattr(cls.__init__, "__module__", "")) for cls in classes]
+    return [cls for cls, owner in owners if owner.startswith("torchonline.") or hasattr(cls, "_fields")]
+
+
+def test_every_argument_of_a_public_class_is_explained() -> None:
+    """In the section ``Args:`` of the class itself, or ``Attributes:`` of a result, where editors and help show it."""
+    classes, silent = public_classes_of_all_packages(), []
+    for cls in classes:
+        text = vars(cls).get("__doc__") or ""
+        for name in inspect.signature(cls).parameters:
+            if not re.search(
+                rf"^    (Args|Attributes):\n(.*\n|\n)*? {{8}}(\w+, )*(\*\*)?{name}(, \w+)*:", text, re.MULTILINE
+            ):
+                silent.append(f"{cls.__name__}: {name}")
+    assert silent == []
+    assert len(classes) > 120
+
+
+def test_policies_explain_their_arguments_as_their_estimators_do() -> None:
+    """With the same words; `python -m tests.policy_arguments` writes them."""
+    stale = []
+    for cls, estimator in policy_arguments.policies().items():
+        text = Path(inspect.getsourcefile(cls) or "").read_text()
+        if policy_arguments.rewritten(text, cls.__name__, policy_arguments.arguments_of(estimator)) != text:
+            stale.append(cls.__name__)
+    assert stale == []
+    assert "OFUL" in {cls.__name__ for cls in policy_arguments.policies()}
+
+
+DEFAULT = ("estimator", "noise_scale, theta_bound, ridge")
+SAME = [("UCB", cls, DEFAULT) for cls in ("Greedy", "ThompsonSampling", "EpsilonGreedy", "Softmax", "SquareCB")]
+SAME += [("RadiusMaster", "DisjointArms", ("actions", "most_actions", "scaler"))]
+SAME += [("RadiusMaster", "SharedRadiusMaster", ("scales", "rule", "reward_range"))]
+
+
+@pytest.mark.parametrize(("one", "other", "names"), SAME)
+def test_policies_of_a_kind_explain_an_argument_with_the_same_words(
+    one: str, other: str, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        mine, theirs = (
+            [(names, words) for names, words in section.items() if ", ".join(names).startswith(name)]
+            for section in map(policy_arguments.section, (getattr(torchonline, one), getattr(torchonline, other)))
+        )
+        assert mine == theirs
+        assert len(mine) == 1
 
 
 def test_public_names_are_listed_once_and_exist() -> None:

@@ -194,7 +194,7 @@ def test_plot_draws_mean_and_band() -> None:
     assert np.isclose(edge.max(), totals[-1].max())
     assert axes.figure is figure
     assert (axes.get_xlabel(), axes.get_ylabel(), line.get_label()) == ("round", "cumulative regret", "three")
-    fed(regret[:, 0], 10).plot(axes)
+    fed(regret[:, 0], 10).plot(ax=axes)
     assert len(axes.lines) == 2
     assert len(axes.collections) == 1
     plt.close(figure)

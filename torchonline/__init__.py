@@ -1,8 +1,8 @@
 """Online learners as PyTorch modules."""
 
+import typing as _typing
 from importlib import import_module as _import_module
 from pathlib import Path as _Path
-from typing import Any as _Any
 
 # In a bare checkout models/ and callbacks/ lie beside this folder; in an installed package they are inside it.
 if not (_Path(__file__).parent / "models").is_dir():
@@ -35,11 +35,13 @@ from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.gradients import gradients
 from torchonline.convex.oons import OONS
 from torchonline.convex.optimizer import ParameterFree
+from torchonline.core.citations import cite
+from torchonline.core.versions import version as _version
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
 from torchonline.privacy.learners.dphdb import DPHDB
 from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 
-__version__ = "0.1.0"
+__version__ = _version()
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
 __all__ += ["DisjointArms", "FixedArms", "RunningScaler", "ScaledPolicy"]
@@ -49,7 +51,7 @@ __all__ += ["AdaptiveRidgeRegression", "DiscountedHeavyTailRegression", "Discoun
 __all__ += ["HeavyTailRegression", "HuberRegression", "LocalGLMRegression", "NormalizedLMS", "RidgeRegression"]
 __all__ += ["RobustRidgeRegression", "SystemIdentification"]
 __all__ += ["CAOONS", "CLAOONS", "OONS", "DivergenceWarning", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree"]
-__all__ += ["DPHDB", "DPPOFW", "DPTOFW", "gradients"]
+__all__ += ["DPHDB", "DPPOFW", "DPTOFW", "cite", "gradients"]
 __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"]
 
 # These load when they are asked for: some bring in Lightning.
@@ -60,13 +62,33 @@ _SUBMODULES = frozenset(
 # Functions that need more than torch, by the submodule that defines them.
 _FUNCTIONS = {"report": "reporting"}
 
+if _typing.TYPE_CHECKING:  # for editors and type checkers, which do not follow __getattr__
+    from torchonline import bandits as bandits
+    from torchonline import baselines as baselines
+    from torchonline import callbacks as callbacks
+    from torchonline import convex as convex
+    from torchonline import datasets as datasets
+    from torchonline import diagnostics as diagnostics
+    from torchonline import distributed as distributed
+    from torchonline import environments as environments
+    from torchonline import export as export
+    from torchonline import feedback as feedback
+    from torchonline import linalg as linalg
+    from torchonline import links as links
+    from torchonline import metrics as metrics
+    from torchonline import models as models
+    from torchonline import off_policy as off_policy
+    from torchonline import privacy as privacy
+    from torchonline import reporting as reporting
+    from torchonline.reporting import report as report
+else:
 
-def __getattr__(name: str) -> _Any:
-    if name in _SUBMODULES:
-        return _import_module(f"{__name__}.{name}")
-    if name in _FUNCTIONS:
-        return getattr(_import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> _typing.Any:
+        if name in _SUBMODULES:
+            return _import_module(f"{__name__}.{name}")
+        if name in _FUNCTIONS:
+            return getattr(_import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

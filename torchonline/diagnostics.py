@@ -3,13 +3,16 @@
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape, positive, positive_integer, sizes, within
+from torchonline.core.figures import GREY, axes_or_new, label_end, label_right
+from torchonline.core.inputs import one_of_many
 from torchonline.metrics.base import ExactMetric, check_finite, check_rounds, level_of_caller, of_one_rank
+from torchonline.metrics.plots import check_result, results_of
 
 # Stakes of the bets: large stakes gain and lose quickly, small ones wait for rare large noise.
 BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
@@ -99,6 +102,12 @@ class NoiseDiagnostic(ExactMetric):
         means of bounded random variables by betting, same journal B 86, 2024. The index: Hill, Annals of Statistics 3, 1975.
     """
 
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None
+        ) -> NoiseReport: ...
+
     higher_is_better = None
 
     constants: Tensor
@@ -159,8 +168,7 @@ class NoiseDiagnostic(ExactMetric):
 
     def compute(self) -> NoiseReport:
         """Return the report on the rounds so far."""
-        rounds = int(self.rounds)
-        k = min(math.isqrt(rounds), rounds - 1, self.largest - 1)
+        k = self._hill_count()
         index = _hill(self.largest_logs, k) if k > 0 else torch.full_like(self.evidence, math.nan)
         error = index / math.sqrt(max(k, 1))
         # With too few values there is no verdict.
@@ -173,6 +181,74 @@ class NoiseDiagnostic(ExactMetric):
         """Add rounds and return the report on all rounds so far."""
         self.update(residual, noise_scale, error)
         return self.compute()
+
+    def plot(self, val: Any = None, ax: Any = None, *, index: Any = None) -> tuple[Any, Any]:
+        r"""Draw the tail of the residuals on log-log axes, or the evidence of reports.
+
+        Without ``val``: the share of rounds with :math:`|\text{residual}|/\nu` of at least x, for the values that are kept;
+        Hill's line through the largest of them; and the bound that the promise sets to noise,
+        :math:`P(|\eta| \ge x\nu) \le x^{-p}`. Residuals contain the error of the prediction too, and shares of few rounds are
+        uncertain, so points above the bound prove nothing. A tail that is flatter than the bound suggests that moments of order
+        p are infinite. The verdict with a stated error is that of :meth:`compute`.
+
+        With ``val``, what :meth:`compute` or a call has returned, or a list of such reports: the evidence against the promise,
+        with the line log(1 / alpha) at which it is rejected.
+
+        Args:
+            val: reports to draw; None for the tail.
+            ax: matplotlib axes; None for a new figure of pyplot.
+            index: which learner of a fleet, an integer or a tuple. None for a single one.
+
+        Returns:
+            The figure and the axes.
+        """
+        check_result(val)
+        place = one_of_many("index", index, self.batch_shape, "learners")
+        axes = axes_or_new(ax)
+        if val is None:
+            self._draw_tail(axes, place)
+        else:
+            self._draw_evidence(axes, [val] if (several := results_of(val)) is None else several, place)
+        return axes.figure, axes
+
+    def _draw_tail(self, axes: Any, place: tuple[int, ...]) -> None:
+        rounds, k = int(self.rounds), self._hill_count()
+        logs = self.largest_logs.movedim(0, -1)[place].cpu()
+        values = logs.exp()[:rounds]
+        values = values[values > 0.01 * values[:1]]  # the rest is no tail
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel(r"x = |residual| / noise_scale")
+        axes.set_ylabel("share of rounds at or above x")
+        if len(values) == 0:
+            return
+        shares = torch.arange(1.0, len(values) + 1.0) / rounds
+        axes.plot(values.numpy(), shares.numpy(), ".", markersize=4)
+        p = self.moment_order
+        low, high = min(1.0, float(values[-1])), 1.1 * max(1.5, float(values[0]))
+        x = torch.logspace(math.log10(low), math.log10(high), 65, dtype=torch.float64)
+        (bound,) = axes.plot(x.numpy(), x.pow(-p).clamp(max=1.0).numpy(), "-", color=GREY, linewidth=1.5)
+        label_end(axes, bound, f"promise: at most $x^{{-{p:g}}}$")
+        index = float(_hill(self.largest_logs, k)[place]) if k > 0 else math.nan
+        if math.isfinite(index):
+            start = float(logs[k].exp())
+            x = torch.tensor([start, float(values[0])], dtype=torch.float64)
+            (line,) = axes.plot(x.numpy(), (k / rounds * (x / start) ** -index).numpy(), "--", linewidth=1.5)
+            label_end(axes, line, f"Hill: $x^{{-{index:.2g}}}$")
+
+    def _draw_evidence(self, axes: Any, reports: list[Any], place: tuple[int, ...]) -> None:
+        rounds = [int(report.rounds) for report in reports]
+        axes.plot(rounds, [float(report.evidence[place]) for report in reports], marker=".")
+        limit = axes.axhline(-math.log(self.alpha), color=GREY, linestyle="--", linewidth=1.0)
+        axes.set_ylim(0.0, 1.15 * axes.dataLim.y1)
+        label_right(axes, -math.log(self.alpha), f"too small\n(alpha = {self.alpha:g})", limit.get_color())
+        axes.set_xlabel("round")
+        axes.set_ylabel("evidence against noise_scale")
+
+    def _hill_count(self) -> int:
+        """Return Hill's k."""
+        rounds = int(self.rounds)
+        return min(math.isqrt(rounds), rounds - 1, self.largest - 1)
 
     def _is_small(self, evidence: Tensor) -> Tensor:
         return evidence >= -math.log(self.alpha)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from torchonline.metrics.shares import draw_bands
+from torchonline.metrics.plots import draw_bands
 
 if TYPE_CHECKING:
     from torchonline.reporting import Summary
@@ -306,7 +306,7 @@ def probabilities_picture(summary: "Summary") -> Picture:
     """Draw the histogram of the logged probabilities."""
 
     def draw(axes: Any) -> None:
-        summary.probabilities.plot(axes)
+        summary.probabilities.draw_bars(axes)
         axes.set_xlim(max(1e-6, 0.8 * float(summary.probabilities.smallest)), 1.3)
         axes.set_ylabel("decisions")
         _thousands(axes, "y")
@@ -341,9 +341,11 @@ def sample_size_picture(summary: "Summary") -> Picture:
         axes.plot(
             [0, summary.decisions], [0, summary.decisions], color="0.6", linestyle="--", linewidth=1.0, label="all"
         )
-        summary.weights.plot(axes, "uniform policy")
+        summary.weights.plot(ax=axes)
+        axes.lines[-1].set_label("uniform policy")
         if int(summary.policy_weights.rounds):
-            summary.policy_weights.plot(axes, "given policy")
+            summary.policy_weights.plot(ax=axes)
+            axes.lines[-1].set_label("given policy")
         _thousands(axes)
         _thousands(axes, "y")
         axes.legend()
@@ -416,7 +418,7 @@ def alarm_picture(summary: "Summary") -> Picture | None:
         return None
 
     def draw(axes: Any) -> None:
-        summary.alarm.plot(axes)
+        summary.alarm.plot(ax=axes)
         axes.set_ylim(top=max(1.2, 1.1 * axes.dataLim.y1))
         axes.set_xlim(left=0)
         axes.set_xlabel(_order(summary))
@@ -433,7 +435,7 @@ def delays_picture(summary: "Summary") -> Picture | None:
         return None
 
     def draw(axes: Any) -> None:
-        summary.delays.plot(axes)
+        summary.delays.draw_bars(axes)
         low, high = axes.get_xlim()
         ticks = [(s, name) for s, name in TICKS if low <= s <= high]
         axes.set_xticks([s for s, _ in ticks], [name for _, name in ticks])
@@ -475,7 +477,8 @@ def widths_picture(summary: "Summary") -> Picture | None:
         return None
 
     def draw(axes: Any) -> None:
-        summary.widths.plot(axes, "mean, and range")
+        summary.widths.plot(ax=axes)
+        axes.lines[-1].set_label("mean, and range")
         axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
         axes.set_xlabel("reward, in the order known")
         axes.set_ylabel("width, in units of the reward")

@@ -384,5 +384,7 @@ def test_single_precision_follows_double_on_the_system() -> None:
 
 
 def test_no_policy_stands_on_several_outputs() -> None:
-    with pytest.raises(TypeError, match="estimator: expected an Estimator, got SystemIdentification"):
+    with pytest.raises(
+        TypeError, match="estimator: expected an Estimator or a number of features, got SystemIdentification"
+    ):
         UCB(SystemIdentification(2, 2))

@@ -23,7 +23,7 @@ from tests.learners import (
     snapshot,
     takes_none,
 )
-from torchonline import OFUL, RidgeRegression
+from torchonline import OFUL
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import LONG
@@ -36,10 +36,14 @@ OPTIONS = [
 ]
 
 
+def good_arguments(cls: Any) -> dict[str, Any]:
+    """Return what a constructor needs. A number of features builds the estimator of a policy."""
+    return {name: REQUIRED.get(name, DIM) for name in required(cls)}
+
+
 @pytest.mark.parametrize(("cls", "name", "may_be_none"), OPTIONS)
 def test_a_bad_option_is_refused_by_name(cls: Any, name: str, may_be_none: bool) -> None:
-    good = {key: REQUIRED[key] for key in required(cls) if key in REQUIRED}
-    good |= {"estimator": RidgeRegression(DIM)} if "estimator" in required(cls) else {}
+    good = good_arguments(cls)
     for value in BAD_OPTIONS[name]:
         if value is None and may_be_none:
             continue
@@ -55,19 +59,19 @@ def test_a_bad_option_is_refused_by_name(cls: Any, name: str, may_be_none: bool)
 def test_an_option_beyond_the_range_of_the_state_is_refused_by_name(cls: Any, name: str, value: float) -> None:
     """In float32 it would be infinite or 0; and a ridge that comes of it is not what is named."""
     if name in inspect.signature(cls).parameters:
-        good = {key: REQUIRED[key] for key in required(cls) if key in REQUIRED}
         with pytest.raises(ValueError, match=f"^{name}: expected |^theta_bound / noise_scale: expected "):
-            cls(**good | {name: value}, dtype=torch.float32)
+            cls(**good_arguments(cls) | {name: value}, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_what_is_required_is_required(cls: Any) -> None:
     for name in required(cls):
-        rest = {key: REQUIRED[key] for key in required(cls) if key in REQUIRED and key != name}
+        rest = good_arguments(cls)
+        del rest[name]
         with pytest.raises(TypeError, match=name):
             cls(**rest)
     with pytest.raises(TypeError, match="lambda_"):
-        cls(**{key: REQUIRED[key] for key in required(cls) if key in REQUIRED}, lambda_=1.0)
+        cls(**good_arguments(cls), lambda_=1.0)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -102,9 +102,12 @@ def test_without_a_snapshot_an_interrupted_learner_knows(name: str, monkeypatch:
         if own._is_torn:
             torn += 1
             looks = [lambda: step(learner), learner.state_dict]
-            looks.append(learner.predict if hasattr(learner, "predict") else lambda: learner(torch.ones(2, 8)))
             if hasattr(learner, "select"):
-                looks.append(lambda: learner.select(torch.ones(2, 8)))
+                looks += [
+                    lambda look=look: look(torch.ones(2, 8)) for look in (learner, learner.predict, learner.select)
+                ]
+            else:
+                looks.append(learner.predict)
             for look in looks:
                 with pytest.raises(RuntimeError, match=r"^state: expected the whole state of .* reset\(\)"):
                     look()

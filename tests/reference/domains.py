@@ -24,7 +24,8 @@ def by_faces(vertices: np.ndarray) -> Projection:
         best, least = vertices[0], np.inf
         for face in faces:
             first, sides = vertices[face[0]], (vertices[face[1:]] - vertices[face[0]]).T
-            if np.linalg.matrix_rank(sides) < sides.shape[1]:
+            # NumPy 2.0 knows no rank of a matrix without columns.
+            if len(face) > 1 and np.linalg.matrix_rank(sides) < sides.shape[1]:
                 continue
             weights = np.linalg.lstsq(root @ sides, root @ (y - first), rcond=None)[0]
             if (weights >= -1e-12).all() and weights.sum() <= 1.0 + 1e-12:

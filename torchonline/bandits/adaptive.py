@@ -196,6 +196,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         Of this library.
     """
 
+    guarantee = "none"
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
     takes_one_row = True  # raised() does too
     pooled = ("squares", "seen", "spread", "gain", "target")
@@ -301,6 +302,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
         Of this library. Huber (Robust estimation of a location parameter, 1964) cuts residuals at a known scale.
     """
 
+    guarantee = "none"
     statistics_depend_on = ("ridge", "restart_every", "cut", "quantile", "window", "warmup")
     pooled = ("residuals", "spread", "seen", "gain", "target")
     residuals: Tensor

@@ -1,7 +1,8 @@
 """The arguments of bandit calls: rows of features, and the rounds of a step."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +18,11 @@ from torchonline.core.stepping import one_at_a_time
 OWNER = 'self._modules["estimator"]'
 
 
-def on_rows(method: Any, name: str = "x", owner: str = "self") -> Any:
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def on_rows(method: Callable[[S, Tensor], T], name: str = "x", owner: str = "self") -> Callable[[S, ArrayLike], T]:
     """Decorate a method of feature rows: check them, and compute without autocast.
 
     TorchScript compiles the method alone. ``name`` is what errors call the rows, ``owner`` whose features they are.
@@ -32,7 +37,7 @@ def on_rows(method: Any, name: str = "x", owner: str = "self") -> Any:
     def look(self: Any, x: Any) -> Any:
         return of_checked(self, checked_rows(self if owner == "self" else self.estimator, x, name))
 
-    decorated = with_body(method, "return _checked({all})", _checked=one_at_a_time(look, owner))
+    decorated: Any = with_body(method, "return _checked({all})", _checked=one_at_a_time(look, owner))
     decorated.of_checked, decorated.on_views = of_checked, method
     return decorated
 

@@ -1,6 +1,7 @@
 """Base of the learners made of a policy and a scaler."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +46,9 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     if TYPE_CHECKING:
         scaler: RunningScaler | None
         early: EarlyRounds | None
+
+        def __call__(self, context: ArrayLike) -> Tensor: ...
+
     rounds: Tensor
 
     # What errors call the context, and what stands in its shape before d.
@@ -96,6 +100,19 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def forward(self, context: Tensor) -> Tensor:
         """Return the policy's score of each arm, ``(*B, ..., K)``, differentiable."""
         return self._scores(context)
+
+    @in_turn
+    def predict(self, context: ArrayLike) -> Tensor:
+        """Return the estimated mean reward of each arm, ``(*B, ..., K)``, differentiable.
+
+        This is ``policy.estimator`` on the scaled features. ``policy(context)`` returns scores instead, by which arms are chosen.
+        Changes no state. Python only.
+        """
+        return self._means(self._checked(context, None)[0])
+
+    def _means(self, context: Tensor) -> Tensor:
+        """Return the estimated mean reward of each arm: ``(*B, ..., K)``. Python only."""
+        return self.policy.predict(self._features(context))
 
     @in_turn
     def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
@@ -169,6 +186,24 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         See :meth:`Policy.decide`; arguments and errors are those of :meth:`select`.
         """
         return drawn_with_probability(self.probabilities(context, mask))
+
+    def plot_confidence(
+        self,
+        context: ArrayLike,
+        ax: Any = None,
+        *,
+        names: Sequence[str] | None = None,
+        mask: ArrayLike | None = None,
+        index: Any = None,
+    ) -> tuple[Any, Any]:
+        """Draw each arm's estimated mean reward and its confidence interval.
+
+        See :meth:`Policy.plot_confidence`. ``context`` is that of :meth:`select`. While a scaler moves, the intervals are a
+        heuristic, and the label of the axis says so.
+        """
+        from torchonline.bandits.pictures import draw_confidence
+
+        return draw_confidence(self, (context,), ax, names, mask, index)
 
     def _mixture(self, context: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""

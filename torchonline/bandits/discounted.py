@@ -179,6 +179,7 @@ class DiscountedRidgeRegression(DiscountedEstimator):
         which there is for all rounds at once.
     """
 
+    guarantee = "in each round"
     statistics_depend_on = ("noise_scale", "ridge", "discount")
 
     def __init__(
@@ -258,6 +259,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         weighs 1 and here :math:`\gamma`.
     """
 
+    guarantee = "none"
     statistics_depend_on = (*HeavyTailRegression.statistics_depend_on, "discount")
 
     def __init__(

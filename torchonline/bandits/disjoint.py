@@ -410,6 +410,10 @@ class DisjointArms(ComposedPolicy):
 
     # TorchScript does not compile the methods below.
 
+    def _means(self, context: Tensor) -> Tensor:
+        features = for_each_arm(self._features(context), self.batch_dims, self.actions, self.takes_one_row)
+        return arms_last(self.policy.predict(features), self.batch_dims)
+
     def _blocks_are_rounds(self) -> bool:
         return learns_at_once(type(self), "_learn_part", ("_learn_round", "_learn_arm"))
 

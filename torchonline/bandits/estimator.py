@@ -13,6 +13,7 @@ from torchonline.bandits.block_learner import BlockEstimator
 from torchonline.bandits.blocks import learn_blocks, learns_at_once
 from torchonline.core import checks
 from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hold
+from torchonline.core.inputs import ArrayLike
 from torchonline.core.ops import (
     along,
     at_least,
@@ -34,6 +35,17 @@ from torchonline.linalg import add_diagonal, diagonal
 NOISE_OF_UNIT_REWARDS = 0.5
 
 ON_ROWS = ("predictor", "width", "raised", "_squared_width")
+# What a theorem about the confidence set is about.
+OF_CONFIDENCE = (
+    "_observe",
+    "_observe_block",
+    "radius",
+    "width_matrix",
+    "predictor",
+    "width",
+    "_squared_width",
+    "interval",
+)
 
 
 def default_ridge(dim: int, theta_bound: float) -> float:
@@ -75,6 +87,9 @@ class Estimator(BlockEstimator):
         V_lost: Tensor | None
         noise_scale: Any
         theta_bound: Any
+
+        def __call__(self, x: ArrayLike) -> Tensor: ...
+
     theta_hat: Tensor
     V: Tensor
     V_inv: Tensor
@@ -85,6 +100,9 @@ class Estimator(BlockEstimator):
     positive_definite: tuple[str, ...] = ("V", "V_inv")
     # Buffers that the arms of a DisjointArms have in common: every arm's rounds change all of them.
     pooled: tuple[str, ...] = ()
+    # Where a theorem proves the confidence set, under the docstring's conditions: "in all rounds" or "in each round". "none" for
+    # a heuristic, and "" where the class does not say: a subclass that changes the set begins with "".
+    guarantee = ""
     # Whether the features of an earlier round can be replaced by others.
     can_replace = False
     # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for that of all learners of a fleet.
@@ -101,6 +119,8 @@ class Estimator(BlockEstimator):
         torch.jit.export(cls.radius)  # files have it, whatever else calls it
         if not cls.__dict__.keys().isdisjoint(ON_ROWS) and "takes_one_row" not in cls.__dict__:
             cls.takes_one_row = False
+        if not cls.__dict__.keys().isdisjoint(OF_CONFIDENCE) and "guarantee" not in cls.__dict__:
+            cls.guarantee = ""
 
     def __init__(
         self,
@@ -246,6 +266,50 @@ class Estimator(BlockEstimator):
         bound = self.theta_bound * sqrt(row_dots(x, x))
         low, high = maximum(predictor - error, -bound), minimum(predictor + error, bound)
         return self._response(low), self._response(high)
+
+    def plot_confidence_set(
+        self,
+        ax: Any = None,
+        *,
+        coordinates: tuple[int, int] = (0, 1),
+        index: Any = None,
+        truth: ArrayLike | None = None,
+        label: str | None = None,
+        **style: Any,
+    ) -> tuple[Any, Any]:
+        r"""Draw the shadow of the confidence set on two coordinates, and its center.
+
+        The set :math:`\{\theta : \|\theta - \hat\theta\|_{M^{-1}} \le \text{radius}\}`, with the M of :meth:`width_matrix`, is an
+        ellipsoid. Its shadow on coordinates i and j is the ellipse around :math:`(\hat\theta_i, \hat\theta_j)` of the same radius
+        and the rows and columns i and j of M: the parameters in the set have exactly these pairs of coordinates. It is not cut
+        to ``theta_bound``. The title says whether a theorem covers the set. Needs matplotlib. Changes no state.
+
+        Args:
+            ax: matplotlib axes; None for a new figure of pyplot.
+            coordinates: i and j, two different ones from 0 to d - 1.
+            index: which learner of a fleet, an integer or a tuple; of several outputs, also which output. None for a single one.
+            truth: the true parameter ``(d)``, to be marked, where it is known.
+            label: written at the right end of the ellipse, for several sets in the same axes.
+            style: options of matplotlib for its line, such as ``color`` and ``linestyle``.
+
+        Returns:
+            The figure and the axes.
+
+        Raises:
+            ImportError: there is no matplotlib.
+            TypeError: the confidence set is no such ellipsoid.
+            ValueError: ``coordinates``, ``index`` or the shape of ``truth`` is wrong, or the radius is infinite.
+
+        Example:
+            >>> learner = RidgeRegression(3)
+            >>> learner.step(torch.eye(3), torch.tensor([1.0, 0.5, 0.0]))
+            >>> figure, axes = learner.plot_confidence_set(coordinates=(0, 2), truth=[0.8, 0.4, 0.1])
+            >>> axes.get_xlabel()
+            'coordinate 0 of the parameter'
+        """
+        from torchonline.bandits.pictures import draw_confidence_set
+
+        return draw_confidence_set(self, ax, coordinates, index, truth, label, style)
 
     def _squared_width(self, x: Tensor) -> Tensor:
         """Return ``x'Mx`` for rows.

@@ -1,18 +1,19 @@
 """Policies that draw an arm, with known probabilities, from the estimated means."""
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy, on_arms, one_hot
+from torchonline.bandits.default_estimator import RidgeOptions
+from torchonline.bandits.policies import E, Policy, on_arms, one_hot
 from torchonline.core.checks import non_negative, positive, positive_integer, within
 from torchonline.core.ops import along
 from torchonline.core.options import described
 
 
-class Exploration(Policy):
+class Exploration(Policy[E]):
     """Base of the policies that draw an arm from the estimated mean rewards.
 
     A subclass says with which probabilities, in :meth:`distribution`. Draws follow torch's global seed.
@@ -32,7 +33,7 @@ class Exploration(Policy):
         return self.estimator._response(predictor)
 
 
-class EpsilonGreedy(Exploration):
+class EpsilonGreedy(Exploration[E]):
     r"""Play a random arm with probability epsilon, otherwise the best estimate.
 
     .. math:: \epsilon_t = \min(1, \text{epsilon}\cdot t^{-\text{decay}})
@@ -43,9 +44,12 @@ class EpsilonGreedy(Exploration):
     of a decision: O(K d).
 
     Args:
-        estimator: as in :class:`Policy`.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
         epsilon: in (0, 1], the probability of a uniform draw in the first round.
         decay: at least 0, how fast it falls; 0 keeps it.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
     Example:
         >>> policy = EpsilonGreedy(RidgeRegression(2), epsilon=0.1)
@@ -57,8 +61,10 @@ class EpsilonGreedy(Exploration):
         Langford and Zhang, The epoch-greedy algorithm for contextual multi-armed bandits, NeurIPS 2007, for the rate.
     """
 
-    def __init__(self, estimator: Estimator, *, epsilon: float = 0.05, decay: float = 0.0) -> None:
-        super().__init__(estimator)
+    def __init__(
+        self, estimator: E | int, *, epsilon: float = 0.05, decay: float = 0.0, **options: Unpack[RidgeOptions]
+    ) -> None:
+        super().__init__(estimator, **options)
         self.epsilon = within("epsilon", epsilon, 0.0, 1.0, closed=True)
         self.decay = non_negative("decay", decay)
 
@@ -68,7 +74,7 @@ class EpsilonGreedy(Exploration):
         return (1.0 - epsilon) * one_hot(scores) + epsilon * uniform(scores)
 
 
-class SquareCB(Exploration):
+class SquareCB(Exploration[E]):
     r"""Inverse gap weighting: play worse arms with probability inverse to their gap.
 
     With the largest estimated mean :math:`\hat m` of K available arms, and :math:`\gamma_t = \text{gamma}\cdot
@@ -85,9 +91,12 @@ class SquareCB(Exploration):
     O(K d).
 
     Args:
-        estimator: as in :class:`Policy`.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
         gamma: above 0, in units of 1 / reward.
         exponent: at least 0.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
     Example:
         >>> policy = SquareCB(RidgeRegression(2))
@@ -99,8 +108,10 @@ class SquareCB(Exploration):
         Foster and Rakhlin, Beyond UCB: optimal and efficient contextual bandits with regression oracles, ICML 2020.
     """
 
-    def __init__(self, estimator: Estimator, *, gamma: float = 10.0, exponent: float = 0.5) -> None:
-        super().__init__(estimator)
+    def __init__(
+        self, estimator: E | int, *, gamma: float = 10.0, exponent: float = 0.5, **options: Unpack[RidgeOptions]
+    ) -> None:
+        super().__init__(estimator, **options)
         self.gamma = positive("gamma", gamma)
         self.exponent = non_negative("exponent", exponent)
 
@@ -130,7 +141,7 @@ class SquareCB(Exploration):
         return others + best * (1.0 - others.sum(-1, keepdim=True))
 
 
-class Softmax(Exploration):
+class Softmax(Exploration[E]):
     r"""Boltzmann exploration: probabilities that grow exponentially in the mean.
 
     .. math:: p_k \propto \exp(\hat m_k / \text{temperature})
@@ -138,8 +149,11 @@ class Softmax(Exploration):
     No regret bound holds for a constant temperature. Cost of a decision: O(K d).
 
     Args:
-        estimator: as in :class:`Policy`.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
         temperature: above 0, in units of the reward.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
     Example:
         >>> policy = Softmax(RidgeRegression(2), temperature=0.25)
@@ -148,8 +162,8 @@ class Softmax(Exploration):
         tensor([0.1192, 0.8808], dtype=torch.float64)
     """
 
-    def __init__(self, estimator: Estimator, *, temperature: float = 0.1) -> None:
-        super().__init__(estimator)
+    def __init__(self, estimator: E | int, *, temperature: float = 0.1, **options: Unpack[RidgeOptions]) -> None:
+        super().__init__(estimator, **options)
         self.temperature = positive("temperature", temperature)
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:

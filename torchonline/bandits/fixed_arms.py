@@ -1,7 +1,7 @@
 """A catalogue of arms that stay, whose widths are kept from round to round."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +103,9 @@ class FixedArms(PolicyLearner):
         squares: Tensor | None
         image: Tensor | None
         largest_image: Tensor | None
+
+        def __call__(self) -> Tensor: ...
+
     arms: Tensor
     square_lengths: Tensor
     probe: Tensor
@@ -303,6 +306,31 @@ class FixedArms(PolicyLearner):
         return self.policy.scores_of(predictor, sqrt(at_least(squares, 1e-38)))
 
     # TorchScript does not compile the methods below.
+
+    @in_turn
+    def predict(self) -> Tensor:
+        """Return the estimated mean reward of each arm, ``(*B, K)``. Changes no state.
+
+        This is ``policy.predict(arms)``. ``fixed()`` returns scores instead, by which arms are chosen. Python only.
+        """
+        with torch.no_grad():
+            return self.policy.predict(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
+
+    def plot_confidence(
+        self,
+        ax: Any = None,
+        *,
+        names: Sequence[str] | None = None,
+        mask: ArrayLike | None = None,
+        index: Any = None,
+    ) -> tuple[Any, Any]:
+        """Draw each arm's estimated mean reward and its confidence interval.
+
+        See :meth:`Policy.plot_confidence`; of a fleet, ``index`` names the learner.
+        """
+        from torchonline.bandits.pictures import draw_confidence
+
+        return draw_confidence(self, (), ax, names, mask, index)
 
     def add_arms(self, features: ArrayLike) -> None:
         """Add arms at the end, at O(d^2) for each. The others keep their squares.

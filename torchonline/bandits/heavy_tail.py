@@ -46,14 +46,14 @@ class HeavyTailRegression(HeavyTailCertificate):
     which does not clip, ``step`` refuses an outlier of some 10^7 error bars in float64.
 
     Args:
-        dim, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`. ``radius_scale`` changes
-            the update too. The proof is for float64.
+        dim, theta_bound, restart_every, batch_shape, device, validate: as in :class:`Estimator`.
+        dtype: torch.float64 or torch.float32, of the state. The proof is for float64.
+        radius_scale: multiplies the radius, and changes the update too. Other than 1 it is a heuristic.
         noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
         moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
             deviation at p = 2. 1/2 holds for rewards in [0, 1]; larger noise needs a larger number. Too large costs regret; too
             small voids the guarantee, often without a trace in the data.
-        theta_bound: S > 0, a bound on the norm of the true parameter, as in :class:`Estimator`.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
 
@@ -75,6 +75,7 @@ class HeavyTailRegression(HeavyTailCertificate):
         bar; the matrix A, which makes the certificate; no horizon and no projection.
     """
 
+    guarantee = "in all rounds"
     statistics_depend_on: tuple[str, ...] = ("is_symmetric", "moment_order", "theta_bound", "ridge", "delta")
     statistics_depend_on += ("radius_scale", "restart_every")
 
@@ -141,10 +142,31 @@ class HeavyTailRegression(HeavyTailCertificate):
         return scale, rho, b, innovation + (centre - mean) / scale
 
 
-class HeavyTailUCB(UCB):
-    """The library's bandit for heavy-tailed rewards.
+class HeavyTailUCB(UCB[HeavyTailRegression]):
+    r"""The library's bandit for heavy-tailed rewards.
 
     Optimism over :class:`HeavyTailRegression`, with the same arguments.
+
+    Args:
+        dim: d, number of features.
+        noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
+        moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
+        noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
+            deviation at p = 2. 1/2 holds for rewards in [0, 1]; larger noise needs a larger number. Too large costs regret; too
+            small voids the guarantee, often without a trace in the data.
+        theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
+            length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
+        ridge: :math:`\lambda > 0`; None for d / S^2.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius, and changes the update too. Other than 1 it is a heuristic.
+        restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
+            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
+            that epoch alone (docs/drift.md).
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proof is for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> policy, arms = HeavyTailUCB(2, noise_scale=4.5, delta=0.05), torch.eye(2)

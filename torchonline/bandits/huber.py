@@ -58,8 +58,8 @@ class HuberRegression(Estimator):
     which the step leaves the ball.
 
     Args:
-        dim, theta_bound, radius_scale, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
-            ``radius_scale`` also changes :math:`\sigma`.
+        dim, theta_bound, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
+        radius_scale: multiplies the radius, and changes :math:`\sigma` too. Other than 1 it is a heuristic.
         horizon: T, number of rounds the radius is for. More rounds run on without a guarantee. None if it is not known, which
             costs regret; ``restart_every``, if given, is then the horizon.
         moment_order: p in (1, 2].
@@ -213,11 +213,42 @@ class HuberRegression(Estimator):
                 self._next_epoch_(due)
 
 
-class HvtUCB(UCB):
-    """Hvt-UCB: optimism over :class:`HuberRegression`, with the same arguments.
+class HvtUCB(UCB[HuberRegression]):
+    r"""Hvt-UCB: optimism over :class:`HuberRegression`, with the same arguments.
 
     The constant of its radius is not confirmed, see :class:`HuberRegression`, so no theorem holds as stated. We recommend
     :class:`HeavyTailUCB`, whose radius is proved.
+
+    Args:
+        dim: d, number of features.
+        horizon: T, number of rounds the radius is for. More rounds run on without a guarantee. None if it is not known, which
+            costs regret; ``restart_every``, if given, is then the horizon.
+        moment_order: p in (1, 2].
+        noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward. 1/2 holds for
+            rewards in [0, 1]; larger noise needs a larger number.
+        theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
+            length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. Longer ones are not refused, and void the guarantee.
+        ridge: :math:`\lambda > 0`; None for the paper's d.
+        delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it is for all epochs together: an epoch of T rounds
+            gets 32 ``delta`` / T, and None is 1 / 256, which leaves each epoch the paper's.
+        alpha: > 0; the step is 1 / alpha of a Newton step. The paper's theory needs 4.
+        minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
+        radius: "paper".
+        clip_residuals: whether residuals are clipped; False for :math:`\tau = \infty`.
+        project: whether the estimate is projected onto the ball.
+        adaptive_scale: whether :math:`\sigma` has its two terms in q; False for :math:`\max(\nu_t, \sigma_{\min})`. With any of
+            the three False no theorem holds. With all three, and ``alpha`` 1, the estimate is that of ridge regression weighted
+            by :math:`1/\sigma^2` (Section 4.1 of the reference).
+        radius_scale: multiplies the radius, and changes :math:`\sigma` too. Other than 1 it is a heuristic.
+        restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
+            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
+            that epoch alone (docs/drift.md).
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. float32 is for where the last digits do not matter.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> HvtUCB(2, horizon=1000, moment_order=1.99, noise_scale=4.39).select(torch.eye(2))

@@ -52,6 +52,7 @@ class NormalizedLMS(Estimator):
         What differs: :math:`\lambda` in the denominator; the proof is ours.
     """
 
+    guarantee = "none"
     statistics_depend_on = ("noise_scale", "ridge", "step_size")
 
     def __init__(

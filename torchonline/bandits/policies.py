@@ -3,10 +3,9 @@
 import functools
 import inspect
 import math
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Unpack
 
 import numpy as np
 import torch
@@ -14,9 +13,12 @@ from torch import Tensor, nn
 
 from torchonline.bandits.arguments import OWNER, checked_rows, on_rows, plain_arms
 from torchonline.bandits.blocks import has_own_step, learn_by_step
+from torchonline.bandits.default_estimator import PolicySignature, RidgeOptions, estimator_or_default
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
+from torchonline.core.citations import cite
+from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
 from torchonline.core.options import described, differs
@@ -24,7 +26,16 @@ from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView, plain_twin
 from torchonline.linalg import add_diagonal
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    E = TypeVar("E", bound=Estimator, default=Estimator, covariant=True)
+else:
+    from typing import TypeVar
+
+    E = TypeVar("E", bound=Estimator, covariant=True)
 P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def takes_arguments_of(
@@ -32,11 +43,10 @@ def takes_arguments_of(
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
     """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
 
-    The method gets the signature of the estimator's constructor and the documentation of its arguments.
+    The method gets the signature of the estimator's constructor. The class documents the arguments.
     """
     signature = inspect.signature(estimator)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    section = re.search(r"^Args:\n(?: .*\n|\n)*", inspect.getdoc(estimator) or "", re.MULTILINE)
 
     def decorate(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
         @functools.wraps(method)
@@ -48,7 +58,6 @@ def takes_arguments_of(
             method(self, *arguments, **options)
 
         construct.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
-        construct.__doc__ = section.group().rstrip() if section else None
         return construct
 
     return decorate
@@ -60,25 +69,33 @@ def _options_of(cls: Any) -> frozenset[str]:
 
     A user's constructor may pass on other values, and keep its own under the same names.
     """
-    names = frozenset(inspect.signature(cls).parameters)
     is_ours = cls.__init__.__module__.startswith("torchonline.")
-    return names if is_ours and "estimator" not in names else frozenset()
+    return frozenset(inspect.signature(cls).parameters) - {"estimator"} if is_ours else frozenset()
 
 
-def on_arms(forward: Any) -> Any:
+def on_arms(forward: F) -> F:
     """Decorate a policy's scores: check the arms, and compute without autocast."""
-    return on_rows(forward, "arms", OWNER)
+    decorated: Any = on_rows(forward, "arms", OWNER)
+    return decorated
 
 
-class Policy(nn.Module):
+class Policy(nn.Module, Generic[E]):
     """Base of all policies: play the arm that scores highest by an estimator.
 
     A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`. One that draws its choices from the
     scores says with which probabilities, in :meth:`distribution`, and sets ``is_random``.
 
     Args:
-        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response. It has the ``batch_shape``, ``*B``.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
     """
+
+    if TYPE_CHECKING:  # TorchScript knows no such annotation
+        estimator: E
+
+        def __call__(self, arms: ArrayLike) -> Tensor: ...
 
     # True in the stand-ins that compute on NumPy arrays.
     is_view = False
@@ -93,16 +110,18 @@ class Policy(nn.Module):
     # Why it was recommended, for its repr.
     note = ""
     __constants__ = ("is_random", "draws")
+    __signature__ = PolicySignature()
+    cite = cite
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.has_own_step = has_own_step(cls)
 
-    def __init__(self, estimator: Estimator) -> None:
+    # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
+    def __init__(self, estimator: E | int, **options: Unpack[RidgeOptions]) -> None:
+        """Build it; the docstring of the class explains the arguments."""
         super().__init__()
-        if not isinstance(estimator, Estimator) or estimator.output_shape:
-            raise TypeError(f"estimator: expected an Estimator, got {type(estimator).__name__}")
-        self.estimator = estimator
+        self.estimator = estimator_or_default(type(self).__name__, estimator, options)
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls: Any = type(self)
@@ -120,6 +139,36 @@ class Policy(nn.Module):
     def forward(self, arms: Tensor) -> Tensor:
         """Return the score of each arm: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         raise NotImplementedError
+
+    # TorchScript compiles none of these, and files have none of them.
+
+    @delegated
+    def dim(self) -> int:
+        """The estimator's number of features, d. Python only."""
+        return self.estimator.dim
+
+    @delegated
+    def rounds(self) -> Tensor:
+        """The estimator's count of rounds, ``(*B)``. Python only."""
+        return self.estimator.rounds
+
+    @delegated
+    def theta_hat(self) -> Tensor:
+        """The estimator's parameter, ``(*B, d)``. Python only."""
+        return self.estimator.theta_hat
+
+    def predict(self, arms: ArrayLike) -> Tensor:
+        """Return the estimated mean reward of each arm.
+
+        Shapes: ``(*B, ..., K, d)`` to ``(*B, ..., K)``. This is ``policy.estimator(arms)``, differentiable in the arms.
+        ``policy(arms)`` returns scores instead, by which arms are chosen: they may hold a bonus for uncertainty or a random draw,
+        and with a link they may be predictors instead of means. Python only.
+        """
+        return self.estimator(checked_rows(self.estimator, arms, "arms"))
+
+    def reset(self) -> None:
+        """Put the estimator back to its first state, in place. Python only."""
+        self.estimator.reset()
 
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
         """Return the scores of arms with known predictors and widths: ``(*B, K)`` thrice.
@@ -228,6 +277,49 @@ class Policy(nn.Module):
         """
         return drawn_with_probability(self.probabilities(arms, mask))
 
+    def plot_confidence(
+        self,
+        arms: ArrayLike,
+        ax: Any = None,
+        *,
+        names: Sequence[str] | None = None,
+        mask: ArrayLike | None = None,
+        index: Any = None,
+    ) -> tuple[Any, Any]:
+        """Draw each arm's estimated mean reward and its confidence interval.
+
+        The intervals are those of the estimator, :meth:`Estimator.interval`, which are cut to what ``theta_bound`` allows; a
+        policy such as :class:`Greedy` does not use them. The chosen arm is marked by a diamond. On the right stands what decides:
+        the scores, which are not cut; for a policy that draws, the probabilities, and the diamond marks the likeliest arm. The
+        label of the axis says whether a theorem covers the intervals, or whether they are a heuristic. Unavailable arms are grey.
+        Needs matplotlib. Changes no state.
+
+        Args:
+            arms: features of the arms of one decision, ``(K, d)``; or of many, ``(*B, ..., K, d)``, of which ``index`` names one.
+            ax: matplotlib axes; None for a new figure of pyplot.
+            names: of the K arms; None for "arm 0" and so on.
+            mask: as in :meth:`select`.
+            index: which decision of ``(*B, ...)``, an integer or a tuple. None for a single one.
+
+        Returns:
+            The figure and the axes.
+
+        Raises:
+            ImportError: there is no matplotlib.
+            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, or an ``index`` of no decision.
+
+        Example:
+            >>> policy = UCB(RidgeRegression(2))
+            >>> policy.step(torch.tensor([1.0, 0.0]), 1.0)
+            >>> figure, axes = policy.plot_confidence(torch.eye(2), names=["red", "blue"])
+            >>> print(axes.get_xlabel())
+            mean reward
+            interval: proved in all rounds, delta = 0.01
+        """
+        from torchonline.bandits.pictures import draw_confidence
+
+        return draw_confidence(self, (arms,), ax, names, mask, index)
+
     def _mixture(self, arms: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""
         arms = arms.unsqueeze(-3)
@@ -318,7 +410,7 @@ def drawn_with_probability(probabilities: Tensor) -> tuple[Tensor, Tensor]:
     return index, probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
-class UCB(Policy):
+class UCB(Policy[E]):
     r"""Optimism: play the arm whose upper confidence bound is largest.
 
     .. math:: \text{score}_k = x_k^\top\hat\theta + \beta\,\|x_k\|_M
@@ -328,6 +420,12 @@ class UCB(Policy):
     :math:`x_k^\top\theta^*` of the chosen arm is at most twice its :math:`\beta\|x_k\|_M` below the best. Without a link,
     :math:`x_k^\top\theta^*` is the mean reward, and this is the regret of the round. Cost of a decision among K arms: O(K d^2),
     one matrix product.
+
+    Args:
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
     Example:
         >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2, dtype=torch.float64)
@@ -347,7 +445,7 @@ class UCB(Policy):
         return estimate + along(self.estimator.radius(), estimate) * width
 
 
-class ThompsonSampling(Policy):
+class ThompsonSampling(Policy[E]):
     r"""Posterior sampling: draw a parameter from the ellipsoid and play its best arm.
 
     .. math:: \tilde\theta = \hat\theta + \beta M^{1/2}\eta,\quad \eta \sim N(0, I),\qquad
@@ -362,8 +460,11 @@ class ThompsonSampling(Policy):
     :math:`\sqrt{p(1-p)/\text{draws}}`, and costs O(K d) for each draw. :meth:`decide` chooses by one of these draws.
 
     Args:
-        estimator: as in :class:`Policy`.
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
         draws: number of parameters drawn for :meth:`probabilities`.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -372,8 +473,8 @@ class ThompsonSampling(Policy):
         tensor(0)
     """
 
-    def __init__(self, estimator: Estimator, *, draws: int = 1000) -> None:
-        super().__init__(estimator)
+    def __init__(self, estimator: E | int, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
+        super().__init__(estimator, **options)
         self.draws = positive_integer("draws", draws)
 
     def extra_repr(self) -> str:
@@ -392,13 +493,19 @@ class ThompsonSampling(Policy):
         return (arms @ theta).squeeze(-1)
 
 
-class Greedy(Policy):
+class Greedy(Policy[E]):
     """No exploration: play the arm with the largest estimated mean.
 
     A baseline, at O(K d) for a decision; no regret bound holds.
 
+    Args:
+        estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
+            the number of features, for :class:`~torchonline.RidgeRegression`.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+
     Example:
-        >>> policy = Greedy(RidgeRegression(2))
+        >>> policy = Greedy(2)  # over RidgeRegression(2)
         >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
         >>> policy.select(torch.eye(2, dtype=torch.float64))
         tensor(1)

@@ -1,8 +1,9 @@
 """Base of the learners made of a policy."""
 
 import math
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,11 +13,14 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.core.backend import SMALL_STEP, autocasts, exactly, is_readable
 from torchonline.core.checks import check_values
+from torchonline.core.delegated import delegated
 from torchonline.core.learner import Learner
 from torchonline.core.stepping import one_at_a_time
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def in_turn(method: Any) -> Any:
+
+def in_turn(method: F) -> F:
     """Decorate a method so that threads call it and the estimator's methods in turn."""
     return one_at_a_time(one_at_a_time(method, owner='self._modules["policy"]._modules["estimator"]'))
 
@@ -52,6 +56,14 @@ class PolicyLearner(Learner):
     def estimator(self) -> Estimator:
         """The policy's estimator. Python only."""
         return self.policy.estimator
+
+    @delegated
+    def theta_hat(self) -> Tensor:
+        """The estimator's parameter. Python only.
+
+        Its shape is ``(*B, d)``; with a model for each arm, ``(*B, K, d)``.
+        """
+        return self.policy.estimator.theta_hat
 
     def parts(self) -> dict[str, Learner]:
         return {"policy.estimator": self.policy.estimator}

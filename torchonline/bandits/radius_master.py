@@ -43,11 +43,14 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
     Cost: that of :class:`DisjointArms`, O(K M) more for a decision, and a decision more for a step.
 
     Args:
-        estimator: as the policy of :class:`DisjointArms`; its radius is what the multiples multiply.
-        actions, most_actions, scaler: as in :class:`DisjointArms`.
+        estimator: of one arm, of m features. It is a pattern: every arm gets a new estimator with the same options, whose radius
+            is what the multiples multiply.
+        actions: K, the number of arms at first.
         scales: the M multiples, above 0. Keep 1, so that the estimator's own choice is never out of reach.
         rule: "ucb" or "exp4".
         reward_range: lowest and highest reward; None for gains that are ranks.
+        most_actions: number of arms that share ``delta``; None for ``actions``. Name more if arms will be added.
+        scaler: a :class:`RunningScaler` of the context with m outputs, shared by the arms; None where contexts are features.
 
     Shape:
         - ``plays``, ``gains``, ``losses``: ``(*B, M)``; ``recent``, rewards: ``(*B, 256)``, or None with a ``reward_range``.

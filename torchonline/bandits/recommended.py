@@ -1,7 +1,7 @@
 """The recommended bandit, by what is known of the rewards."""
 
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, overload
 
 from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
 from torchonline.bandits.composed import ComposedPolicy
@@ -48,6 +48,57 @@ KINDS = {
 }
 
 
+# Type checkers learn from these which policy it is.
+@overload
+def bandit(
+    dim: int,
+    rewards: str = ...,
+    *,
+    actions: int,
+    scale: bool = ...,
+    magnitudes: bool | None = ...,
+    **options: Unpack[LearnerOptions],
+) -> DisjointArms: ...
+@overload
+def bandit(
+    dim: int,
+    rewards: str,
+    actions: int,
+    *,
+    scale: bool = ...,
+    magnitudes: bool | None = ...,
+    **options: Unpack[LearnerOptions],
+) -> DisjointArms: ...
+@overload
+def bandit(
+    dim: int,
+    rewards: str = ...,
+    actions: None = ...,
+    *,
+    scale: Literal[True] = ...,
+    magnitudes: bool | None = ...,
+    **options: Unpack[LearnerOptions],
+) -> ScaledPolicy: ...
+@overload
+def bandit(
+    dim: int,
+    rewards: str = ...,
+    actions: None = ...,
+    *,
+    scale: Literal[False],
+    magnitudes: bool | None = ...,
+    **options: Unpack[LearnerOptions],
+) -> UCB: ...
+@overload
+def bandit(
+    dim: int,
+    rewards: str = ...,
+    actions: int | None = ...,
+    *,
+    scale: bool = ...,
+    magnitudes: bool | None = ...,
+    **options: Unpack[LearnerOptions],
+) -> ComposedPolicy | UCB: ...
 def bandit(
     dim: int,
     rewards: str = "unit",

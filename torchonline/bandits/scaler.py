@@ -1,7 +1,7 @@
 """Standardisation of features as they come."""
 
 import math
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -123,6 +123,10 @@ class RunningScaler(Learner):
     Reference:
         Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 1962.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: ArrayLike) -> Tensor: ...
 
     # A policy's statistics on the scaled features depend on the last three.
     statistics_depend_on = ("freeze_after", "clip", "magnitudes", "intercept")

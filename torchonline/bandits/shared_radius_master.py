@@ -35,7 +35,9 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
 
     Args:
         estimator: of m features; its radius is what the multiples multiply.
-        scales, rule, reward_range: as in :class:`RadiusMaster`.
+        scales: the M multiples, above 0. Keep 1, so that the estimator's own choice is never out of reach.
+        rule: "ucb" or "exp4".
+        reward_range: lowest and highest reward; None for gains that are ranks.
         scaler: a :class:`RunningScaler` of the arms' features with m outputs; None if they need none.
 
     Shape:

@@ -85,6 +85,7 @@ class SystemIdentification(HeavyTailCertificate):
         (arXiv:2503.00419), section 5.2, names this problem and claims no theorem for it.
     """
 
+    guarantee = "in all rounds"
     statistics_depend_on = ("moment_order", "noise_scales", "theta_bounds", "ridge", "delta", "radius_scale")
     response = "next_state"
     noise_scale: Tensor

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor
@@ -35,6 +35,10 @@ class ConvexLearner(Learner):
             NumPy views.
         options: those of :class:`~torchonline.core.learner.Learner`.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self) -> Tensor: ...
 
     decision: Tensor
     rounds: Tensor

@@ -16,6 +16,7 @@ from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, kind, non_negative, one_of, shape_text
+from torchonline.core.citations import cite
 from torchonline.core.options import former_names, renamed_option
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, torn_error
 
@@ -89,6 +90,7 @@ class ParameterFree(torch.optim.Optimizer):
 
     remedy_of_torn = "load a state dict, and the parameters that were saved with it"
     _is_torn = False
+    cite = cite
 
     def __init__(
         self, params: Any, *, learner: str | type[ConvexLearner] = "freegrad", lr: float = 1.0, **options: Any

@@ -229,3 +229,21 @@ def _not_dense(name: str, value: Tensor) -> TypeError:
 
 def _unexpected(name: str, wanted: str, got: str) -> TypeError:
     return TypeError(f"{name}: expected {wanted}, got {got}")
+
+
+def one_of_many(name: str, index: Any, sizes: tuple[int, ...], what: str) -> tuple[int, ...]:
+    """Return an index of one of several learners or decisions as a tuple, or raise."""
+    if not sizes and index is None:
+        return ()
+    place = index if isinstance(index, tuple) else (index,)
+    is_right = len(place) == len(sizes) and all(
+        isinstance(i, numbers.Integral) and not isinstance(i, bool) and -n <= int(i) < n
+        for i, n in zip(place, sizes, strict=False)
+    )
+    if not is_right:
+        example = repr((0,) * len(sizes)) if len(sizes) > 1 else "0"
+        wanted = (
+            f"one of the {shape_text(sizes)} {what}, such as {name}={example}" if sizes else "None for a single one"
+        )
+        raise ValueError(f"{name}: expected {wanted}, got {index!r}")
+    return tuple(int(i) for i in place)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_state_dtype, device_or_none, instance_of, positive_integer, sizes
+from torchonline.core.citations import cite
 from torchonline.core.loading import load_, load_problems
 from torchonline.core.options import COMMON, WithOptions, added_options, described, differs, fixed_options
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, give_lock_, in_order, torn_error
@@ -66,9 +67,12 @@ class Learner(WithOptions, nn.Module):
     fixed_besides: tuple[str, ...] = ()
     why_fixed = "which constants and statistics derive from"
 
+    cite = cite
+
     # True in the copies that compute on NumPy arrays.
     is_view = False
 
+    # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
     def __init__(
         self,
         dim: int,
@@ -78,6 +82,7 @@ class Learner(WithOptions, nn.Module):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
+        """Build it; the docstring of the class explains the arguments."""
         super().__init__()
         give_lock_(self)
         self.__dict__["_is_torn"] = False

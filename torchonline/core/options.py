@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args, is_typeddict
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, get_args, is_typeddict
 
 import numpy as np
 import torch
@@ -89,7 +89,7 @@ def expanded_signature(cls: Any) -> inspect.Signature:
     options has their defaults. Options that no base class names stay ``**options``.
     """
     own = list(inspect.signature(cls.__init__).parameters.values())[1:]
-    if (options := _family_of(own)) is None:
+    if (options := family_of(own)) is None:
         return inspect.Signature(own)
     shared = options.__annotations__.keys() - {parameter.name for parameter in own}
     # Mixins have no such signature.
@@ -101,7 +101,7 @@ def expanded_signature(cls: Any) -> inspect.Signature:
     return inspect.Signature(sorted(own, key=lambda one: (one.kind, one.default is not inspect.Parameter.empty)))
 
 
-def _family_of(parameters: Iterable[inspect.Parameter]) -> Any:
+def family_of(parameters: Iterable[inspect.Parameter]) -> Any:
     """Return the TypedDict of a constructor's ``**options``, or None."""
     found = (get_args(one.annotation) for one in parameters if one.kind is inspect.Parameter.VAR_KEYWORD)
     return next((of[0] for of in found if of and is_typeddict(of[0])), None)
@@ -119,7 +119,7 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
                 found |= found.pop(name, {})
         return found
     except TypeError as error:
-        if _family_of(inspect.signature(cls.__init__).parameters.values()) is not None:
+        if family_of(inspect.signature(cls.__init__).parameters.values()) is not None:
             raise TypeError(f"{cls.__name__}() {error}") from None
         return dict(named)  # a constructor of another style says what is wrong by itself
 
@@ -137,7 +137,7 @@ class WithOptions:
         # For help and inspect, which should show the keywords in place of `**options`.
         cls.__signature__ = expanded_signature(cls)
 
-    def __new__(cls, /, *arguments: Any, **named: Any) -> Any:
+    def __new__(cls, /, *arguments: Any, **named: Any) -> Self:
         instance = super().__new__(cls)
         # For repr. A copy is made without arguments, and gets them with the state.
         if arguments or named:

@@ -29,7 +29,8 @@ class GeneralizedLinearBandit(SimulatedBandit):
             returns rewards shaped like z, drawn with that generator. Its mean should be :math:`\mu(z)`, because regret is
             computed from the link. None takes the link's law, which a :class:`~torchonline.links.CustomLink` lacks.
         theta_norm: norm S of :math:`\theta^*`, above 0, in the range on which the link can be computed.
-        dim, arms, options: those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
+        dim, arms, redraw, batch_shape, seed, dtype: as in :class:`~torchonline.environments.simulated.SimulatedBandit`, which
+            shows a round.
 
     Example:
         >>> from torchonline.environments import GeneralizedLinearBandit

@@ -24,7 +24,8 @@ class LinearBandit(SimulatedBandit):
 
     Args:
         noise: law of :math:`\eta`. Its ``moment_norm(order)`` is the exact ``noise_scale`` for a learner.
-        dim, arms, options: those of :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
+        dim, arms, theta_norm, redraw, batch_shape, seed, dtype: as in
+            :class:`~torchonline.environments.simulated.SimulatedBandit`, which shows a round.
 
     Example:
         >>> from torchonline import OFUL
@@ -68,7 +69,7 @@ class VaryingNoiseBandit(LinearBandit):
     Args:
         noise_scales: law of the scales: a function ``(batch_shape, generator)`` that returns numbers of at least 0, ``(*B)``,
             drawn with that generator. It is called once for each round. A scale of 0 is a round without noise.
-        dim, arms, noise, options: those of :class:`LinearBandit`.
+        dim, arms, noise, theta_norm, redraw, batch_shape, seed, dtype: as in :class:`LinearBandit`.
 
     Attributes:
         noise_scale: :math:`s_t` of this round, ``(*B)``, the same until :meth:`pull`.
@@ -128,7 +129,7 @@ class DriftingBandit(LinearBandit):
         dim: number of features d, at least 2.
         angle: angle of one turn, in radians. An angle of pi flips the sign of the parameter.
         every: rounds between two turns. 1 is steady drift.
-        arms, noise, options: those of :class:`LinearBandit`.
+        arms, noise, theta_norm, redraw, batch_shape, seed, dtype: as in :class:`LinearBandit`.
 
     Example:
         >>> from torchonline.environments import GaussianNoise

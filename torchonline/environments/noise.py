@@ -63,6 +63,9 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 class GaussianNoise(Noise):
     r"""The normal law :math:`N(0, \text{scale}^2)`.
 
+    Args:
+        scale: the standard deviation, above 0.
+
     Example:
         >>> round(GaussianNoise(scale=3.0).moment_norm(2.0), 6)
         3.0

@@ -21,8 +21,8 @@ class RandomOrderStream(SEAStream):
 
     with :math:`\sigma_t^2 = \text{sigma}^2 - \|a_t\|^2` at every x, and :math:`\Sigma_t = \|a_t - a_{t-1}\|`, which is small but
     at the end of a pass. Over a pass :math:`\Sigma^2_{1:T}` stays below a number that does not grow with K (Lemma 11 of the
-    reference: :math:`8G^2`), and :math:`\sigma^2_{1:T}` is at most K ``sigma``^2. The comparator u minimises the sum of a pass.
-    All else is as for :class:`~torchonline.environments.SEAStream`. Cost of a round: O(d) a point; O(Kd) memory a trial.
+    reference: :math:`8G^2`), and :math:`\sigma^2_{1:T}` is at most :math:`K\sigma^2`. The comparator u minimises the sum of a
+    pass. All else is as for :class:`~torchonline.environments.SEAStream`. Cost of a round: O(d) a point; O(Kd) memory a trial.
 
     Args:
         dim: number of coordinates d.

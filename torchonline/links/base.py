@@ -1,7 +1,7 @@
 """Base class of the links: a family's functions and confidence-set constants."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,6 +28,10 @@ class Link(nn.Module):
         steepest: the point where :math:`\mu'` is largest; it may be infinite.
         possible_rewards: description of the possible rewards, for error messages.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, z: Tensor) -> Tensor: ...
 
     noise_scale: float = 1.0
     reach: float = math.inf

@@ -11,9 +11,11 @@ from torchmetrics import Metric
 
 from torchonline.core.backend import without_cast
 from torchonline.core.checks import mismatch, shape_text
+from torchonline.core.figures import axes_or_new
 from torchonline.core.inputs import as_plain, check_floats
 from torchonline.core.options import described
 from torchonline.core.processes import gathered, rank_and_world_size
+from torchonline.metrics.plots import check_result, draw_results
 
 # A warning points at the first line outside these packages.
 WITHIN = ("torchonline", "torchmetrics", "torch")
@@ -75,6 +77,9 @@ class ExactMetric(Metric):
     all ranks, so all ranks must call it, including ranks that have had no rounds. ``sync`` gathers for longer, until ``unsync``;
     in between the metric is not updated or loaded. ``state_dict`` holds this rank's states unless the metric is synced.
 
+    Args:
+        options: those of torchmetrics.Metric.
+
     Raises:
         TypeError: an argument of ``update`` is not a floating-point tensor. No state has changed.
         ValueError: a shape is wrong, or a value is NaN or infinite; or ranks with states of different shapes are synced. No
@@ -88,6 +93,8 @@ class ExactMetric(Metric):
 
     rounds: Tensor
 
+    # What a plot calls the values.
+    named = "value"
     # The smallest possible values of some states. No state holds NaN.
     least: dict[str, float] = {"rounds": 0}
 
@@ -127,6 +134,21 @@ class ExactMetric(Metric):
         """
         for name, value in states.items():
             self.add_state(name, value, dist_reduce_fx=reduce, persistent=True)
+
+    def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
+        """Draw what :meth:`compute` returns as bars, or a list of results as lines.
+
+        Args:
+            val: a result of :meth:`compute` or of a call, or a list of them; None for ``compute()``.
+            ax: matplotlib axes; None for a new figure of pyplot.
+
+        Returns:
+            The figure and the axes.
+        """
+        check_result(val)
+        axes = axes_or_new(ax)
+        draw_results(axes, self.compute() if val is None else val, self.named)
+        return axes.figure, axes
 
     def _refuse_synced(self) -> None:
         """Raise while the states are those of all ranks: ``unsync`` would lose a change."""

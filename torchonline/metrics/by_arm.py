@@ -1,14 +1,16 @@
 """Mean of a value for each arm, with its standard error."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape, check_values, positive_integer
+from torchonline.core.figures import axes_or_new
 from torchonline.metrics.base import ExactMetric, check_finite
-from torchonline.metrics.plots import axes_or_new
-from torchonline.metrics.shares import checked_actions
+from torchonline.metrics.plots import check_result, draw_results, results_of
+from torchonline.metrics.shares import checked_actions, names_of_actions
 
 
 class ArmMeans(NamedTuple):
@@ -94,19 +96,33 @@ class MeanByArm(ExactMetric):
         count, start, total, _ = self.sums.unbind(-1)
         return start + total / count
 
-    def plot(self, axes: Any = None, labels: list[str] | None = None) -> tuple[Any, Any]:
-        """Draw the mean of each arm with one standard error on matplotlib axes.
+    def plot(self, val: Any = None, ax: Any = None, *, labels: Sequence[str] | None = None) -> tuple[Any, Any]:
+        """Draw each arm's mean with its standard error, or lines of means of reports.
 
-        Arms without rounds are left out. Return the figure and the axes.
+        Arms without rounds are left out.
+
+        Args:
+            val: an :class:`ArmMeans`, or a list of them; None for ``compute()``.
+            ax: matplotlib axes; None for a new figure of pyplot.
+            labels: names of the K actions.
+
+        Returns:
+            The figure and the axes.
         """
-        axes = axes_or_new(axes)
-        count, mean, error = (x.cpu().reshape(-1) for x in self.compute())  # torchmetrics squeezes those of one arm
+        check_result(val)
+        axes = axes_or_new(ax)
+        names = names_of_actions(labels, self.actions)
+        reports = results_of(val)
+        if reports is not None:
+            draw_results(axes, [report.mean.reshape(-1) for report in reports], f"mean {self.name}", names)
+            return axes.figure, axes
+        report = self.compute() if val is None else val
+        count, mean, error = (part.cpu().reshape(-1) for part in report)  # torchmetrics squeezes those of one arm
         shown = count.nonzero().squeeze(-1)
         bars = error[shown].nan_to_num(0.0).numpy()  # an arm with one round has no bar
         axes.errorbar(range(len(shown)), mean[shown].numpy(), bars, fmt="o", capsize=3)
-        names = labels or [str(k) for k in range(self.actions)]
         axes.set_xticks(range(len(shown)), [names[k] for k in shown.tolist()])
-        axes.set_xlabel("action")
+        axes.set_xlabel("mean and one standard error of each action")
         axes.set_ylabel(f"mean {self.name}")
         return axes.figure, axes
 

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from torchonline.core.figures import axes_or_new
 from torchonline.metrics.base import check_rounds
 from torchonline.metrics.curve import TotalsByRound
-from torchonline.metrics.plots import axes_or_new
+from torchonline.metrics.plots import draw_band, extremes
 
 
 class ValuesByTime(NamedTuple):
@@ -61,6 +62,7 @@ class ValueByTime(TotalsByRound):
     def __init__(self, name: str = "value", batch_shape: tuple[int, ...] = (), *, points: int = 512) -> None:
         super().__init__(batch_shape, points=points)
         self.name, self.batch_shape = name, self._shape
+        self.named = name
         # extremes[:, i] are the largest values of -x and of x in rounds i * spacing + 1 to (i + 1) * spacing.
         self._add_states(extremes=torch.full((2, points, *self._shape), -torch.inf, dtype=torch.float64))
 
@@ -84,19 +86,25 @@ class ValueByTime(TotalsByRound):
         """Return means and extremes between the points of the curve, on all ranks."""
         return self._over_ranks(lambda states: ValuesByTime(*self._means(states), *self._extremes(states)))
 
-    def plot(self, axes: Any = None, label: str | None = None) -> tuple[Any, Any]:
-        """Draw means over time, with a band from least to largest, on matplotlib axes.
+    def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None) -> tuple[Any, Any]:
+        """Draw means over time in a band from least to largest, or results.
 
-        Of a fleet, the mean over the learners. Return the figure and the axes.
+        Of a fleet, the mean over the learners. What is drawn over time is gathered from all ranks.
+
+        Args:
+            val: a result of :meth:`compute` or of a call, or a list of them; None for the means over time.
+            ax: matplotlib axes; None for a new figure of pyplot.
+            label: of the curve, written at its end.
+
+        Returns:
+            The figure and the axes.
         """
-        axes = axes_or_new(axes)
+        if val is not None:
+            return super().plot(val, ax, label=label)
+        axes = axes_or_new(ax)
         found = self.by_time()
-        rounds = found.rounds.cpu().numpy()
-        mean, least, largest = (x.cpu().unsqueeze(-1).flatten(1) for x in found[1:])
-        (line,) = axes.plot(rounds, mean.mean(1).numpy(), label=label)
-        if len(rounds):
-            low, high = least.amin(1).numpy(), largest.amax(1).numpy()
-            axes.fill_between(rounds, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+        mean, least, largest = (part.cpu().unsqueeze(-1).flatten(1) for part in found[1:])
+        draw_band(axes, found.rounds, mean.mean(1), extremes(least)[0], extremes(largest)[1], label)
         axes.set_xlabel("round")
         axes.set_ylabel(self.name)
         return axes.figure, axes

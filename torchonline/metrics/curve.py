@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer, sizes
+from torchonline.core.figures import axes_or_new
 from torchonline.core.processes import rank_and_world_size
 from torchonline.metrics.base import ExactMetric
+from torchonline.metrics.plots import check_result, draw_curve, draw_results
 
 
 class TotalsByRound(ExactMetric):
@@ -39,6 +41,7 @@ class TotalsByRound(ExactMetric):
     """
 
     least = {"rounds": 0, "spacing": 1}
+    named = "total"
 
     total: Tensor
     spacing: Tensor
@@ -68,6 +71,27 @@ class TotalsByRound(ExactMetric):
         A mean is that of what each round added, from one point of the curve to the next.
         """
         return self._over_ranks(self._means)
+
+    def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None) -> tuple[Any, Any]:
+        """Draw the curve, or results of :meth:`compute`.
+
+        The curve, which is gathered from all ranks, is the mean over the learners, with a band from least to largest.
+
+        Args:
+            val: a result of :meth:`compute` or of a call, or a list of them; None for the curve.
+            ax: matplotlib axes; None for a new figure of pyplot.
+            label: of the curve, written at its end.
+
+        Returns:
+            The figure and the axes.
+        """
+        check_result(val)
+        axes = axes_or_new(ax)
+        if val is not None:
+            draw_results(axes, val, self.named, None if label is None else [label])
+            return axes.figure, axes
+        draw_curve(axes, *self.curve(), self.named, label)
+        return axes.figure, axes
 
     def _add(self, values: Tensor) -> None:
         """Add rounds of this process, ``(n, ...)``, float64."""

@@ -3,17 +3,20 @@
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_values, instance_of, positive_integer, sizes, within
+from torchonline.core.figures import GREY, axes_or_new, label_end, next_style
 from torchonline.metrics.base import ExactMetric, check_rounds, level_of_caller, of_one_rank
-from torchonline.metrics.plots import axes_or_new
+from torchonline.metrics.plots import check_result, results_of
 
 # Windows that a plot can show.
 KEPT = 256
+# Marks the line of the threshold, which several plots in the same axes share.
+THRESHOLD = "torchonline: threshold"
 
 
 class DriftWarning(UserWarning):
@@ -101,6 +104,10 @@ class DriftAlarm(ExactMetric):
         The bound is Hoeffding's for weighted signs, JASA 58, 1963, on differences over the root of their sum of squares, as in
         Efron, JASA 64, 1969. The threshold spends alpha over the comparisons by a union bound.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, value: Tensor) -> DriftReport: ...
 
     higher_is_better = None
     least = {"rounds": 0, "epoch": 0, "compared": 0, "first_at": 0, "last_at": 0}
@@ -196,18 +203,39 @@ class DriftAlarm(ExactMetric):
         ratios = self.ratios[shown % KEPT]
         return (shown + 1) * self.window, torch.where(ratios >= 0.0, ratios, torch.nan)
 
-    def plot(self, axes: Any = None, label: str | None = None) -> tuple[Any, Any]:
-        """Draw the ratio of statistic and threshold for the last 256 windows.
+    def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None) -> tuple[Any, Any]:
+        """Draw the ratio of statistic and threshold, of windows or of reports.
 
-        The largest of a fleet. An alarm is a point at 1 or above. Return the figure and the axes.
+        The largest of a fleet. An alarm is a point at 1 or above.
+
+        Args:
+            val: a :class:`DriftReport`, or a list of them; None for the last windows.
+            ax: matplotlib axes; None for a new figure of pyplot.
+            label: of the curve, written at its end.
+
+        Returns:
+            The figure and the axes.
         """
-        axes = axes_or_new(axes)
-        rounds, ratios = (x.cpu() for x in self.recent())
+        check_result(val)
+        axes = axes_or_new(ax)
+        if val is None:
+            rounds, ratios = self.recent()
+        else:
+            reports = [val] if (several := results_of(val)) is None else several
+            rounds = torch.tensor([int(report.rounds) for report in reports])
+            ratios = torch.stack([report.ratio for report in reports]) if reports else self.ratios[:0]
+        rounds, ratios = rounds.cpu(), ratios.cpu()
         largest = ratios.unsqueeze(-1).flatten(1).nan_to_num(-1.0).amax(1)  # -1: no stream has a ratio
         is_known = largest >= 0.0
-        axes.plot(rounds[is_known].numpy(), largest[is_known].numpy(), marker=".", label=label)
-        axes.axhline(1.0, color="0.3", linestyle="--", linewidth=1.0)
-        axes.set_ylim(bottom=0.0)
+        (line,) = axes.plot(
+            rounds[is_known].numpy(), largest[is_known].numpy(), next_style(axes), marker=".", label=label
+        )
+        if label is not None:
+            label_end(axes, line, label)
+        if not any(other.get_gid() == THRESHOLD for other in axes.lines):
+            axes.axhline(1.0, color=GREY, linestyle=":", linewidth=1.5, gid=THRESHOLD)
+            axes.annotate("alarm", (0.01, 1.0), xycoords=axes.get_yaxis_transform(), va="bottom", color=GREY)
+        axes.set_ylim(0.0, max(1.2, 1.1 * float(largest.max()), axes.get_ylim()[1]) if len(largest) else 1.2)
         axes.set_xlabel("round")
         axes.set_ylabel("statistic / threshold")
         return axes.figure, axes

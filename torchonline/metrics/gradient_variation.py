@@ -41,6 +41,7 @@ class GradientVariation(ExactMetric):
     """
 
     higher_is_better = None
+    named = "sum of squared differences"
 
     total: Tensor
 

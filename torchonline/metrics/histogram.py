@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import finite_number, positive, positive_integer
+from torchonline.core.figures import GREY, axes_or_new
 from torchonline.metrics.base import ExactMetric, check_finite
-from torchonline.metrics.plots import axes_or_new
+from torchonline.metrics.plots import check_result, draw_band, results_of
 
 QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)
 
@@ -102,14 +103,38 @@ class LogHistogram(ExactMetric):
         quantiles = ends[place].clamp(min=self.smallest, max=self.largest)
         return Spread(self.smallest.clone(), quantiles, self.largest.clone(), self.total / self.rounds)
 
-    def plot(self, axes: Any = None) -> tuple[Any, Any]:
-        """Draw the histogram on matplotlib axes. Return the figure and the axes.
+    def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the histogram with its median, or the quantiles of reports.
 
-        Of the two outer bins the counts are drawn at their ends. Over several processes it is that of all ranks.
+        Of the two outer bins the counts are drawn at their ends. Over several processes the histogram is that of all ranks. A
+        report is drawn as a line from the smallest to the largest value, with a thick part from 10 to 90 percent and the median;
+        a list of reports as the medians, with a band from 10 to 90 percent.
+
+        Args:
+            val: a :class:`Spread`, or a list of them; None for the histogram.
+            ax: matplotlib axes; None for a new figure of pyplot.
+
+        Returns:
+            The figure and the axes.
         """
-        axes = axes_or_new(axes)
+        check_result(val)
+        axes = axes_or_new(ax)
+        if val is None:
+            _draw_median(axes, self.draw_bars(axes))
+        elif (reports := results_of(val)) is None:
+            _draw_spread(axes, val, self.name)
+        else:
+            quantiles = torch.stack([report.quantiles for report in reports]) if reports else self.ends.new_zeros(0, 5)
+            draw_band(axes, torch.arange(len(reports)), quantiles[:, 2], quantiles[:, 1], quantiles[:, 3])
+            axes.set_yscale("log")
+            axes.set_xlabel("step")
+            axes.set_ylabel(f"{self.name}: median, 10 to 90 %")
+        return axes.figure, axes
+
+    def draw_bars(self, axes: Any) -> float:
+        """Draw the histogram on matplotlib axes, and return the median."""
         with self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced):
-            counts = self.counts.cpu().clone()
+            counts, report = self.counts.cpu().clone(), LogHistogram.compute(self)
         # At most five bars in a decade.
         group = max(1, self.bins_per_decade // 5)
         inner = counts[1:-1]
@@ -124,7 +149,7 @@ class LogHistogram(ExactMetric):
             axes.set_xlim(ends[used[0]], ends[used[-1] + 1])
         axes.set_xlabel(self.name)
         axes.set_ylabel("count")
-        return axes.figure, axes
+        return float(report.quantiles[2])
 
     def _checked(self, value: Tensor) -> Tensor:
         return check_finite("value", value).detach().to(self.total).reshape(-1)
@@ -162,3 +187,33 @@ class LoggedProbabilities(LogHistogram):
         if not bool(is_right.all()):
             raise ValueError(f"probability: expected values in (0, 1], got {value[~is_right][0].item():g}")
         return value
+
+
+def _draw_median(axes: Any, median: float) -> None:
+    """Mark the median of a histogram; one beyond the axes, at their end."""
+    if math.isnan(median):
+        return
+    first, last = axes.get_xlim()
+    at = min(max(median, first), last)
+    is_left = at**2 < first * last  # on the logarithmic axis
+    side, shift = ("left", 4.0) if is_left else ("right", -4.0)
+    axes.axvline(at, color=GREY, linestyle="--", linewidth=1.5)
+    place: Any = {"textcoords": "offset points", "ha": side, "va": "top", "xytext": (shift, -4.0)}
+    axes.annotate(f"median {median:.3g}", (at, 1.0), xycoords=axes.get_xaxis_transform(), **place)
+    axes.margins(y=0.15)
+
+
+def _draw_spread(axes: Any, spread: Spread, name: str) -> None:
+    """Draw the range of values, its middle eighty percent and the median."""
+    _, low, median, high, _ = spread.quantiles.tolist()
+    (line,) = axes.plot([float(spread.smallest), float(spread.largest)], [0.0, 0.0], "|-", linewidth=1.0, markersize=10)
+    axes.plot([low, high], [0.0, 0.0], color=line.get_color(), linewidth=6, solid_capstyle="butt", alpha=0.5)
+    axes.plot(median, 0.0, "o", color=line.get_color())
+    above = {"textcoords": "offset points", "ha": "center", "annotation_clip": False}
+    axes.annotate(f"median {median:.3g}", (median, 0.0), xytext=(0.0, 8.0), va="bottom", **above)
+    for value, text in ((low, f"10 %\n{low:.3g}"), (high, f"90 %\n{high:.3g}")):
+        axes.annotate(text, (value, 0.0), xytext=(0.0, -8.0), va="top", **above)
+    axes.set_xscale("log")
+    axes.set_yticks([])
+    axes.set_ylim(-1.0, 1.0)
+    axes.set_xlabel(name)

@@ -62,6 +62,7 @@ class PrivacySpent(ExactMetric):
     def __init__(self, delta: float, *, continuations: int | None = None) -> None:
         super().__init__()
         self.delta = within("delta", delta, 0.0, 1.0)
+        self.named = f"epsilon at delta = {self.delta:g}"
         self.continuations = None if continuations is None else positive_integer("continuations", continuations)
         zero = torch.zeros((), dtype=torch.int64)
         # Relation: index of the adjacency, -1 before the first update. Cost: of one run, in the order of ACCOUNTANTS, infinite

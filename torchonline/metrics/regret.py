@@ -1,12 +1,9 @@
 """Cumulative regret and its curve."""
 
-from typing import Any
-
 from torch import Tensor
 
 from torchonline.metrics.base import check_rounds
 from torchonline.metrics.curve import TotalsByRound
-from torchonline.metrics.plots import axes_or_new
 
 
 class CumulativeRegret(TotalsByRound):
@@ -54,6 +51,7 @@ class CumulativeRegret(TotalsByRound):
     """
 
     higher_is_better = False
+    named = "cumulative regret"
 
     def __init__(self, batch_shape: tuple[int, ...] = (), *, points: int = 512) -> None:
         super().__init__(batch_shape, points=points)
@@ -68,18 +66,3 @@ class CumulativeRegret(TotalsByRound):
     def compute(self) -> Tensor:
         """Return the cumulative regret of each learner, ``(*B)``, on all ranks."""
         return self._of_ranks(self.total).sum(0)
-
-    def plot(self, axes: Any = None, label: str | None = None) -> tuple[Any, Any]:
-        """Draw the curve on matplotlib axes, or new ones. Return the figure and the axes.
-
-        The curve, which is gathered from all ranks, is the mean over the learners, with a band from best to worst.
-        """
-        axes = axes_or_new(axes)
-        rounds, totals = (values.cpu().numpy() for values in self.curve())
-        totals = totals.reshape(len(totals), -1)
-        (line,) = axes.plot(rounds, totals.mean(1), label=label)
-        if totals.shape[1] > 1:
-            axes.fill_between(rounds, totals.min(1), totals.max(1), color=line.get_color(), alpha=0.2, linewidth=0)
-        axes.set_xlabel("round")
-        axes.set_ylabel("cumulative regret")
-        return axes.figure, axes

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_values
+from torchonline.core.figures import axes_or_new
 from torchonline.metrics.base import check_finite
 from torchonline.metrics.curve import TotalsByRound
-from torchonline.metrics.plots import axes_or_new
+from torchonline.metrics.plots import check_result, draw_band, results_of
 
 
 class SampleSize(NamedTuple):
@@ -51,6 +52,7 @@ class EffectiveSampleSize(TotalsByRound):
     """
 
     higher_is_better = True
+    named = "effective sample size"
     least = TotalsByRound.least | {"total": 0.0, "history": 0.0, "largest": 0.0}
 
     largest: Tensor
@@ -81,16 +83,28 @@ class EffectiveSampleSize(TotalsByRound):
         effective = _effective(total, squares)
         return SampleSize(effective, mean, variance.sqrt(), self._of_ranks(self.largest).max())
 
-    def plot(self, axes: Any = None, label: str | None = None) -> tuple[Any, Any]:
-        """Draw the effective sample size against the number of weights.
+    def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None) -> tuple[Any, Any]:
+        """Draw the effective sample size over the weights, or that of reports.
 
-        Return the figure and the axes.
+        Args:
+            val: a :class:`SampleSize`, or a list of them; None for the curve, which is gathered from all ranks.
+            ax: matplotlib axes; None for a new figure of pyplot.
+            label: of the curve, written at its end.
+
+        Returns:
+            The figure and the axes.
         """
-        axes = axes_or_new(axes)
+        check_result(val)
+        if val is not None:
+            reports = results_of(val)
+            sizes = val.effective if reports is None else [report.effective for report in reports]
+            return super().plot(sizes, ax, label=label)
+        axes = axes_or_new(ax)
         rounds, sums = self.curve()
-        axes.plot(rounds.cpu().numpy(), _effective(*sums.T).cpu().numpy(), label=label)
+        effective = _effective(*sums.T)
+        draw_band(axes, rounds, effective, effective, effective, label)
         axes.set_xlabel("decision")
-        axes.set_ylabel("effective sample size")
+        axes.set_ylabel(self.named)
         return axes.figure, axes
 
     def _dealt(self, loaded: Any, *arguments: Any) -> dict[str, Tensor]:

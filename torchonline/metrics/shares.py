@@ -1,23 +1,36 @@
 """Shares of the actions."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer
+from torchonline.core.figures import GREY, axes_or_new
 from torchonline.core.inputs import as_indices, check_indices
 from torchonline.metrics.curve import TotalsByRound
-from torchonline.metrics.plots import axes_or_new
+from torchonline.metrics.plots import check_result, draw_bands, draw_results, label_bands
 
 # Actions with a colour of their own in a plot; the others share grey.
 MOST_SHOWN = 10
+# Between more points, shares of few decisions would flicker.
+MOST_POINTS = 50
 
 
 def checked_actions(action: Any, actions: int) -> Tensor:
     """Return actions as a list of int64 from 0 to ``actions`` - 1, or raise."""
     action = as_indices("action", action, torch.device("cpu")).reshape(-1)
     return check_indices("action", action, actions) if len(action) else action
+
+
+def names_of_actions(labels: Sequence[str] | None, actions: int) -> list[str]:
+    """Return the names of the actions in a plot, or raise."""
+    if labels is None:
+        return [f"action {k}" for k in range(actions)]
+    if isinstance(labels, str) or len(labels) != actions:
+        raise ValueError(f"labels: expected {actions} names, one for each action, got {labels!r}")
+    return [str(label) for label in labels]
 
 
 class ActionShares(TotalsByRound):
@@ -57,31 +70,44 @@ class ActionShares(TotalsByRound):
         """Return the share of each action, ``(K)``, on all ranks."""
         return self._of_ranks(self.total).sum(0) / self._of_ranks(self.rounds).sum()
 
-    def plot(self, axes: Any = None, labels: list[str] | None = None) -> tuple[Any, Any]:
-        """Draw the shares over time on matplotlib axes. Return the figure and the axes.
+    def plot(  # type: ignore[override]
+        self, val: Any = None, ax: Any = None, *, labels: Sequence[str] | None = None
+    ) -> tuple[Any, Any]:
+        """Draw the shares over time as bands, or results of :meth:`compute`.
 
         The ten actions with the largest shares are shown by themselves, and the rest together.
+
+        Args:
+            val: a result of :meth:`compute` or of a call, or a list of them; None for the shares over time, which are
+                gathered from all ranks.
+            ax: matplotlib axes; None for a new figure of pyplot.
+            labels: names of the K actions.
+
+        Returns:
+            The figure and the axes.
         """
-        axes = axes_or_new(axes)
-        rounds, shares = self.means()
+        check_result(val)
+        axes = axes_or_new(ax)
+        names = names_of_actions(labels, self.actions)
+        if val is not None:
+            draw_results(axes, val, "share of decisions", names)
+            return axes.figure, axes
+        rounds, shares = self._few_means()
         order = shares.mean(0).argsort(descending=True, stable=True)[:MOST_SHOWN].sort().values.tolist()
         rows = shares.T.cpu()
-        names = labels or [f"action {k}" for k in range(self.actions)]
         rest = rows.sum(0) - rows[order].sum(0)
-        bands, labels, colours = rows[order], [names[k] for k in order], [f"C{i}" for i in range(len(order))]
+        bands, shown, colours = rows[order], [names[k] for k in order], [f"C{i}" for i in range(len(order))]
         if self.actions > len(order):
-            bands, labels, colours = torch.cat([bands, rest.unsqueeze(0)]), [*labels, "others"], [*colours, "0.75"]
-        draw_bands(axes, rounds.cpu(), bands, labels, colours)
+            bands, shown, colours = torch.cat([bands, rest.unsqueeze(0)]), [*shown, "others"], [*colours, GREY]
+        draw_bands(axes, rounds.cpu(), bands, shown, colours)
+        label_bands(axes, rounds.cpu(), bands, shown, colours)
         return axes.figure, axes
 
-
-def draw_bands(axes: Any, rounds: Tensor, bands: Tensor, labels: list[str], colours: list[str]) -> None:
-    """Draw shares ``(bands, p)`` between p points, one on top of another."""
-    ends = torch.cat([rounds.new_zeros(1), rounds]).numpy()
-    bottom = torch.zeros(len(rounds), dtype=torch.float64)
-    for band, label, colour in zip(bands, labels, colours, strict=False) if len(rounds) else ():
-        axes.stairs((bottom + band).numpy(), ends, baseline=bottom.numpy(), fill=True, color=colour, label=label)
-        bottom = bottom + band
-    axes.set_xlabel("decision")
-    axes.set_ylabel("share of decisions")
-    axes.set_ylim(0.0, 1.0)
+    def _few_means(self) -> tuple[Tensor, Tensor]:
+        """Return :meth:`means` between at most fifty points of the curve."""
+        rounds, totals = self.curve()
+        every = -(-len(rounds) // MOST_POINTS)
+        kept = torch.arange(len(rounds) - 1, -1, -max(every, 1)).flip(0)
+        rounds, totals = rounds[kept], totals[kept]
+        counts = rounds.diff(prepend=rounds.new_zeros(1)).unsqueeze(-1)
+        return rounds, totals.diff(dim=0, prepend=torch.zeros_like(totals[:1])) / counts

@@ -49,6 +49,7 @@ class StreamVariation(ExactMetric):
     """
 
     higher_is_better = None
+    named = "sum over the rounds"
 
     noise_squares: Tensor
     noise_lengths: Tensor

@@ -27,10 +27,12 @@ class Event:
 class GaussianEvent(Event):
     """Gaussian noise, independent in all coordinates: mu-GDP and mu^2 / 2-zCDP.
 
-    ``noise_multiplier`` is 1 / mu, the standard deviation over the l2 sensitivity, above 0. A matrix mechanism is one event: if
-    each record is in one row of its input, its sensitivity is that of a record times the largest column norm of the encoder.
-    The discrete Gaussian has the same rho, and is mu-GDP only with a small excess: it is a :class:`SmallStepsEvent`. (Dong, Roth
-    and Su 2022, Theorem 2.7; Bun and Steinke 2016, Proposition 1.6.)
+    A matrix mechanism is one event: if each record is in one row of its input, its sensitivity is that of a record times the
+    largest column norm of the encoder. The discrete Gaussian has the same rho, and is mu-GDP only with a small excess: it is a
+    :class:`SmallStepsEvent`. (Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016, Proposition 1.6.)
+
+    Args:
+        noise_multiplier: 1 / mu, the standard deviation over the l2 sensitivity, above 0.
     """
 
     noise_multiplier: float
@@ -47,6 +49,9 @@ class ZCDPEvent(Event):
     """Zero-concentrated privacy: Renyi divergence at most alpha rho, all alpha > 1.
 
     (Bun and Steinke 2016, Definition 1.1.)
+
+    Args:
+        rho: at least 0.
     """
 
     rho: float
@@ -60,6 +65,9 @@ class PureEvent(Event):
     """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP.
 
     The second is Proposition 1.4 of Bun and Steinke 2016. For example, Laplace noise of scale (l1 sensitivity) / epsilon.
+
+    Args:
+        epsilon: at least 0.
     """
 
     epsilon: float
@@ -76,6 +84,9 @@ class BoundedRangeEvent(Event):
     Gumbel noise of scale b, if only the winner is released, and the difference of two scores changes between neighbours by at
     most epsilon b. The mechanism is (epsilon, 0)-private too. (Cesar and Rogers 2021, on the bounded range of Dong, Durfee and
     Rogers 2020.)
+
+    Args:
+        epsilon: the length of the interval, at least 0.
     """
 
     epsilon: float
@@ -89,6 +100,10 @@ class SmallStepsEvent(Event):
     r"""Many small steps, which are mu-GDP and rho-zCDP together.
 
     :func:`small_steps_mu` computes a mu that is a little above that of Gaussian noise, :math:`\sqrt{2\rho}`.
+
+    Args:
+        mu: at least 0.
+        rho: at least 0.
     """
 
     mu: float
@@ -108,7 +123,12 @@ class NonPrivateEvent(Event):
 
 @dataclass(frozen=True)
 class RepeatedEvent(Event):
-    """An event repeated ``count`` times, fixed in advance, with new noise each time."""
+    """An event repeated ``count`` times, fixed in advance, with new noise each time.
+
+    Args:
+        event: the event.
+        count: number of times, an integer above 0.
+    """
 
     event: Event
     count: int
@@ -164,7 +184,11 @@ class Ledger:
 
 
 class Accountant:
-    """Base class of the accountants: ``total`` sums one cost, under one adjacency."""
+    """Base class of the accountants: ``total`` sums one cost, under one adjacency.
+
+    Args:
+        adjacency: "replace_one" or "zero_out", as in :class:`Ledger`.
+    """
 
     cost: str  # a key of Event.costs()
 
@@ -203,6 +227,9 @@ class GaussianAccountant(Accountant):
 
     It is exact for Gaussian noise. (Dong, Roth and Su 2022, Corollary 3.3.)
 
+    Args:
+        adjacency: "replace_one" or "zero_out", as in :class:`Ledger`.
+
     Example:
         >>> accountant = GaussianAccountant("replace_one")
         >>> accountant.compose(RepeatedEvent(GaussianEvent(noise_multiplier=8.0), count=64))
@@ -221,6 +248,9 @@ class GaussianAccountant(Accountant):
 
 class ZCDPAccountant(Accountant):
     """Accountant of all events: rho adds up (Bun and Steinke 2016, Lemma 2.3).
+
+    Args:
+        adjacency: "replace_one" or "zero_out", as in :class:`Ledger`.
 
     Example:
         >>> accountant = ZCDPAccountant("replace_one")
@@ -243,6 +273,9 @@ class PureAccountant(Accountant):
 
     Randomized response is the worst of all :math:`(\varepsilon_0, 0)`-private mechanisms, with
     :math:`\delta = (e^{\varepsilon_0} - e^\varepsilon) / (1 + e^{\varepsilon_0})` (Kairouz, Oh and Viswanath 2015).
+
+    Args:
+        adjacency: "replace_one" or "zero_out", as in :class:`Ledger`.
 
     Example:
         >>> accountant = PureAccountant("replace_one")

@@ -26,20 +26,33 @@ SURELY_DIFFERENT = 10  # games with this many different releases are not repeate
 
 @dataclass(frozen=True, repr=False)
 class AuditResult:
-    """Result of an audit, with its arguments; see :func:`epsilon_lower_bound`."""
+    """Result of an audit, with its arguments; see :func:`epsilon_lower_bound`.
 
-    epsilon: float  # the lower bound, at least 0. It is 0 if the games show nothing.
-    limit: float  # the bound that these games would give for a release without noise
+    Attributes:
+        epsilon: the lower bound, at least 0. It is 0 if the games show nothing.
+        limit: the bound that these games would give for a release without noise.
+        delta, confidence, pairs: the arguments.
+        games: number of fresh games in each world.
+        statistic: "column 0" and so on, or "discriminant".
+        direction: ">=" or "<": the event is that the statistic is on this side of the threshold.
+        threshold: of the statistic.
+        likely: the world, 0 or 1, in which the event was likelier in the pilot games.
+        hits: numbers of fresh games of world 0 and of world 1 in which the event occurred.
+        curve: of the privacy that is bounded.
+    """
+
+    epsilon: float
+    limit: float
     delta: float
     confidence: float
     pairs: int
-    games: int  # the number of fresh games in each world
-    statistic: str  # "column 0" and so on, or "discriminant"
-    direction: str  # ">=" or "<": the event is that the statistic is on this side of the threshold
+    games: int
+    statistic: str
+    direction: str
     threshold: float
-    likely: int  # the world, 0 or 1, in which the event was likelier in the pilot games
-    hits: tuple[int, int]  # the numbers of fresh games of world 0 and of world 1 in which the event occurred
-    curve: str = "any"  # of the privacy that is bounded
+    likely: int
+    hits: tuple[int, int]
+    curve: str = "any"
 
     def __repr__(self) -> str:
         rare = 1 - self.likely

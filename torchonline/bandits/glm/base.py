@@ -75,8 +75,8 @@ class GeneralizedEstimator(Estimator):
     ``noise_scale`` is the square root of its dispersion: the average of n tries has 1 / sqrt(n) times that of one.
 
     Args:
-        dim, batch_shape, dtype, device, validate: as in :class:`~torchonline.bandits.estimator.Estimator`. The proofs are for
-            float64.
+        dim, batch_shape, device, validate: as in :class:`~torchonline.bandits.estimator.Estimator`.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
             refuses rewards that the link does not have.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee

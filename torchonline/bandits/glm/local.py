@@ -72,11 +72,13 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         0.74, between 0.49 and 0.90
 
     Reference:
-        Of this library, after the one-pass estimators of :class:`GLMRegression` and of Faury, Abeille, Jun and Calauzenes,
-        Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. What differs: the local curvature, a radius
-        that is evaluated instead of bounded, and no projection.
+        Of this library, after two one-pass estimators: that of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost
+        Optimal Regret with One-Pass Update, 2025, which is :class:`GLMRegression`; and that of Faury, Abeille, Jun and
+        Calauzenes, Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. What differs: the local
+        curvature, a radius that is evaluated instead of bounded, and no projection.
     """
 
+    guarantee = "in all rounds"
     statistics_depend_on: tuple[str, ...] = ("concordance", "theta_bound", "ridge", "delta", "noise_scale")
     eta = 1.0
 
@@ -177,10 +179,28 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         return curvature
 
 
-class LocalGLB(UCB):
-    """The library's bandit for clicks, ratings and counts.
+class LocalGLB(UCB[LocalGLMRegression]):
+    r"""The library's bandit for clicks, ratings and counts.
 
     Optimism over :class:`LocalGLMRegression`, with the same arguments.
+
+    Args:
+        dim: d, number of features.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones: where :math:`S\|x\|` is large, the
+            interval of a predictor leaves no curvature, and the statistics would not grow. With a link whose self-concordance R
+            is the same everywhere (all but ``Gamma`` and ``CustomLink``), an L that is too large costs nothing.
+        ridge: :math:`\lambda > 0`; None for d / (1 + R S), which depends on L with those two links alone.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> policy, arms = LocalGLB(2, theta_bound=3.0), torch.eye(2)

@@ -66,6 +66,7 @@ class GLMRegression(MixtureEstimator):
         experiments do not; :math:`\tilde V^{-1}` contains the new Hessian once, not twice as displayed there.
     """
 
+    guarantee = "in all rounds"
     statistics_depend_on = ("eta", "theta_bound", "ridge", "delta", "noise_scale")
 
     def __init__(
@@ -81,6 +82,7 @@ class GLMRegression(MixtureEstimator):
             self.smallest_noise_scale = self.noise_scale
         self.max_weight = self.link.max_slope(self.predictor_bound) / self.noise_scale**2
         if radius != "empirical" and self.ridge < self.theory_ridge():
+            self.guarantee = "none"
             least = f"{self.theory_ridge():.6g}, from which the theorem holds"
             warnings.warn(
                 f"ridge: {self.ridge:g} is below {least}; radius={radius!r} is a heuristic here", stacklevel=2
@@ -133,10 +135,28 @@ class GLMRegression(MixtureEstimator):
         assign_(theta_hat, theta)
 
 
-class GLBOMD(UCB):
-    """GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments.
+class GLBOMD(UCB[GLMRegression]):
+    r"""GLB-OMD: optimism over :class:`GLMRegression`, with the same arguments.
 
     We recommend :class:`LocalGLB`.
+
+    Args:
+        dim: d, number of features.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
+        radius: "empirical", "tight" or "paper".
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
+            :class:`GLMRegression` regret (docs/promises.md).
+        ridge: :math:`\lambda > 0`; None for d.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> policy = GLBOMD(2, link=Poisson(), theta_bound=2.0)

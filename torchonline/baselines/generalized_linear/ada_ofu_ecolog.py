@@ -82,7 +82,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
     ``noise_scale``\ :sup:`2`, a set :math:`\Theta` that is the ball of radius S at first, and its diameter D along features of
     length L:
 
-    .. math:: \theta_r &= \arg\min_{\theta\in\Theta}\ \tfrac1{2+D}\|\theta-\hat\theta\|_V^2 + l_r(\theta), \qquad
+    .. math:: \theta_r = \arg\min_{\theta\in\Theta}\ \tfrac1{2+D}\|\theta-\hat\theta\|_V^2 + l_r(\theta), \qquad
               \bar\theta = \arg\min_{\theta\in\Theta}\ \tfrac1{2+D}\|\theta-\hat\theta\|_V^2 + l_0(\theta) + l_1(\theta).
 
     If :math:`\sigma'(x^\top\bar\theta) \le 2\min(\sigma'(x^\top\theta_0), \sigma'(x^\top\theta_1))`, the round is learnt as in
@@ -295,18 +295,34 @@ class AdaECOLogRegression(LikelihoodEstimator):
         return theta
 
 
-class AdaECOLog(UCB):
+class AdaECOLog(UCB[AdaECOLogRegression]):
     r"""ada-OFU-ECOLog and OFU-ECOLog: optimism over :class:`AdaECOLogRegression`.
 
-    In the first ``warm_up_rounds`` rounds, if there are such, the scores are :math:`\|x_k\|_{U^{-1}}`. The arguments and the
-    guarantee are the estimator's.
+    In the first ``warm_up_rounds`` rounds, if there are such, the scores are :math:`\|x_k\|_{U^{-1}}`. The guarantee
+    is the estimator's.
+
+    Args:
+        dim: d, number of features.
+        horizon: T, number of rounds, of which the history has room for any warm-up rounds.
+        warm_up_rounds: number of rounds of pure exploration at the start (OFU-ECOLog); None for warm-up rounds that the data
+            decide (ada-OFU-ECOLog). The paper asks for a number of order :math:`\kappa S^6d^2\log^2T`.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
+            :class:`GLMRegression` regret (docs/promises.md).
+        ridge: :math:`\lambda > 0`; None for d.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> AdaECOLog(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
-
-    estimator: AdaECOLogRegression
 
     @takes_arguments_of(AdaECOLogRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -1,6 +1,6 @@
 """GLB-OMD with capped scores, which its regret theorem needs for counts."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -9,7 +9,7 @@ from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.core.ops import at_least, minimum, roundoff, row_dots, sqrt
 
 
-class CappedGLBOMD(UCB):
+class CappedGLBOMD(UCB[GLMRegression]):
     r"""GLB-OMD with scores that are cut where no parameter of the ball goes beyond.
 
     .. math:: \text{score}_k = \min\bigl(x_k^\top\hat\theta + \beta\,\|x_k\|_{V^{-1}},\ S\|x_k\|\bigr), \qquad
@@ -28,6 +28,24 @@ class CappedGLBOMD(UCB):
 
     Cost of a decision among K arms: that of UCB, O(K d^2). :class:`~torchonline.FixedArms` does not take it.
 
+    Args:
+        dim: d, number of features.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
+        radius: "empirical", "tight" or "paper".
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
+            :class:`GLMRegression` regret (docs/promises.md).
+        ridge: :math:`\lambda > 0`; None for d.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
+
     Example:
         >>> arms = torch.tensor([[0.5, 0.0], [0.0, 0.8]], dtype=torch.float64)
         >>> CappedGLBOMD(2, link=Poisson(), theta_bound=2.0)(arms)
@@ -37,9 +55,6 @@ class CappedGLBOMD(UCB):
         Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update, 2025, Algorithm 1.
         What differs: the cap.
     """
-
-    if TYPE_CHECKING:  # TorchScript knows no such annotation
-        estimator: GLMRegression
 
     @takes_arguments_of(GLMRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

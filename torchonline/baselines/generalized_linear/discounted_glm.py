@@ -65,6 +65,7 @@ class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
         factor of 1 + 2S; their ridge is renewed in all coordinates at once.
     """
 
+    guarantee = "none"
     statistics_depend_on = ("noise_scale", "theta_bound", "ridge", "discount")
 
     def __init__(self, dim: int, *, discount: float, link: Link | None = None, **options: Unpack[GLMOptions]) -> None:
@@ -105,8 +106,26 @@ class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
         self._add_outer_(a, V_inv_a, quadratic)
 
 
-class DiscountedGLB(UCB):
-    """Optimism over :class:`DiscountedGLMRegression`: a heuristic.
+class DiscountedGLB(UCB[DiscountedGLMRegression]):
+    r"""Optimism over :class:`DiscountedGLMRegression`: a heuristic.
+
+    Args:
+        dim: d, number of features.
+        discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
+            :class:`GLMRegression` regret (docs/promises.md).
+        ridge: :math:`\lambda > 0`; None for d / (1 + R S), as in :class:`~torchonline.LocalGLMRegression`.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> DiscountedGLB(2, discount=0.99).select(torch.eye(2))

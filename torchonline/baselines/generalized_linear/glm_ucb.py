@@ -85,20 +85,37 @@ class GLMUCBRegression(LikelihoodEstimator):
         self._write_with_inverse("V", member, matrix, ridge)
 
 
-class GLMUCB(UCB):
+class GLMUCB(UCB[GLMUCBRegression]):
     r"""GLM-UCB: optimism over :class:`GLMUCBRegression`, in units of the reward.
 
     .. math:: \text{score}_k = \mu(x_k^\top\hat\theta) + C\cdot\text{radius}\cdot\|x_k\|_{V^{-1}}
 
-    The order of these scores is the paper's, not that of the predictors' upper bounds. The estimator documents the arguments, the
-    guarantee and the cost.
+    The order of these scores is the paper's, not that of the predictors' upper bounds. The estimator documents the guarantee
+    and the cost.
+
+    Args:
+        dim: d, number of features.
+        horizon: T, number of rounds that the history has room for.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
+            :class:`GLMRegression` regret (docs/promises.md).
+        ridge: :math:`\lambda > 0`; None for d; or "growing" for :math:`\lambda_t = d\log(2+t)` after t rounds, as in the
+            experiments of Zhang, Xu, Zhao and Sugiyama (2025).
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> GLMUCB(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
-
-    estimator: GLMUCBRegression
 
     @takes_arguments_of(GLMUCBRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -181,13 +181,11 @@ class LevelSetEstimator(LikelihoodEstimator):
         return centre, float(loss.rise(loss.predictors(centre), centre, partition, estimate))
 
 
-class LevelSetUCB(UCB):
+class LevelSetUCB(UCB[LevelSetEstimator]):
     """Base of the policies that score arms by the upper bound of a level set.
 
     Cost of a decision among K arms: K upper bounds.
     """
-
-    estimator: LevelSetEstimator
 
     @on_arms
     def forward(self, arms: Tensor) -> Tensor:

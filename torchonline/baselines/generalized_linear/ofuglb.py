@@ -1,7 +1,7 @@
 """OFUGLB: optimism over a level set of the likelihood (Lee, Yun and Jun, 2024)."""
 
 import math
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -106,15 +106,38 @@ class OFUGLBRegression(LevelSetEstimator):
 
 
 class OFUGLB(LevelSetUCB):
-    """OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`.
+    r"""OFUGLB: optimism over the exact confidence set of :class:`OFUGLBRegression`.
 
-    The arguments and the guarantee are the estimator's. The paper's OFUGLB-e, over the ellipsoid, is
+    The guarantee is the estimator's. The paper's OFUGLB-e, over the ellipsoid, is
     ``UCB(OFUGLBRegression(...))``. It is less sharp; a decision costs O(K d^2).
+
+    Args:
+        dim: d, number of features.
+        horizon: T, number of rounds that the history has room for.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
+            :class:`GLMRegression` regret (docs/promises.md).
+        ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`; or "growing" for
+            :math:`\lambda_t = d\log(2+t)` after t rounds, as in the experiments of Zhang, Xu, Zhao and Sugiyama (2025). The
+            guarantee holds for any of them.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> OFUGLB(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
+
+    if TYPE_CHECKING:  # TorchScript knows no such annotation
+        estimator: OFUGLBRegression
 
     @takes_arguments_of(OFUGLBRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

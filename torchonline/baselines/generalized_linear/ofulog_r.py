@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class OFULogRRegression(LevelSetEstimator):
     With ``constants="program"``, b is that of the authors' program, which has L = 1. **It is a heuristic**, and the constructor
     warns:
 
-    .. math:: \iota &= \log\tfrac1\delta + \tfrac12\log\det(V/\lambda_t)
+    .. math:: \iota = \log\tfrac1\delta + \tfrac12\log\det(V/\lambda_t)
               + \log\frac{\chi^2_d(2\lambda_t/L^2)}{\chi^2_d(\lambda_t/L^2)}, \qquad
               \gamma = \sqrt{\lambda_t}S
               + \min\Bigl(\iota, \frac{\sqrt{\lambda_t}}{2L} + \frac{2L\iota}{\sqrt{\lambda_t}}\Bigr), \qquad
@@ -143,14 +143,35 @@ class OFULogRRegression(LevelSetEstimator):
 
 
 class OFULogR(LevelSetUCB):
-    """OFULog-r: optimism over the exact confidence set of :class:`OFULogRRegression`.
+    r"""OFULog-r: optimism over the exact confidence set of :class:`OFULogRRegression`.
 
-    The arguments and the guarantee are the estimator's.
+    The guarantee is the estimator's.
+
+    Args:
+        dim: d, number of features.
+        horizon: T, number of rounds that the history has room for.
+        constants: "theory", or "program" for the radius of the authors' program.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
+            :class:`GLMRegression` regret (docs/promises.md).
+        ridge: :math:`\lambda > 0`, the same in all rounds; None or "growing" for the paper's growing one, as in its authors'
+            program.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> OFULogR(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
+
+    if TYPE_CHECKING:  # TorchScript knows no such annotation
+        estimator: OFULogRRegression
 
     @takes_arguments_of(OFULogRRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -1,7 +1,7 @@
 """Rarely switching GLB: statistics of each round, decisions that seldom change."""
 
 import math
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -118,22 +118,38 @@ class RarelySwitchingRegression(LocalGLMRegression):
             self.decision_radius.copy_(self.squared_radius.clamp(min=0.0).sqrt())
 
 
-class RarelySwitchingGLB(UCB):
+class RarelySwitchingGLB(UCB[RarelySwitchingRegression]):
     r"""Optimism over the copy in :class:`RarelySwitchingRegression`.
 
     .. math:: \text{score}_k = x_k^\top\theta_\tau + \text{radius\_scale}\cdot\beta_\tau\,\|x_k\|_{V_\tau^{-1}}
 
-    The arguments and the guarantee are the estimator's. The scores of an arm change when the copy is renewed, and in no other
+    The guarantee is the estimator's. The scores of an arm change when the copy is renewed, and in no other
     round. No regret bound is proved, as for :class:`~torchonline.LocalGLB`; widths are at most
     :math:`\sqrt{\text{growth}}` times as large as with the newest statistics.
+
+    Args:
+        dim: d, number of features.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
+        growth: of the determinant, above 1; 2 is that of the literature.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones: where :math:`S\|x\|` is large, the
+            interval of a predictor leaves no curvature, and the statistics would not grow. With a link whose self-concordance R
+            is the same everywhere (all but ``Gamma`` and ``CustomLink``), an L that is too large costs nothing.
+        ridge: :math:`\lambda > 0`; None for d / (1 + R S), which depends on L with those two links alone.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> RarelySwitchingGLB(2).select(torch.eye(2))
         tensor(0)
     """
-
-    if TYPE_CHECKING:  # TorchScript knows no such annotation
-        estimator: RarelySwitchingRegression
 
     @takes_arguments_of(RarelySwitchingRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

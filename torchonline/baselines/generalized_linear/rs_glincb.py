@@ -168,7 +168,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
             self._write("fits", member, self._read("fits", member) + 1.0)
 
 
-class RSGLinCB(UCB):
+class RSGLinCB(UCB[RSGLinCBRegression]):
     r"""RS-GLinCB: warm-up, elimination and optimism on :class:`RSGLinCBRegression`.
 
     If an arm of the decision has :math:`\|x\|^2_{V_o^{-1}} \ge 1/(\gamma^2\kappa R^2)`, the scores are
@@ -180,14 +180,34 @@ class RSGLinCB(UCB):
 
     for the arms that the warm-up has ruled out. ``constants="program"`` has :math:`(\hat\theta_o+\hat\theta)/2` in the place of
     :math:`\hat\theta` in the scores, and the program's bound for a warm-up. An unavailable arm starts no warm-up and rules out no
-    other arm. The estimator documents the arguments, the status of its constants and the cost.
+    other arm. The estimator documents the status of its constants and the cost.
+
+    Args:
+        dim: d, number of features.
+        horizon: T, number of rounds that the constants and the history are for.
+        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
+            refuses rewards that the link does not have.
+        constants: "theory", or "program" for those of the paper's experiments.
+        warm_up_factor: of :math:`\gamma`, and its square of the bound for warm-up rounds; None for 25 in theory, recalled, and
+            for 1 in the program.
+        radius_factor: of the radius; None for 150 in theory, recalled, and for 4 in the program.
+        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
+            (docs/promises.md).
+        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
+            :class:`GLMRegression` regret (docs/promises.md).
+        ridge: :math:`\lambda > 0`; None for that of the constants.
+        delta: probability in (0, 1) that the confidence set ever fails.
+        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
+        batch_shape: ``*B``, independent learners in one module.
+        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
+        device: where the state lives.
+        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
+            accelerator, a check of values makes the host wait for the device.
 
     Example:
         >>> RSGLinCB(2, horizon=1000).select(torch.eye(2))
         tensor(0)
     """
-
-    estimator: RSGLinCBRegression
 
     @takes_arguments_of(RSGLinCBRegression)
     def __init__(self, *arguments: Any, **options: Any) -> None:

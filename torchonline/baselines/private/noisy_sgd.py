@@ -10,6 +10,7 @@ from torch import Tensor
 from torchonline.baselines.private.private_optimizer import rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.checks import kind, positive, positive_integer, sizes, within
+from torchonline.core.citations import cite
 from torchonline.core.write_once import WriteOnce
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped, sum_rounding
@@ -62,9 +63,12 @@ class NoisySGD(WriteOnce):
         >>> bool((average - target).norm() < 0.2)
         True
 
-    Reference: Bassily, Smith and Thakurta, FOCS 2014: n^2 steps of one record. Abadi et al., CCS 2016. On accounting for
+    Reference: Bassily, Smith and Thakurta, Private empirical risk minimization: efficient algorithms and tight error bounds, FOCS
+    2014: n^2 steps of one record. Abadi et al., Deep learning with differential privacy, CCS 2016. On accounting for
     replacement: Lebeda, Regehr, Kamath and Steinke, Avoiding pitfalls for privacy accounting of subsampled mechanisms, 2024.
     """
+
+    cite = cite
 
     def __init__(
         self,

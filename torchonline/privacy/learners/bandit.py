@@ -1,6 +1,6 @@
 """Base class of the private contextual bandits."""
 
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -45,6 +45,10 @@ class PrivateBandit(PrivateLearner):
         feature_clip, reward_clip: the length that contexts are scaled down to, and the magnitude that rewards are clipped to.
         dim, options: those of ``PrivateLearner``.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: ArrayLike) -> Tensor: ...
 
     feature_norm: float  # the order of the norm that contexts are clipped in
     statistics_depend_on: tuple[str, ...] = ("arm_count", "feature_clip", "reward_clip")

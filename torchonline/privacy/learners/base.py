@@ -3,7 +3,7 @@
 import inspect
 import math
 import warnings
-from typing import Any, Required, Unpack
+from typing import TYPE_CHECKING, Any, Required, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +87,13 @@ class PrivateLearner(ClockedLearner):
     # Far below the margin of the calibration, and above the differences between the logarithms of two processors.
     options_tolerance = 1e-10
 
+    if TYPE_CHECKING:  # the state of mechanisms, where they have it
+        noisy_sum: Tensor
+        noisy_memory: Tensor
+        noisy_nodes: Tensor
+        secret_sum: Tensor
+        secret_memory: Tensor
+        secret_nodes: Tensor
     noise: Any  # a mechanism; unless the learner has an `_event` of its own
     warns_of_delta = True
     records_a_step = 1
@@ -162,20 +169,56 @@ class PrivateLearner(ClockedLearner):
         if steps is not None and positive_integer("steps", steps) > self.horizon:
             raise ValueError(f"steps: expected at most {self.horizon}, the horizon, got {steps}")
         with self._lock:
-            rounds, furthest, runs = self._counts()
-            parts: list[Any] = list(self.parts().values())  # which somebody may have loaded one by one
-            runs = max([runs, *(part._counts()[2] for part in parts)])
-            notes = (SEEDED,) if any(each._is_seeded() for each in (self, *parts)) else ()
-        steps = max(rounds, furthest, steps or 0)
+            rounds, furthest, _ = self._counts()
+            notes = self._notes()
+            ledger = self._ledger_after(max(rounds, furthest, steps or 0), continuations)
+        more = (NonPrivateEvent(),) if notes and ledger.events else ()
+        return Ledger(self.adjacency, ledger.events + more, notes)
+
+    def _ledger_after(self, steps: int, continuations: int | None = None) -> Ledger:
+        """Return the ledger of so many steps, if nobody knew the noise."""
+        with self._lock:
+            # Somebody may have loaded the parts one by one.
+            parts: list[Any] = [self, *self.parts().values()]
+            runs = max(part._counts()[2] for part in parts)
         if continuations is not None:
             runs = positive_integer("continuations", continuations)
         if steps == 0:
-            return Ledger(self.adjacency, (), notes)
+            return Ledger(self.adjacency)
         event = self._event(steps) if self.epsilon < math.inf else NonPrivateEvent()
-        events: tuple[Event, ...] = () if event is None else (RepeatedEvent(event, runs),)
-        if notes and events:
-            events += (NonPrivateEvent(),)
-        return Ledger(self.adjacency, events, notes)
+        return Ledger(self.adjacency, () if event is None else (RepeatedEvent(event, runs),))
+
+    def _notes(self) -> tuple[str, ...]:
+        """Return what a ledger says in words."""
+        parts: list[Any] = [self, *self.parts().values()]
+        return (SEEDED,) if any(part._is_seeded() for part in parts) else ()
+
+    def plot_privacy(
+        self, ax: Any = None, *, delta: float | None = None, continuations: int | None = None
+    ) -> tuple[Any, Any]:
+        """Draw the epsilon spent against steps, with the learner's budget as a line.
+
+        The steps made are a solid line, and those to come, up to the horizon, a dotted one. The curve is computed from options
+        and the clock, never from a record; see :meth:`privacy_spent` for when it holds. Where noise comes from a seed, it is that
+        of noise which nobody knows, and the title says so. Needs matplotlib.
+
+        Args:
+            ax: matplotlib axes; None for a new figure of pyplot.
+            delta: in (0, 1); None for the constructor's. The line of the budget is for the constructor's alone.
+            continuations: see :meth:`privacy_spent`.
+
+        Returns:
+            The figure and the axes.
+
+        Raises:
+            ImportError: there is no matplotlib.
+            ValueError: ``delta`` or ``continuations`` is out of range, or the learner's epsilon is infinite.
+        """
+        from torchonline.privacy.spending import draw_spending
+
+        own = self.delta if delta is None else within("delta", delta, 0.0, 1.0)
+        budgets = {"budget": self.epsilon} if own == self.delta else {}
+        return draw_spending([self], ax, own, continuations, budgets)
 
     def privacy_spent(self, delta: float, continuations: int | None = None) -> float:
         r"""Return the epsilon of all releases so far, at some delta.

@@ -1,6 +1,6 @@
 """Base class of the private learners of a point."""
 
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor
@@ -23,6 +23,10 @@ class PrivatePoint(PrivateLearner):
 
     ``clip`` is C, the bound of contributions in the norm of order ``clip_norm``; ``inf`` only if epsilon is.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self) -> Tensor: ...
 
     theta: Tensor
     theta_prev: Tensor

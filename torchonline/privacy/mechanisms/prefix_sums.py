@@ -51,7 +51,8 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
 class PrefixSum(PrivateLearner):
     """Prefix sums of a stream, each published with noise.
 
-    The arguments are those of :func:`prefix_sum`.
+    Args:
+        mechanism, horizon, shape, clip, options: as in :func:`prefix_sum`, which makes these.
     """
 
     noisy_sum: Tensor

@@ -1,0 +1,109 @@
+"""Configuration of the site: `make docs` builds it with warnings as errors."""
+
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(DOCS))
+
+from site_parts import arguments, front_page, inventories, links, members
+
+import torchonline
+
+project = "torchonline"
+author = "The torchonline developers"
+copyright = author
+release = version = torchonline.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "**/GALLERY_HEADER.rst", "gallery/*.ipynb", "gallery/*.py"]
+templates_path = ["_templates"]
+nitpicky = False
+
+# Markdown pages, which GitHub shows as well: headings have GitHub's anchors.
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+
+# The reference is made from docstrings.
+autosummary_generate = True
+autosummary_context = members.CONTEXT
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_class_signature = "mixed"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+add_module_names = False
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+napoleon_custom_sections = ["Reference", "Shape", "Protocol", "Cost"]
+toc_object_entries_show_parents = "hide"
+
+intersphinx_mapping = inventories.written(DOCS / "_build" / "inventories")
+
+sphinx_gallery_conf = {
+    "examples_dirs": str(ROOT / "examples" / "gallery"),
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "site_parts.gallery.InReadingOrder",
+    "backreferences_dir": "reference/examples",
+    "doc_module": ("torchonline",),
+    "reference_url": {"torchonline": None},
+    "matplotlib_animations": (True, "jshtml"),
+    "abort_on_example_error": True,
+    "remove_config_comments": True,
+    "image_scrapers": ("matplotlib",),
+    "image_srcset": ["2x"],
+    "min_reported_time": 1000,
+    "show_memory": False,
+    "show_signature": False,
+    "download_all_examples": False,
+    "reset_modules": ("matplotlib",),
+    "plot_gallery": "True",
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "torchonline"
+html_static_path = ["_static", front_page.drawn(DOCS / "_build" / "front")]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "torchonline"},
+    "show_toc_level": 2,
+    "navigation_depth": 3,
+    "show_nav_level": 1,
+    "header_links_before_dropdown": 6,
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_sidebars = {"index": [], "changelog": []}
+
+
+def setup(app) -> None:
+    """Connect what Sphinx has no option for."""
+    app.connect("source-read", links.copy_page)
+    # Before napoleon, whose priority is 500, turns sections into fields.
+    app.connect("autodoc-process-docstring", arguments.expand, priority=400)
+    app.connect("autodoc-process-docstring", links.link_pages)
+    app.connect("missing-reference", links.find_by_last_name)
+    app.connect("doctree-read", links.link_sources)
+    app.connect("doctree-resolved", links.link_names)
+    app.connect("html-page-context", links.drop_back_links)

@@ -1,0 +1,77 @@
+"""
+A model for each arm, on raw features
+=====================================
+
+Which of three vintners made this wine? One guess a bottle, and the bandit is told only whether it was right. There are 13
+chemical measurements in units of their own, from phenols around 0.3 to proline above 1000. :func:`torchonline.bandit` takes
+them as they are: it standardises them as they come, and learns a model for each vintner.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import load_wine
+
+import torchonline
+from torchonline import DisjointArms, Greedy, RidgeRegression, RunningScaler
+from torchonline.metrics import CumulativeRegret
+
+plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
+
+# %%
+# Each of 20 runs sees the 178 bottles once, in an order of its own. The runs are one fleet: ``batch_shape=(20,)``.
+
+wine = load_wine()
+bottles, vintners = torch.tensor(wine.data), torch.tensor(wine.target)
+torch.manual_seed(0)
+orders = torch.stack([torch.randperm(178) for _ in range(20)], 1)
+
+
+def play(policy, orders):
+    """Play the bottles in some orders. Return the metric of the mistakes."""
+    metric = CumulativeRegret(orders.shape[1:])
+    for rows in orders:
+        guess = policy.select(bottles[rows]) if policy else torch.randint(3, rows.shape)
+        right = (guess == vintners[rows]).double()
+        if policy:
+            policy.step(bottles[rows], guess, right)
+        metric.update(1 - right)
+    return metric
+
+
+# %%
+# **Mistakes**, the mean and from the best to the worst run. The greedy choice is played twice, on raw features and with
+# the same scaler as the bandit, always over ridge regression at its defaults. The scaler explains half of the
+# difference. The rest is not taken apart here: the bandit also explores, adds the magnitudes of features, and learns
+# its first rounds again.
+
+scaler = RunningScaler(13, batch_shape=(20,))
+players = {
+    "greedy, raw": DisjointArms(Greedy(RidgeRegression(13, batch_shape=(20,))), 3),
+    "greedy, scaled": DisjointArms(Greedy(RidgeRegression(scaler.features, batch_shape=(20,))), 3, scaler=scaler),
+    "bandit": torchonline.bandit(13, rewards="binary", actions=3, batch_shape=(20,)),
+}
+figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+ax.set_prop_cycle(color=["0.45", "#E69F00", "#D55E00", "#0072B2"])
+play(None, orders).plot(ax=ax)
+ax.text(55, 48, "uniform", color="0.45", ha="right")
+for name, policy in players.items():
+    play(policy, orders).plot(ax=ax, label=name)
+ax.set(xlabel="bottles", ylabel="mistakes", xlim=(0, 178), ylim=(0, 60))
+
+# %%
+# **What one bandit thinks of one bottle**, a wine of the second vintner that it never sees, after 5, 30 and 177 others.
+# Each row is an arm with its own model: the estimated chance of being right, and the interval that it explores by. The
+# interval is a heuristic, as the axis says: it can leave the range from 0 to 1.
+
+kept = 100
+others = torch.tensor([row for row in orders[:, 0].tolist() if row != kept])
+policy = torchonline.bandit(13, rewards="binary", actions=3)
+figure, panels = plt.subplots(3, 1, figsize=(7, 5), sharex=True, layout="constrained")
+start = 0
+for ax, stop in zip(panels, (5, 30, 177), strict=True):
+    play(policy, others[start:stop])
+    policy.plot_confidence(bottles[kept], ax=ax, names=["vintner 1", "vintner 2", "vintner 3"])
+    if stop < 177:
+        ax.set_xlabel("")
+    ax.set_title(f"after {stop} bottles", loc="left", fontsize=11)
+    start = stop

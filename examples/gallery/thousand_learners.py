@@ -1,0 +1,90 @@
+"""
+A thousand learners in one module
+=================================
+
+``batch_shape=(1000,)`` makes one module of a thousand bandits, each with its own arms, rewards and state. Here they count how
+often a confidence set really fails, which one run cannot show. The module plays them much faster than a loop over a thousand
+modules.
+"""
+
+from time import process_time
+
+import matplotlib.pyplot as plt
+import torch
+
+from torchonline import OFUL, HeavyTailUCB
+from torchonline.environments import LinearBandit, TwoPoint
+from torchonline.metrics import has_missed
+
+DIM, ARMS, ROUNDS, LEARNERS, DELTA = 4, 10, 500, 1000, 0.05
+
+# %%
+# The noise has a standard deviation of 1, and both learners are told so. But it consists of rare outliers: one reward in a
+# thousand is off by about 32, and the others by next to nothing. The theorem of HeavyTailUCB allows such noise, and that of
+# OFUL does not.
+
+NOISE = TwoPoint(0.001)
+
+
+def share_failed(make):
+    """Return the share of the learners whose set has missed the true parameter so far, after each round."""
+    environment = LinearBandit(DIM, ARMS, noise=NOISE, batch_shape=(LEARNERS,), seed=0)
+    policy = make(DIM, noise_scale=NOISE.moment_norm(2.0), delta=DELTA, batch_shape=(LEARNERS,))
+    has_failed, shares = torch.zeros(LEARNERS, dtype=torch.bool), []
+    for _ in range(ROUNDS):
+        x, reward, _ = environment.pull(policy.select(environment.arms()))
+        policy.step(x, reward)
+        has_failed |= has_missed(policy.estimator, environment.theta)
+        shares.append(100.0 * has_failed.double().mean())
+    return shares
+
+
+# %%
+# A set that fails once counts as failed for ever, since the promise is for all rounds at once.
+
+figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+for make, colour, line in ((OFUL, "#D55E00", "--"), (HeavyTailUCB, "#0072B2", "-")):
+    shares = share_failed(make)
+    axes.plot(range(1, ROUNDS + 1), shares, color=colour, linestyle=line, linewidth=2)
+    axes.text(1.02 * ROUNDS, shares[-1], make.__name__, color=colour, va="center")
+axes.axhline(100.0 * DELTA, color="black", linestyle=":")
+axes.text(1.02 * ROUNDS, 100.0 * DELTA, "at most 5 %", va="bottom")
+axes.set(xlim=(0, 1.25 * ROUNDS), ylim=(-1, 16), xlabel="rounds", ylabel="sets that have failed, percent")
+plt.show()
+
+# %%
+# A thousand learners of each kind meet the same thousand worlds. The standard error of a share is at most 1.2 points. Both ask
+# for sets that fail with a probability of at most 5 %. HeavyTailUCB keeps this promise with room to spare; OFUL makes none for
+# such noise. Not shown is the price: under milder noise OFUL has less regret.
+#
+# Beside a loop
+# -------------
+
+
+def seconds(fleet, rounds=100):
+    """Return the processor seconds of a round, in which all learners choose and learn."""
+    arms, policy = torch.randn(*fleet, ARMS, DIM, dtype=torch.float64), OFUL(DIM, batch_shape=fleet)
+    reward = torch.rand(fleet, dtype=torch.float64)
+    start = process_time()
+    for _ in range(rounds):
+        policy.select(arms)
+        policy.step(arms[..., 0, :], reward)
+    return (process_time() - start) / rounds
+
+
+sizes = (1, 3, 10, 30, 100, 300, 1000, 3000)
+alone = sorted(seconds(()) for _ in range(5))[2]
+ratios = [size * alone / sorted(seconds((size,)) for _ in range(5))[2] for size in sizes]
+
+figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+axes.plot(sizes, ratios, "o-", color="#0072B2", linewidth=2)
+axes.axhline(1.0, color="black", linestyle=":")
+axes.text(3000, 1.08, "a loop over single learners", ha="right")
+axes.set(xscale="log", yscale="log", xlabel="learners in the module", ylabel="speed, over that of a loop")
+axes.xaxis.set_major_formatter("{x:g}")
+axes.yaxis.set_major_formatter("{x:g}")
+plt.show()
+
+# %%
+# Medians of five runs of 100 rounds on one machine. The loop's time is that of one learner without ``batch_shape``, times their
+# number. A module of one or two is slower than such a loop. Other machines have other ratios.

@@ -1,0 +1,64 @@
+"""The tables of the docs are those that were printed, and some numbers in sentences are computed again."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from torchonline import DPTOFW
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("doc_tables", ROOT / "releases" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_table_has_changed(tables: ModuleType) -> None:
+    """A table that its script does not print any more is printed anew and recorded: make numbers."""
+    entries = tables.record()
+    found = [(table.key, tables.held(table, entries)) for table in tables.tables()]
+    assert len(found) > 200
+    assert [key for key, how in found if how in ("NEW", "CHANGED")] == []
+    assert set(entries) == {table.key for table in tables.tables() if not table.title}
+
+
+def test_a_changed_number_is_found(tables: ModuleType) -> None:
+    table = next(table for table in tables.tables() if not table.title)
+    assert tables.held(table._replace(text=table.text + "1"), tables.record()) == "CHANGED"
+    assert tables.held(table._replace(number=99), tables.record()) == "NEW"
+
+
+def test_quick_scripts_print_a_table(tables: ModuleType) -> None:
+    assert set(tables.QUICK) <= {table.script for table in tables.tables() if not table.title}
+
+
+def private() -> DPTOFW:
+    return DPTOFW(3, radius_bound=1.0, horizon=1000, epsilon=1.0, delta=1e-5)
+
+
+def test_what_is_spent_of_an_epsilon() -> None:
+    """README and docs/privacy.md: 1, 10, 100 and 1,000 of 1,000 steps; and a resume after the first step."""
+    learner, spent = private(), {}
+    for step in range(1, 1001):
+        learner.step(torch.zeros(2, 3))
+        if step == 1:
+            resumed = private()
+            resumed.load_state_dict(learner.state_dict())
+        if step in (1, 10, 100, 1000):
+            spent[step] = round(learner.privacy_spent(1e-5), 2)
+    for _ in range(999):
+        resumed.step(torch.zeros(2, 3))
+    assert spent == {1: 0.54, 10: 0.74, 100: 0.9, 1000: 1.0}
+    assert "1, 10, 100 and 1,000 steps spend 0.54, 0.74, 0.90 and\n1.00" in (ROOT / "docs" / "privacy.md").read_text()
+    assert round(resumed.privacy_spent(1e-5), 2) == 1.47
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert "the first step spends 0.54 (1000 people), and going on from a checkpoint makes it 1.47" in readme

@@ -1,0 +1,135 @@
+"""What editors and type checkers see of the library: a user's code, checked as it stands by mypy and pyright."""
+
+from typing import Any, assert_type
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import torchonline
+from torchonline import (
+    OFUL,
+    OONS,
+    UCB,
+    DisjointArms,
+    EpsilonGreedy,
+    FixedArms,
+    Greedy,
+    HeavyTailRegression,
+    HeavyTailUCB,
+    Logistic,
+    RidgeRegression,
+    RunningScaler,
+    ScaledPolicy,
+    SquareCB,
+    ThompsonSampling,
+    bandit,
+)
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.policies import on_arms
+
+arms = torch.eye(2)
+
+
+def scores_are_tensors() -> None:
+    policy = OFUL(2)
+    assert_type(policy(arms), Tensor)
+    assert_type(policy.forward(arms), Tensor)
+    assert_type(policy(np.eye(2)), Tensor)
+    assert_type(policy([[1.0, 0.0]]), Tensor)
+    assert_type(policy.select(arms), Tensor)
+    assert_type(policy.decide(arms), tuple[Tensor, Tensor])
+    assert_type(policy.predict(arms), Tensor)
+    assert_type(policy.dim, int)
+    assert_type(policy.rounds, Tensor)
+    assert_type(policy.theta_hat, Tensor)
+
+
+def an_estimator_has_its_own_type() -> None:
+    assert_type(OFUL(2).estimator, RidgeRegression)
+    assert_type(HeavyTailUCB(2).estimator, HeavyTailRegression)
+    assert_type(Greedy(HeavyTailRegression(2)).estimator, HeavyTailRegression)
+    assert_type(Greedy(2).estimator, Estimator)
+    assert_type(torchonline.baselines.MENU(2, horizon=9).estimator, torchonline.baselines.MENURegression)
+    assert_type(torchonline.baselines.OFUGLB(2, horizon=9).estimator, torchonline.baselines.OFUGLBRegression)
+
+
+def what_an_estimator_returns() -> None:
+    estimator = RidgeRegression(2)
+    assert_type(estimator(arms), Tensor)
+    assert_type(estimator.width(np.eye(2)), Tensor)
+    assert_type(estimator.interval(arms), tuple[Tensor, Tensor])
+    assert_type(estimator.theta_hat, Tensor)
+    assert_type(estimator.V_inv, Tensor)
+    assert_type(estimator.logdet, Tensor)
+    estimator.step([1.0, 0.0], 1.0)
+
+
+def a_number_of_features_will_do() -> None:
+    EpsilonGreedy(2, epsilon=0.1, noise_scale=0.2)
+    ThompsonSampling(2, draws=10, delta=0.1)
+    SquareCB(2, gamma=3.0, ridge=2.0)
+    policies: list[UCB | Greedy] = [UCB(2), OFUL(2), Greedy(2)]
+    played(policies[0])
+
+
+def played(policy: UCB | Greedy) -> Tensor:
+    assert_type(policy.estimator, Estimator)
+    return policy.select(arms)
+
+
+def composed_policies() -> None:
+    scaled = ScaledPolicy(Greedy(2), RunningScaler(2))
+    assert_type(scaled(arms), Tensor)
+    assert_type(scaled.predict(arms), Tensor)
+    assert_type(scaled.theta_hat, Tensor)
+    assert_type(RunningScaler(2)(arms), Tensor)
+    assert_type(FixedArms(OFUL(2), arms)(), Tensor)
+    assert_type(FixedArms(OFUL(2), arms).predict(), Tensor)
+    assert_type(DisjointArms(OFUL(2), 3)([1.0, 0.0]), Tensor)
+
+
+def the_recommended_policy() -> None:
+    assert_type(bandit(2), ScaledPolicy)
+    assert_type(bandit(2, "binary", 3), DisjointArms)
+    assert_type(bandit(2, actions=3), DisjointArms)
+    assert_type(bandit(2, scale=False), UCB)
+
+
+def other_modules() -> None:
+    assert_type(Logistic()(arms), Tensor)
+    assert_type(OONS(2, lipschitz=1.0, radius_bound=1.0)(), Tensor)
+    assert_type(torchonline.metrics.CumulativeRegret().compute(), Tensor)
+    head = torchonline.models.BanditHead(torch.nn.Identity(), OFUL(2))
+    assert_type(head(arms), Tensor)
+    assert_type(torchonline.models.NeuralLinearBandit(head)(arms), Tensor)
+    assert_type(torchonline.links.Poisson()(arms), Tensor)
+    torchonline.export.to_program(OFUL(2))
+
+
+class Mine(UCB):
+    """A policy of a user's own."""
+
+    def __init__(self, dim: int, **options: Any) -> None:
+        super().__init__(RidgeRegression(dim, **options))
+
+    @on_arms
+    def forward(self, arms: Tensor) -> Tensor:
+        return self.predict(arms) + self.estimator.width(arms)
+
+
+class Plain(Greedy[RidgeRegression]):
+    """A policy whose scores check nothing."""
+
+    def forward(self, arms: Tensor) -> Tensor:
+        return self.estimator(arms) + self.estimator.logdet
+
+
+def mistakes() -> None:
+    """Each is one: both checkers refuse a comment that is not needed."""
+    OFUL(2, ridges=1.0)  # type: ignore[call-arg]
+    UCB(2, ridges=1.0)  # type: ignore[call-arg]
+    UCB("2")  # type: ignore[arg-type]
+    RidgeRegression(dim="2")  # type: ignore[arg-type]
+    torchonline.nothing  # type: ignore[attr-defined] # noqa: B018
+    torchonline.baselines.MENU(2)  # type: ignore[call-arg]

@@ -1,0 +1,232 @@
+"""Pictures of confidence: the intervals of arms, and confidence sets."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.bandits.composed import ComposedPolicy
+from torchonline.bandits.disjoint import DisjointArms, arms_last, for_each_arm
+from torchonline.bandits.estimator import Estimator
+from torchonline.bandits.fixed_arms import FixedArms
+from torchonline.bandits.radius_multiples import RadiusMultiples
+from torchonline.core.checks import shape_text
+from torchonline.core.figures import GREY, axes_or_new, label_top, next_style
+from torchonline.core.inputs import one_of_many
+
+# Arms that have names of their own at the axis; among more, every so many.
+MOST_NAMES = 60
+# With these methods of Estimator, the confidence set is an ellipsoid around theta_hat.
+OF_ELLIPSOID = ("predictor", "width", "interval", "_squared_width")
+
+
+class Knowledge(NamedTuple):
+    """What is drawn of one decision: ``(K)`` each, and the index of an arm."""
+
+    estimate: Tensor
+    low: Tensor
+    high: Tensor
+    available: Tensor
+    column: Tensor
+    marked: Tensor
+
+
+def draw_confidence(
+    policy: Any,
+    decision: tuple[Any, ...],
+    ax: Any,
+    names: Sequence[str] | None,
+    mask: Any,
+    index: Any,
+    heuristic: str = "",
+) -> tuple[Any, Any]:
+    """Draw the estimates and intervals of a decision; see ``plot_confidence``.
+
+    ``decision`` holds the first arguments of the policy's ``select``. ``heuristic`` says why no theorem covers the intervals,
+    where the policy does not know.
+    """
+    with torch.no_grad():
+        known, column, mark = _looked_at(policy, decision, mask, index)
+    count, k = len(known.estimate), int(known.marked)
+    if names is not None and (isinstance(names, str) or len(names) != count):
+        raise ValueError(f"names: expected {count} names, one for each arm, got {names!r}")
+    labels = [f"arm {k}" for k in range(count)] if names is None else [str(name) for name in names]
+    axes = axes_or_new(ax, (6.4, min(16.0, 1.5 + 0.3 * max(count, 3))))
+    _draw_arms(axes, known, mark)
+    shown = sorted({*range(0, count, -(-count // MOST_NAMES)), k})
+    axes.set_yticks(shown, [labels[i] for i in shown])
+    axes.tick_params(axis="y", length=0)
+    axes.get_yticklabels()[shown.index(k)].set_fontweight("bold")
+    axes.set_ylim(count - 0.4, -0.9)
+    status = _status_of_policy(policy, heuristic)
+    if bool((known.low > known.high).any()):
+        status = "no parameter within theta_bound is in the set"
+    axes.set_xlabel(f"mean reward\ninterval: {status}")
+    if column:
+        right = axes.secondary_yaxis("right")
+        values, is_open = _aligned(known.column, column == "probability"), known.available.tolist()
+        right.set_yticks(shown, [values[i] if is_open[i] else "" for i in shown])
+        right.tick_params(axis="y", length=0)
+        right.set_ylabel(column)
+    return axes.figure, axes
+
+
+def _looked_at(policy: Any, decision: tuple[Any, ...], mask: Any, index: Any) -> tuple[Knowledge, str, str]:
+    """Return what is known of one decision, the name of its column, and the mark's."""
+    rule = policy.policy if isinstance(policy, (ComposedPolicy, FixedArms)) else policy
+    draws = rule.is_random or rule.draws > 1 or (isinstance(policy, RadiusMultiples) and not policy.is_ucb)
+    if draws:
+        column = policy.probabilities(*decision, mask)
+        marked, name, mark = column.argmax(-1), "probability", "likeliest"
+    else:
+        marked, column, mark = policy.select(*decision, mask), policy(*decision), "chosen"
+        has_link = type(policy.estimator)._response is not Estimator._response
+        name = "" if not rule.uses_widths else "score of the predictor" if has_link else "score"
+    estimate, low, high = _estimates_and_bounds(policy, *decision)
+    available = torch.ones_like(estimate, dtype=torch.bool)
+    if mask is not None:
+        available &= torch.as_tensor(mask, device=available.device)
+    place = one_of_many("index", index, tuple(marked.shape), "decisions")
+    parts = (estimate, low, high, available, column, marked)
+    return Knowledge(*(part[place].detach().cpu() for part in parts)), name, mark
+
+
+def _estimates_and_bounds(policy: Any, context: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean rewards and the ends of their intervals, ``(*B, ..., K)`` each."""
+    one, dims = policy.estimator, policy.estimator.batch_dims
+    if isinstance(policy, FixedArms):
+        rows = policy.arms.expand(*policy.batch_shape, *policy.arms.shape[-2:])
+    elif isinstance(policy, ComposedPolicy):
+        rows = policy._features(policy._checked(context, None)[0])
+    else:
+        rows = context
+    if not isinstance(policy, DisjointArms):
+        return one(rows), *one.interval(rows)
+    dims = policy.batch_dims
+    rows = for_each_arm(rows, dims, policy.actions, policy.takes_one_row)
+    estimate, low, high = (arms_last(part, dims) for part in (one(rows), *one.interval(rows)))
+    return estimate, low, high
+
+
+def _status_of_policy(policy: Any, heuristic: str) -> str:
+    """Return whether a theorem covers the intervals of a policy."""
+    one, scaler = policy.estimator, getattr(policy, "scaler", None)
+    if scaler is not None and (scaler.freeze_after is None or bool((scaler.rounds < scaler.freeze_after).any())):
+        heuristic = heuristic or "the scaler moves"
+    delta: Any = getattr(one, "delta", None)
+    return status_of(
+        one, delta * policy.most_actions if delta and isinstance(policy, DisjointArms) else delta, heuristic
+    )
+
+
+def status_of(estimator: Any, delta: Any, heuristic: str = "") -> str:
+    """Return whether a theorem covers the confidence set of an estimator, in words."""
+    name = type(estimator).__name__
+    if estimator.guarantee == "none":
+        heuristic = f"{name} has no theorem here"
+    elif estimator.radius_scale != 1.0:
+        heuristic = f"radius_scale = {estimator.radius_scale:g}"
+    if heuristic:
+        return f"a heuristic ({heuristic})"
+    if not estimator.guarantee:
+        return f"see the guarantee of {name}"
+    return f"proved {estimator.guarantee}" + (f", delta = {delta:.3g}" if delta else "")
+
+
+def _draw_arms(axes: Any, known: Knowledge, mark: str) -> None:
+    heights = np.arange(len(known.estimate))
+    estimate, low, high, available = (part.double().numpy() for part in known[:4])
+    is_open = available > 0.0
+    (line,) = axes.plot([], [])  # with the next colour of the style
+    colour = line.get_color()
+    line.remove()
+    for shown, tone, style, filled in ((is_open, colour, "-", colour), (~is_open, GREY, ":", "none")):
+        if not shown.any():
+            continue
+        at = heights[shown]
+        axes.hlines(at, low[shown], high[shown], color=tone, linestyle=style, linewidth=1.5)
+        for ends in (low, high):
+            axes.plot(ends[shown], at, "|", color=tone, markersize=8, markeredgewidth=1.5)
+        axes.plot(estimate[shown], at, "o", color=tone, markerfacecolor=filled, markersize=5)
+    k = int(known.marked)
+    axes.plot(estimate[k], k, "D", color=colour, markersize=9)
+    text = {"xytext": (0.0, 7.0), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+    axes.annotate(mark, (estimate[k], k), annotation_clip=False, **text)
+
+
+def draw_confidence_set(
+    estimator: Any,
+    ax: Any,
+    coordinates: tuple[int, int],
+    index: Any,
+    truth: Any,
+    label: str | None,
+    style: dict[str, Any],
+) -> tuple[Any, Any]:
+    """Draw the shadow of a confidence ellipsoid; see ``plot_confidence_set``."""
+    center, radius, block = _shadow(estimator, tuple(coordinates), index)
+    point = None
+    if truth is not None:
+        point = torch.as_tensor(truth, dtype=torch.float64).detach().cpu()
+        if point.shape != (estimator.dim,):
+            raise ValueError(f"truth: expected shape ({estimator.dim}), got {shape_text(point.shape)}")
+        point = point[list(coordinates)]
+    axes = axes_or_new(ax, (5.0, 4.6))
+    angles = np.linspace(0.0, 2.0 * math.pi, 201)
+    circle = np.stack([np.cos(angles), np.sin(angles)])
+    boundary = np.array(center)[:, None] + radius * np.linalg.cholesky(block) @ circle
+    (line,) = axes.plot(*boundary, **{"linestyle": next_style(axes), **style})
+    colour = line.get_color()
+    axes.fill(*boundary, color=colour, alpha=0.08, linewidth=0)
+    axes.plot(*center, "o", color=colour, markersize=5)
+    if label is not None:
+        line.set_label(label)
+        label_top(axes, boundary[:, boundary[1].argmax()], label, colour)
+    if point is not None:
+        axes.plot(*point.tolist(), "X", color=GREY, markersize=9)
+        text = {"xytext": (0.0, -8.0), "textcoords": "offset points", "ha": "center", "va": "top"}
+        axes.annotate("truth", point.tolist(), annotation_clip=False, **text)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.1)
+    for name, i in zip("xy", coordinates, strict=True):
+        getattr(axes, f"set_{name}label")(f"coordinate {i} of the parameter")
+    axes.set_title(f"confidence set: {status_of(estimator, getattr(estimator, 'delta', None))}", fontsize="medium")
+    return axes.figure, axes
+
+
+def _shadow(estimator: Any, coordinates: tuple[Any, ...], index: Any) -> tuple[list[float], float, Any]:
+    """Return the center, radius and matrix of a shadow, or raise."""
+    cls = type(estimator)
+    own = [name for name in OF_ELLIPSOID if getattr(cls, name) is not getattr(Estimator, name)]
+    if own and not estimator.output_shape:
+        raise TypeError(
+            f"{cls.__name__}: expected a learner whose confidence set is an ellipsoid around theta_hat, got one with its own "
+            f"{' and '.join(own)}"
+        )
+    dim = estimator.dim
+    is_right = len(coordinates) == 2 and all(type(i) is int and 0 <= i < dim for i in coordinates)
+    if not is_right or coordinates[0] == coordinates[1]:
+        raise ValueError(f"coordinates: expected two different ones from 0 to {dim - 1}, got {coordinates}")
+    sizes = (*estimator.batch_shape, *estimator.output_shape)
+    place = one_of_many("index", index, sizes, "learners")
+    with torch.no_grad(), estimator._lock:
+        theta = estimator.theta_hat
+        if estimator.output_shape:
+            theta = theta.transpose(-1, -2)
+        center, radius = theta[place].double().cpu(), float(estimator.radius()[place])
+        matrix = estimator.width_matrix()[place[: estimator.batch_dims]].double().cpu()
+    if not math.isfinite(radius):
+        raise ValueError(f"radius: expected a finite number, got {radius}; the set has no shadow")
+    pair = list(coordinates)
+    return center[pair].tolist(), radius, matrix[pair][:, pair].numpy()
+
+
+def _aligned(values: Tensor, are_shares: bool) -> list[str]:
+    """Return numbers as text with as many digits after the point."""
+    if are_shares:
+        return [f"{100.0 * value:.1f} %" for value in values.tolist()]
+    largest = float(values[values.isfinite()].abs().max()) if bool(values.isfinite().any()) else 0.0
+    return [f"{value:.3g}" if largest >= 1e4 or largest < 0.01 else f"{value:.2f}" for value in values.tolist()]

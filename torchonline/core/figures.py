@@ -1,0 +1,98 @@
+"""Matplotlib axes, and labels that stand at what they name."""
+
+from typing import Any
+
+# Marks of labels. Those at the ends of lines move apart where they would overlap.
+END, TOP = "torchonline: label at an end", "torchonline: label on top"
+# Of the lines in one pair of axes, in turn: they differ without colour too.
+LINE_STYLES = ("-", "--", "-.", ":")
+# Neither black nor white, so that it shows on light and on dark backgrounds.
+GREY = "0.5"
+
+
+def axes_or_new(ax: Any = None, size: tuple[float, float] = (6.4, 4.0)) -> Any:
+    """Return matplotlib axes, those of a new figure of pyplot for None, or raise.
+
+    ``size`` is the width and height of a new figure, in inches. Figures of pyplot, as those of torchmetrics, show themselves in
+    notebooks and by ``pyplot.show()``. Close the figure, or give axes, where many are drawn.
+
+    Raises:
+        TypeError: ``ax`` is something else.
+        ImportError: there is no matplotlib.
+    """
+    if ax is not None:
+        if not hasattr(ax, "transAxes"):
+            raise TypeError(f"ax: expected matplotlib axes or None, got {type(ax).__name__}")
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("plot: expected matplotlib, got none; pip install torchonline[plots]") from error
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def axes_of_figure(size: tuple[float, float] = (6.4, 4.0)) -> Any:
+    """Return axes of a figure that pyplot does not know: none must close it.
+
+    Raises:
+        ImportError: there is no matplotlib.
+    """
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained").add_subplot()
+
+
+def next_style(axes: Any) -> str:
+    """Return the line style of the next line that gets a label."""
+    return LINE_STYLES[sum(text.get_gid() in (END, TOP) for text in axes.texts) % len(LINE_STYLES)]
+
+
+def label_end(axes: Any, line: Any, text: str) -> None:
+    """Write a line's label right of the axes, at the height of its last point."""
+    points = line.get_xydata()
+    if len(points):
+        label_right(axes, points[-1, 1], text, line.get_color())
+
+
+def label_right(axes: Any, height: float, text: str, color: Any) -> None:
+    """Write a label to the right of the axes. Labels that would overlap move apart."""
+    place = {"xytext": (5.0, 0.0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+    axes.annotate(text, (1.0, float(height)), xycoords=axes.get_yaxis_transform(), color=color, gid=END, **place)
+    _move_apart(axes)
+
+
+def label_top(axes: Any, point: Any, text: str, color: Any) -> None:
+    """Write a label above a point."""
+    place = {"xytext": (0.0, 3.0), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+    axes.annotate(text, tuple(map(float, point)), color=color, gid=TOP, annotation_clip=False, **place)
+
+
+def _ends(axes: Any) -> list[Any]:
+    return [text for text in axes.texts if text.get_gid() == END]
+
+
+def _move_apart(axes: Any) -> None:
+    """Put the labels at ends in their order from below, with room for each."""
+    labels = _ends(axes)
+    axes.get_ylim()  # what was drawn has changed the limits
+    points = 72.0 / axes.figure.dpi
+    heights = [float(axes.transData.transform((1.0, label.xy[1]))[1]) * points for label in labels]
+    order = sorted(range(len(labels)), key=heights.__getitem__)
+    room = 1.2 * max((label.get_fontsize() * (1 + label.get_text().count("\n")) for label in labels), default=0.0)
+    # Groups of neighbours: the sum of their heights, and their number.
+    groups: list[list[float]] = []
+    for i in order:
+        groups.append([heights[i], 1.0])
+        while len(groups) > 1 and _lowest(groups[-1], room) < _lowest(groups[-2], room) + groups[-2][1] * room:
+            total, count = groups.pop()
+            groups[-1][0] += total
+            groups[-1][1] += count
+    places = [_lowest(group, room) + room * i for group in groups for i in range(int(group[1]))]
+    for i, place in zip(order, places, strict=True):
+        labels[i].xyann = (5.0, place - heights[i])
+
+
+def _lowest(group: list[float], room: float) -> float:
+    """Return the height of the lowest label of a group around its mean."""
+    total, count = group
+    return total / count - 0.5 * room * (count - 1.0)

@@ -1,0 +1,15 @@
+"""The version of this library."""
+
+from importlib import metadata
+
+
+def version() -> str:
+    """Return the version of the installed package.
+
+    In a checkout that is not installed it is ``0+unknown``. Releases and what lies between them get their versions from git
+    tags when the package is built. An editable installation has the version of the time when it was made.
+    """
+    try:
+        return metadata.version("torchonline")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"
