@@ -103,7 +103,7 @@ def test_an_outcome_is_added_to_the_page(matrix: ModuleType) -> None:
         "passed": 9,
         "failed": ["a"],
         "skipped": 1,
-        "only": ["tests/x"],
+        "only": ["tests/x", "-k", "y"],
     }
     text = matrix.page(f"# A\n\n{matrix.MARK}| old |\n\nAfter.\n", {"3.14-2.9.1": found})
     assert text.startswith(f"# A\n\n{matrix.MARK}| torch | Python |")
