@@ -184,7 +184,8 @@ def table(results: dict[str, Any]) -> str:
 def page(text: str, results: dict[str, Any]) -> str:
     """Return the page with the table of these outcomes after its mark, up to the next empty line."""
     before, _, after = text.partition(MARK)
-    return before + MARK + table(results) + "\n" + after.partition("\n\n")[2]
+    rest = after[1:] if after.startswith("\n") else after.partition("\n\n")[2]
+    return before + MARK + table(results) + "\n" + rest
 
 
 def main() -> None:

@@ -103,13 +103,14 @@ def test_an_outcome_is_added_to_the_page(matrix: ModuleType) -> None:
         "passed": 9,
         "failed": ["a"],
         "skipped": 1,
-        "only": ["tests/x"],
+        "only": ["tests/x", "-k", "y"],
     }
     text = matrix.page(f"# A\n\n{matrix.MARK}| old |\n\nAfter.\n", {"3.14-2.9.1": found})
     assert text.startswith(f"# A\n\n{matrix.MARK}| torch | Python |")
     assert "| 2.9.1 | 3.14.1 | 2.4.0 | 2.6 | 1.8 | Linux x86_64 | 9 | 1 | 1 | part |" in text
     assert text.endswith("\n\nAfter.\n")
     assert "old" not in text
+    assert matrix.page(f"# A\n\n{matrix.MARK}\nAfter.\n", {}).endswith("|\n\nAfter.\n")
 
 
 @pytest.mark.parametrize("path", YAML, ids=lambda path: path.name)
