@@ -52,7 +52,7 @@ PAIRS: dict[str, tuple[str, ...]] = {
 }
 # What the quick tier imports beside the package itself.
 TOOLS = ("jsonargparse[signatures]", "matplotlib", "mpmath", "pandas", "polars", "pyarrow", "pytest>=8", "pytest-xdist")
-TOOLS += ("scikit-learn", "scipy")
+TOOLS += ("scikit-learn", "scipy", "tensorboard")
 SHOWN = ("torch", "numpy", "pytorch-lightning", "torchmetrics")
 # Other versions of torch, NumPy and Lightning warn of what they will change; only our own warnings matter here.
 QUIET = (

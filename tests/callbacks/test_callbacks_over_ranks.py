@@ -18,6 +18,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, distributed, nn
 
 from tests.process_groups import on_ranks
+from tests.versions import weights_only
 from torchonline import OFUL
 from torchonline.callbacks import ArtifactExporter, RegretLogger
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
@@ -133,7 +134,7 @@ def assert_right(folder: Path, case: Any, of_ranks: tuple[dict[str, Any], ...]) 
         assert rank["own"] == sum(rank["regret"])
         assert rank["learnt"] == len(rank["regret"])
     found = rows(folder, case)
-    mine = [(int(row["step"]), float(row["regret"])) for row in found if row["regret"]]
+    mine = [(int(float(row["step"])), float(row["regret"])) for row in found if row["regret"]]
     first, sizes, played = of_ranks[0]["regret"], of_ranks[0]["sizes"], 0
     assert [step for step, _ in mine] == [i for i, size in enumerate(sizes) if size]
     for (_, value), size in zip(mine, filter(None, sizes), strict=True):
@@ -224,7 +225,7 @@ def interrupted(folder: str, n: int) -> tuple[list[int], list[float], float, lis
     trainer(first, RegretLogger(), keeper, max_steps=3).fit(bandit(), shared(n))
     resumed = trainer(second, regret)
     module = bandit()
-    resumed.fit(module, shared(n), ckpt_path=f"{folder}/step=2.ckpt", weights_only=True)
+    resumed.fit(module, shared(n), ckpt_path=f"{folder}/step=2.ckpt", **weights_only())
     assert regret.regret is not None
     played = sum(first.sizes[:2])
     rounds, regrets = first.rounds[:played] + second.rounds, first.regret[:played] + second.regret
@@ -257,11 +258,11 @@ def test_a_resume_in_the_middle_of_an_epoch(tmp_path: Path, world: int) -> None:
     ]
     # One process goes on with the regret, but not from a position between other batches.
     with pytest.raises(ValueError, match=rf"^next_batch: expected a position between batches of {3 * world} rounds"):
-        trainer(alone).fit(bandit(), shared(n), ckpt_path=tmp_path / "step=2.ckpt", weights_only=True)
+        trainer(alone).fit(bandit(), shared(n), ckpt_path=tmp_path / "step=2.ckpt", **weights_only())
     inputs, rewards = data(n)
     wider = RoundLoader(inputs, rewards, batch_size=3 * world, shuffle=True)
     witness = Witness()
-    trainer(alone, witness).fit(bandit(), wider, ckpt_path=tmp_path / "step=2.ckpt", weights_only=True)
+    trainer(alone, witness).fit(bandit(), wider, ckpt_path=tmp_path / "step=2.ckpt", **weights_only())
     played = [i for rounds, *_ in results for i in rounds[:6]]
     assert sorted(played + witness.rounds) == [*range(n)]
     assert alone.regret.rounds == n

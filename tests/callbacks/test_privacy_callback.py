@@ -20,6 +20,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 
 from tests.private_learners import without_tags
 from tests.private_tools import KnownNoise
+from tests.versions import weights_only
 from torchonline import DPPOFW, DPTOFW
 from torchonline.baselines import NoisySFW
 from torchonline.callbacks import PrivacySpendLogger
@@ -114,8 +115,8 @@ def trainer(*callbacks: pl.Callback, **options: Any) -> pl.Trainer:
 
 def fit(module: Regression, *callbacks: pl.Callback, data: Any = None, ckpt: Any = None, **options: Any) -> pl.Trainer:
     run = trainer(*callbacks, **options)
-    weights_only = {} if ckpt is None else {"weights_only": True}
-    run.fit(module, loader() if data is None else data, ckpt_path=ckpt, **weights_only)
+    options_of_load = {} if ckpt is None else weights_only()
+    run.fit(module, loader() if data is None else data, ckpt_path=ckpt, **options_of_load)
     return run
 
 
@@ -159,7 +160,7 @@ class TestLogs:
         logger = CSVLogger(tmp_path)
         fit(Regression(), PrivacySpendLogger(DELTA), data=loader(size), logger=logger)
         steps = [*range(size, PEOPLE, size), PEOPLE]
-        assert [int(row["step"]) for row in rows(logger)] == steps
+        assert [int(float(row["step"])) for row in rows(logger)] == steps
         spent = [float(row["privacy_spent"]) for row in rows(logger)]
         assert spent == pytest.approx([tree_epsilon(t) for t in steps], rel=1e-6)
         assert spent[-1] == pytest.approx(PROMISE, rel=1e-6)
@@ -405,7 +406,7 @@ class TestResume:
         head = module.heads["only"]
         assert module.batches == list(range(5, PEOPLE))
         assert (int(head.rounds), int(head.continuations)) == (PEOPLE, 2)
-        assert [int(row["step"]) for row in rows(logger)] == list(range(6, PEOPLE + 1))
+        assert [int(float(row["step"])) for row in rows(logger)] == list(range(6, PEOPLE + 1))
         expected = [tree_epsilon(t, runs=2, n=100) for t in range(6, PEOPLE + 1)]
         assert [float(row["privacy_spent"]) for row in rows(logger)] == pytest.approx(expected, rel=1e-6)
         assert module.metric.compute().item() == pytest.approx(expected[-1], rel=1e-6)
@@ -420,7 +421,7 @@ class TestResume:
         logger = CSVLogger(tmp_path)
         fit(module, PrivacySpendLogger(DELTA), logger=logger, ckpt=tmp_path / "step=6.ckpt", limit_train_batches=7)
         # 8 steps had been published, more than the current 7.
-        assert [int(row["step"]) for row in rows(logger)] == [7]
+        assert [int(float(row["step"])) for row in rows(logger)] == [7]
         assert float(rows(logger)[0]["privacy_spent"]) == pytest.approx(tree_epsilon(8, runs=2, n=100), rel=1e-6)
         assert module.metric.compute().item() == pytest.approx(tree_epsilon(8, runs=2, n=100), rel=1e-6)
 

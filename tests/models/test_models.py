@@ -13,7 +13,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 
 import torchonline
-from tests.versions import needs_torch_2_6
+from tests.versions import needs_torch_2_6, weights_only
 from torchonline import (
     OFUL,
     UCB,
@@ -748,7 +748,7 @@ class TestNeuralLinearBandit:
         moved = tmp_path.with_name("moved.ckpt")
         os.replace(checkpoint, moved)
         torch.manual_seed(1)
-        resume = {"ckpt_path": moved, "weights_only": True}
+        resume = {"ckpt_path": moved, **weights_only()}
         run(resumed, totals[2])
         assert resumed.rounds == whole.rounds == 100
         assert same_state(resumed, whole)
@@ -767,7 +767,7 @@ class TestNeuralLinearBandit:
         first.fit(bandits[1], RoundLoader(*data, shuffle=True))
         first.save_checkpoint(tmp_path / "37.ckpt")
         last = trainer(max_steps=100)
-        last.fit(bandits[2], RoundLoader(*data, shuffle=True), ckpt_path=tmp_path / "37.ckpt", weights_only=True)
+        last.fit(bandits[2], RoundLoader(*data, shuffle=True), ckpt_path=tmp_path / "37.ckpt", **weights_only())
         assert last.global_step == 100
         assert same_state(bandits[2], bandits[0])
 

@@ -644,6 +644,7 @@ class TestCommandLine:
         assert recorder["regret"].shape == (10,)
         assert module.hparams["actions"] == 5
 
+    @needs_torch_2_6
     # Lightning calls jsonargparse in ways that the latest one warns of.
     @pytest.mark.filterwarnings("ignore")
     def test_with_lightnings_command_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
