@@ -5,7 +5,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(DOCS))
+sys.path[:0] = [str(DOCS), str(ROOT)]
 
 from site_parts import arguments, front_page, inventories, links, members
 

@@ -17,7 +17,7 @@ from tests.learners import public_classes
 from torchonline.bandits.policies import Policy
 
 # "as in :class:`Estimator`", alone: the words are there.
-REFERENCE = re.compile(r"(?:as in|options of all learners, see) :class:`~?([\w.]+)`\.?")
+REFERENCE = re.compile(r"(?:as in|those of|options of all learners, see) :class:`~?([\w.]+)`\.?")
 WIDTH = 128
 
 
@@ -38,8 +38,13 @@ def section(cls: Any) -> dict[tuple[str, ...], str]:
 
 
 def words_for(cls: Any, name: str) -> tuple[tuple[str, ...], str]:
-    """The names of the entry that explains an argument, and its words; references to base classes are followed."""
-    names, words = next((names, words) for names, words in section(cls).items() if name in names)
+    """The names of the entry that explains an argument, and its words; references to base classes are followed.
+
+    Raises LookupError if no entry names it.
+    """
+    names, words = next(((names, words) for names, words in section(cls).items() if name in names), ((), ""))
+    if not names:
+        raise LookupError(f"{cls.__name__}: {name} is not among the arguments of the docstring")
     reference = REFERENCE.fullmatch(words)
     if not reference:
         return names, words
