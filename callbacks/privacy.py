@@ -19,6 +19,10 @@ ANOTHER_PASS = (
     "PrivacySpendLogger: expected one pass through the loader, or as many as participations says in one fit, got the start of "
     "another by a learner that has made steps; the same people would be released again, which no ledger here accounts for"
 )
+FINISHED = (
+    "PrivacySpendLogger: expected a checkpoint of a fit that goes on, got one whose fit has ended: nothing was learnt. Loading "
+    "it counts as one more run, unless continuations=1 says that no other run has published anything"
+)
 
 
 class PrivacySpendLogger(pl.Callback):
@@ -59,7 +63,7 @@ class PrivacySpendLogger(pl.Callback):
         last_step: :math:`t^*`, counted in the learner's steps. None before a fit, or without ``stop_at``.
 
     Raises:
-        RuntimeError: people would be released again; there is more than one process; a batch that made more steps than all
+        RuntimeError: people would be released again; a checkpoint is of a fit that has ended; there is more than one process; a batch that made more steps than all
             before exceeded the budget; or ``min_steps`` or ``min_epochs`` keep the trainer from stopping within the budget.
         ValueError: the module has no private learner, or none of that name; the learners have different adjacencies; or
             ``stop_at`` is less than the epsilon after one more step.
@@ -107,7 +111,7 @@ class PrivacySpendLogger(pl.Callback):
         self.learner = learner
         self.continuations = None if continuations is None else positive_integer("continuations", continuations)
         self.last_step: int | None = None
-        self._loader_was_saved, self._pass_was_over = False, False
+        self._loader_was_saved, self._pass_was_over, self._may_have_ended = False, False, False
         self._pass_start: list[int] = []
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -116,7 +120,7 @@ class PrivacySpendLogger(pl.Callback):
                 f"PrivacySpendLogger: expected one process, got {trainer.world_size}: each would release its own people, "
                 "and Lightning would overwrite the counts of all with those of the first"
             )
-        self._loader_was_saved, self._pass_was_over = False, False
+        self._loader_was_saved, self._pass_was_over, self._may_have_ended = False, False, False
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -124,6 +128,11 @@ class PrivacySpendLogger(pl.Callback):
         loops = checkpoint["loops"]["fit_loop"]
         self._loader_was_saved = bool(loops["state_dict"].get("combined_loader"))
         self._pass_was_over = loops["epoch_loop.batch_progress"]["is_last_batch"]
+        self._may_have_ended = True
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._may_have_ended:
+            raise RuntimeError(FINISHED)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._learners = self._watched(pl_module)
@@ -154,6 +163,7 @@ class PrivacySpendLogger(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
+        self._may_have_ended = False
         if self._is_first_batch and self._have_stepped():
             # With max_steps Lightning may resume an epoch that was finished.
             if batch_idx == 0 or self._pass_was_over:
@@ -268,9 +278,13 @@ class PrivacySpendLogger(pl.Callback):
         if self.stop_at is None:
             return None
         if after_one > self.stop_at:
-            raise ValueError(
+            message = (
                 f"stop_at: expected at least {after_one:.6g}, the epsilon after one more step, got {self.stop_at:g}"
             )
+            runs = max(int(learner.continuations) for learner in self._learners) if self.continuations is None else 1
+            if runs > 1:
+                message += f"; loads count as {runs} runs: pass continuations=1 if no other run has published anything"
+            raise ValueError(message)
         # Bisection: low steps are within the budget, high steps are not.
         low, high = 0, 1 + max(learner.horizon - int(learner.rounds) for learner in self._learners)
         while high - low > 1:

@@ -41,7 +41,8 @@ class OnlinePredictor(pl.LightningModule):
 
     *Private learners*, such as :class:`~torchonline.DPTOFW`, learn each row as one record. Their promise covers the learner's
     decisions, but not the losses that are logged. So ``log_losses`` must be False for them. A scaler would hold unprotected
-    statistics of the records, and is refused. :class:`~torchonline.callbacks.PrivacySpendLogger` logs what is spent.
+    statistics of the records, and is refused. :class:`~torchonline.callbacks.PrivacySpendLogger` logs what is spent. Their
+    checkpoints are secret; ``torchonline.export.released(model)`` is a copy that predicts and holds published weights only.
 
     Cost: one pass of the encoder over each batch, and for each round the learner's cost and a few operations on vectors.
 
@@ -94,7 +95,7 @@ class OnlinePredictor(pl.LightningModule):
         self.learner: Any = instance_of("learner", learner, (ConvexLearner, PrivatePoint), "a learner of a point")
         if learner.batch_shape or getattr(learner, "records_a_step", 1) != 1:
             raise ValueError(f"learner: expected one without batch_shape, of one record a step, got {learner}")
-        self.is_private = bool(private_learners(learner))
+        self.dim, self.is_private = self.learner.dim, bool(private_learners(learner))
         self.loss = one_of("loss", loss, tuple(LOSSES))
         self.encoder = None if encoder is None else instance_of("encoder", encoder, nn.Module, "a torch.nn.Module")
         self.scaler = None if scaler is None else instance_of("scaler", scaler, RunningScaler, "a RunningScaler")
@@ -169,7 +170,7 @@ class OnlinePredictor(pl.LightningModule):
         elif self.encoder is not None:
             with evaluating(self.encoder):
                 found = self.encoder(inputs)
-        check_shape("inputs", found, (len(inputs), self.learner.dim))
+        check_shape("inputs", found, (len(inputs), self.dim))
         return found.to(self._state_dtype)
 
     def _learn(self, z: Tensor, target: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from torchonline import (
     GLMRegression,
     Greedy,
     HvtUCB,
+    LocalGLMRegression,
     Poisson,
     RadiusMaster,
     RidgeRegression,
@@ -58,7 +59,7 @@ def test_intervals_estimates_and_the_choice_are_where_they_belong() -> None:
     assert mark.tolist() == [float(policy.estimator(arms())[k]), k]
     assert axes.figure is figure
     assert names(axes.yaxis) == ["a", "b", "c", "d"]
-    assert axes.get_xlabel() == "mean reward\ninterval: proved in all rounds, delta = 0.01"
+    assert axes.get_xlabel() == "mean reward\ninterval: proved in all rounds if theta_bound = 1 holds, delta = 0.01"
     (right,) = axes.child_axes
     assert right.get_ylabel() == "score"
     assert names(right.yaxis) == [f"{score:.2f}" for score in policy(arms()).tolist()]
@@ -130,10 +131,10 @@ def test_composed_policies_show_the_intervals_of_their_estimators(name: str) -> 
 
 
 LABELS = [
-    (OFUL(2), "proved in all rounds, delta = 0.01"),
+    (OFUL(2), "proved in all rounds if theta_bound = 1 holds, delta = 0.01"),
     (OFUL(2, radius_scale=0.5), "a heuristic (radius_scale = 0.5)"),
-    (GLBOMD(2, link=Poisson()), "proved in all rounds, delta = 0.01"),
-    (UCB(DiscountedRidgeRegression(2, discount=0.9)), "proved in each round, delta = 0.01"),
+    (GLBOMD(2, link=Poisson()), "proved in all rounds if theta_bound = 1 holds, delta = 0.01"),
+    (UCB(DiscountedRidgeRegression(2, discount=0.9)), "proved in each round if theta_bound = 1 holds, delta = 0.01"),
     (UCB(AdaptiveRidgeRegression(2)), "a heuristic (AdaptiveRidgeRegression has no theorem here)"),
     (HvtUCB(2, horizon=10), "see the guarantee of HuberRegression"),
     (ScaledPolicy(RidgeRegression(3), RunningScaler(2)), "a heuristic (the scaler moves)"),
@@ -149,10 +150,14 @@ def test_the_label_says_whether_a_theorem_covers_the_intervals(policy: Any, labe
 
 def test_the_label_of_arms_and_of_subclasses() -> None:
     _, axes = DisjointArms(RidgeRegression(2), 3).plot_confidence(CONTEXT)
-    assert axes.get_xlabel().endswith("proved in all rounds, delta = 0.01")
+    assert axes.get_xlabel().endswith("proved in all rounds if theta_bound = 1 holds, delta = 0.01")
     frozen = ScaledPolicy(RidgeRegression(3), RunningScaler(2, freeze_after=2))
     frozen.step(arms()[:2], torch.tensor([0.0, 1.0]))
-    assert frozen.plot_confidence(arms())[1].get_xlabel().endswith("proved in all rounds, delta = 0.01")
+    assert (
+        frozen.plot_confidence(arms())[1]
+        .get_xlabel()
+        .endswith("proved in all rounds if theta_bound = 1 holds, delta = 0.01")
+    )
     head = BanditHead(nn.Identity(), OFUL(2), scaler=RunningScaler(2, intercept=False))
     assert head.plot_confidence(arms())[1].get_xlabel().endswith("a heuristic (the inputs are scaled)")
 
@@ -166,6 +171,14 @@ def test_the_label_of_arms_and_of_subclasses() -> None:
     assert (Bolder.guarantee, Renamed.guarantee) == ("", "in all rounds")
     with pytest.warns(UserWarning, match="heuristic here"):
         assert GLMRegression(2, radius="tight", ridge=0.1).guarantee == "none"
+
+
+def test_an_estimate_outside_its_interval_is_named() -> None:
+    """Clicks of a few percent, and a promise that allows no rate below a fourth."""
+    policy = UCB(LocalGLMRegression(2))
+    policy.learn(torch.eye(2).repeat(500, 1), torch.tensor([0.0] * 49 + [1.0]).repeat(20))
+    label = policy.plot_confidence(torch.eye(2))[1].get_xlabel()
+    assert label.endswith("an estimate is outside its interval: theta_bound seems too small")
 
 
 def test_an_empty_set_is_named() -> None:
@@ -215,7 +228,7 @@ def test_the_shadow_is_what_the_set_reaches_in_each_direction() -> None:
     assert center.get_xydata().tolist() == [learner.theta_hat[[3, 1]].tolist()]
     assert truth.get_xydata().tolist() == [[3.0, 1.0]]
     assert axes.get_xlabel() == "coordinate 3 of the parameter"
-    assert axes.get_title() == "confidence set: proved in all rounds, delta = 0.01"
+    assert axes.get_title() == "confidence set: proved in all rounds if theta_bound = 1 holds, delta = 0.01"
     assert [text.get_text() for text in axes.texts] == ["30 rounds", "truth"]
     assert axes.figure is figure
 

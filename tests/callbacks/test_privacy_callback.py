@@ -456,11 +456,10 @@ class TestResume:
         last = crashed(tmp_path, data(), every=PEOPLE, crash_at=None)  # saved in the last batch of the epoch
         for limits in ({}, {"max_epochs": 2}, {"max_epochs": -1, "max_steps": 2 * PEOPLE}):
             module = Regression(only=learner(horizon=100))
-            if limits:
-                with pytest.raises(RuntimeError, match="expected one pass"):
-                    fit(module, PrivacySpendLogger(DELTA), data=data(), ckpt=last, **limits)
-            else:
-                fit(module, PrivacySpendLogger(DELTA), data=data(), ckpt=last)
+            with pytest.raises(
+                RuntimeError, match="expected one pass" if limits else "whose fit has ended: nothing was learnt"
+            ):
+                fit(module, PrivacySpendLogger(DELTA), data=data(), ckpt=last, **limits)
             assert module.batches == []
             assert int(module.heads["only"].rounds) == PEOPLE
 
@@ -472,6 +471,13 @@ class TestResume:
             with pytest.raises(RuntimeError, match="expected one pass"):
                 fit(module, PrivacySpendLogger(DELTA), ckpt=tmp_path / "end.ckpt", **limits)
             assert module.batches == []
+
+    def test_a_fit_that_its_budget_ended_is_not_begun_again(self, tmp_path: Path) -> None:
+        first, second = (Regression(only=learner(horizon=100)) for _ in range(2))
+        fit(first, PrivacySpendLogger(DELTA, stop_at=0.7)).save_checkpoint(tmp_path / "budget.ckpt")
+        assert 0 < len(first.batches) < PEOPLE
+        with pytest.raises(RuntimeError, match="whose fit has ended: nothing was learnt"):
+            fit(second, PrivacySpendLogger(DELTA), ckpt=tmp_path / "budget.ckpt")
 
     def test_an_epoch_that_max_steps_cut_short_goes_on(self, tmp_path: Path) -> None:
         first, second = (Regression(only=learner(horizon=100)) for _ in range(2))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline import CAOONS, DPTOFW, FreeGrad, RunningScaler, gradients
+from torchonline.export import released
 from torchonline.models import OnlinePredictor, RoundLoader
 
 QUIET: dict[str, Any] = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
@@ -80,6 +81,9 @@ def test_a_private_learner_takes_each_row_as_a_record() -> None:
     assert int(model.learner.rounds) == int(model.rounds) == 60
     assert float(model.total_loss) == 0.0
     assert set(trainer.logged_metrics) == set()
+    public = released(model)
+    assert torch.equal(public(x), model(x))
+    assert not any("secret" in name for name in public.state_dict())
 
 
 def test_a_checkpoint_goes_on(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def draw_confidence(
     status = _status_of_policy(policy, heuristic)
     if bool((known.low > known.high).any()):
         status = "no parameter within theta_bound is in the set"
+    elif bool(((known.estimate < known.low) | (known.estimate > known.high)).any()):
+        status = "an estimate is outside its interval: theta_bound seems too small"
     axes.set_xlabel(f"mean reward\ninterval: {status}")
     if column:
         right = axes.secondary_yaxis("right")
@@ -133,7 +135,9 @@ def status_of(estimator: Any, delta: Any, heuristic: str = "") -> str:
         return f"a heuristic ({heuristic})"
     if not estimator.guarantee:
         return f"see the guarantee of {name}"
-    return f"proved {estimator.guarantee}" + (f", delta = {delta:.3g}" if delta else "")
+    bound = estimator.theta_bound  # of several outputs, a tensor
+    promise = f"theta_bound = {bound:g}" if isinstance(bound, float) else "theta_bound"
+    return f"proved {estimator.guarantee} if {promise} holds" + (f", delta = {delta:.3g}" if delta else "")
 
 
 def _draw_arms(axes: Any, known: Knowledge, mark: str) -> None:

@@ -314,7 +314,7 @@ class Policy(nn.Module, Generic[E]):
             >>> figure, axes = policy.plot_confidence(torch.eye(2), names=["red", "blue"])
             >>> print(axes.get_xlabel())
             mean reward
-            interval: proved in all rounds, delta = 0.01
+            interval: proved in all rounds if theta_bound = 1 holds, delta = 0.01
         """
         from torchonline.bandits.pictures import draw_confidence
 
