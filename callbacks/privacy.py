@@ -64,7 +64,8 @@ class PrivacySpendLogger(pl.Callback):
 
     Raises:
         RuntimeError: people would be released again; a checkpoint is of a fit that has ended; there is more than one process; a
-            batch that made more steps than all before exceeded the budget; or ``min_steps`` or ``min_epochs`` keep the trainer from stopping within the budget.
+            batch that made more steps than all before exceeded the budget; or ``min_steps`` or ``min_epochs`` keep the trainer
+            from stopping within the budget.
         ValueError: the module has no private learner, or none of that name; the learners have different adjacencies; or
             ``stop_at`` is less than the epsilon after one more step.
 
