@@ -70,7 +70,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "image_scrapers": ("matplotlib",),
     "image_srcset": ["2x"],
-    "min_reported_time": 1000,
+    "write_computation_times": False,
     "show_memory": False,
     "show_signature": False,
     "download_all_examples": False,
