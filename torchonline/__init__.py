@@ -80,6 +80,7 @@ if _typing.TYPE_CHECKING:  # for editors and type checkers, which do not follow 
     from torchonline import off_policy as off_policy
     from torchonline import privacy as privacy
     from torchonline import reporting as reporting
+    from torchonline import serving as serving
     from torchonline.reporting import report as report
 else:
 

@@ -30,6 +30,10 @@ class Replica:
     """The policy of a process, and its log.
 
     Decisions that wait for each other are made in one call and logged in one transaction.
+
+    Args:
+        settings: those of the service.
+        log: where decisions and rewards are written.
     """
 
     def __init__(self, settings: ServiceSettings, log: FeedbackLog) -> None:
