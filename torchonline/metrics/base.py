@@ -11,11 +11,10 @@ from torchmetrics import Metric
 
 from torchonline.core.backend import without_cast
 from torchonline.core.checks import mismatch, shape_text
-from torchonline.core.figures import axes_or_new
 from torchonline.core.inputs import as_plain, check_floats
 from torchonline.core.options import described
 from torchonline.core.processes import gathered, rank_and_world_size
-from torchonline.metrics.plots import check_result, draw_results
+from torchonline.metrics.plots import axes_for, draw_results
 
 # A warning points at the first line outside these packages.
 WITHIN = ("torchonline", "torchmetrics", "torch")
@@ -145,8 +144,7 @@ class ExactMetric(Metric):
         Returns:
             The figure and the axes.
         """
-        check_result(val)
-        axes = axes_or_new(ax)
+        axes = axes_for(val, ax)
         draw_results(axes, self.compute() if val is None else val, self.named)
         return axes.figure, axes
 

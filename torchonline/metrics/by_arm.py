@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_shape, check_values, positive_integer
-from torchonline.core.figures import axes_or_new
 from torchonline.metrics.base import ExactMetric, check_finite
-from torchonline.metrics.plots import check_result, draw_results, results_of
+from torchonline.metrics.plots import axes_for, draw_results, results_of
 from torchonline.metrics.shares import checked_actions, names_of_actions
 
 
@@ -109,8 +108,7 @@ class MeanByArm(ExactMetric):
         Returns:
             The figure and the axes.
         """
-        check_result(val)
-        axes = axes_or_new(ax)
+        axes = axes_for(val, ax)
         names = names_of_actions(labels, self.actions)
         reports = results_of(val)
         if reports is not None:

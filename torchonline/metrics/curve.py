@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer, sizes
-from torchonline.core.figures import axes_or_new
 from torchonline.core.processes import rank_and_world_size
 from torchonline.metrics.base import ExactMetric
-from torchonline.metrics.plots import check_result, draw_curve, draw_results
+from torchonline.metrics.plots import axes_for, draw_curve, draw_results
 
 
 class TotalsByRound(ExactMetric):
@@ -85,8 +84,7 @@ class TotalsByRound(ExactMetric):
         Returns:
             The figure and the axes.
         """
-        check_result(val)
-        axes = axes_or_new(ax)
+        axes = axes_for(val, ax)
         if val is not None:
             draw_results(axes, val, self.named, None if label is None else [label])
             return axes.figure, axes

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_values, instance_of, positive_integer, sizes, within
-from torchonline.core.figures import GREY, axes_or_new, label_end, next_style
+from torchonline.core.figures import GREY, label_end, next_style
 from torchonline.metrics.base import ExactMetric, check_rounds, level_of_caller, of_one_rank
-from torchonline.metrics.plots import check_result, results_of
+from torchonline.metrics.plots import axes_for, results_of
 
 # Windows that a plot can show.
 KEPT = 256
@@ -216,8 +216,7 @@ class DriftAlarm(ExactMetric):
         Returns:
             The figure and the axes.
         """
-        check_result(val)
-        axes = axes_or_new(ax)
+        axes = axes_for(val, ax)
         if val is None:
             rounds, ratios = self.recent()
         else:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import finite_number, positive, positive_integer
-from torchonline.core.figures import GREY, axes_or_new
+from torchonline.core.figures import GREY
 from torchonline.metrics.base import ExactMetric, check_finite
-from torchonline.metrics.plots import check_result, draw_band, results_of
+from torchonline.metrics.plots import axes_for, draw_band, results_of
 
 QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)
 
@@ -117,8 +117,7 @@ class LogHistogram(ExactMetric):
         Returns:
             The figure and the axes.
         """
-        check_result(val)
-        axes = axes_or_new(ax)
+        axes = axes_for(val, ax)
         if val is None:
             _draw_median(axes, self.draw_bars(axes))
         elif (reports := results_of(val)) is None:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.core.figures import label_end, label_right, next_style
+from torchonline.core.figures import axes_or_new, label_end, label_right, next_style
 
 # Values of a fleet that are shown one by one; more are shown as their mean and range.
 MOST_LINES = 8
@@ -20,6 +20,12 @@ def check_result(val: Any) -> None:
         raise TypeError("val: expected a result of compute() or None, got axes; give them by plot(ax=...)")
 
 
+def axes_for(val: Any, ax: Any) -> Any:
+    """Return the axes to draw a result on, or raise if axes stand in the place of the result."""
+    check_result(val)
+    return axes_or_new(ax)
+
+
 def results_of(val: Any) -> list[Any] | None:
     """Return the results in a list of them, or None for a single result.
 
@@ -30,7 +36,6 @@ def results_of(val: Any) -> list[Any] | None:
 
 def draw_results(axes: Any, val: Any, named: str, names: list[str] | None = None) -> None:
     """Draw a tensor, numbers by name, or the lines of a list of such results."""
-    check_result(val)
     results = results_of(val)
     first = val if results is None else next(iter(results), torch.zeros(0))
     if isinstance(first, Mapping):

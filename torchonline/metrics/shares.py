@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer
-from torchonline.core.figures import GREY, axes_or_new
+from torchonline.core.figures import GREY
 from torchonline.core.inputs import as_indices, check_indices
 from torchonline.metrics.curve import TotalsByRound
-from torchonline.metrics.plots import check_result, draw_bands, draw_results, label_bands
+from torchonline.metrics.plots import axes_for, draw_bands, draw_results, label_bands
 
 # Actions with a colour of their own in a plot; the others share grey.
 MOST_SHOWN = 10
@@ -86,8 +86,7 @@ class ActionShares(TotalsByRound):
         Returns:
             The figure and the axes.
         """
-        check_result(val)
-        axes = axes_or_new(ax)
+        axes = axes_for(val, ax)
         names = names_of_actions(labels, self.actions)
         if val is not None:
             draw_results(axes, val, "share of decisions", names)
