@@ -21,7 +21,7 @@ def check_result(val: Any) -> None:
 
 
 def axes_for(val: Any, ax: Any) -> Any:
-    """Return the axes to draw a result on, or raise if axes stand in the place of the result."""
+    """Return the axes to draw on; refuse axes given as a result."""
     check_result(val)
     return axes_or_new(ax)
 
