@@ -222,17 +222,16 @@ class NoiseDiagnostic(ExactMetric):
         axes.set_ylabel("share of rounds at or above x")
         if len(values) == 0:
             return
-        shares = torch.arange(1.0, len(values) + 1.0) / rounds
-        axes.plot(values.numpy(), shares.numpy(), ".", markersize=4)
+        axes.plot(values.numpy(), [(i + 1) / rounds for i in range(len(values))], ".", markersize=4)
         p = self.moment_order
         low, high = min(1.0, float(values[-1])), 1.1 * max(1.5, float(values[0]))
-        x = torch.logspace(math.log10(low), math.log10(high), 65, dtype=torch.float64)
+        x = torch.logspace(math.log10(low), math.log10(high), 65, dtype=torch.float64, device="cpu")
         (bound,) = axes.plot(x.numpy(), x.pow(-p).clamp(max=1.0).numpy(), "-", color=GREY, linewidth=1.5)
         label_end(axes, bound, f"promise: at most $x^{{-{p:g}}}$")
         index = float(_hill(self.largest_logs, k)[place]) if k > 0 else math.nan
         if math.isfinite(index):
             start = float(logs[k].exp())
-            x = torch.tensor([start, float(values[0])], dtype=torch.float64)
+            x = torch.tensor([start, float(values[0])], dtype=torch.float64, device="cpu")
             (line,) = axes.plot(x.numpy(), (k / rounds * (x / start) ** -index).numpy(), "--", linewidth=1.5)
             label_end(axes, line, f"Hill: $x^{{-{index:.2g}}}$")
 

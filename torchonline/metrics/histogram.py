@@ -124,7 +124,7 @@ class LogHistogram(ExactMetric):
             _draw_spread(axes, val, self.name)
         else:
             quantiles = torch.stack([report.quantiles for report in reports]) if reports else self.ends.new_zeros(0, 5)
-            draw_band(axes, torch.arange(len(reports)), quantiles[:, 2], quantiles[:, 1], quantiles[:, 3])
+            draw_band(axes, torch.arange(len(reports), device="cpu"), quantiles[:, 2], quantiles[:, 1], quantiles[:, 3])
             axes.set_yscale("log")
             axes.set_xlabel("step")
             axes.set_ylabel(f"{self.name}: median, 10 to 90 %")

@@ -106,7 +106,7 @@ class ActionShares(TotalsByRound):
         """Return :meth:`means` between at most fifty points of the curve."""
         rounds, totals = self.curve()
         every = -(-len(rounds) // MOST_POINTS)
-        kept = torch.arange(len(rounds) - 1, -1, -max(every, 1)).flip(0)
+        kept = torch.arange(len(rounds) - 1, -1, -max(every, 1), device=rounds.device).flip(0)
         rounds, totals = rounds[kept], totals[kept]
         counts = rounds.diff(prepend=rounds.new_zeros(1)).unsqueeze(-1)
         return rounds, totals.diff(dim=0, prepend=torch.zeros_like(totals[:1])) / counts
