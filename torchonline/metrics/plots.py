@@ -47,8 +47,8 @@ def draw_results(axes: Any, val: Any, named: str, names: list[str] | None = None
         draw_values(axes, torch.as_tensor(val, device="cpu"), named, names)
     else:
         steps = torch.arange(len(results), device="cpu")
-        values = torch.stack([torch.as_tensor(result, device="cpu").double() for result in results]) if results else torch.zeros(0)
-        draw_lines(axes, steps, values, named, names)
+        values = [torch.as_tensor(result, device="cpu").double() for result in results]
+        draw_lines(axes, steps, torch.stack(values) if values else torch.zeros(0), named, names)
         axes.set_xlabel("step")
 
 
