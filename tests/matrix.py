@@ -138,6 +138,10 @@ def outcome(python: Path, workers: int, arguments: list[str]) -> dict[str, Any]:
         kind: [f"{case.get('classname')}::{case.get('name')}" for case in cases if case.find(kind) is not None]
         for kind in ("failure", "error", "skipped")
     }
+    reasons: dict[str, int] = {}
+    for why in (case.find("skipped") for case in cases):
+        if why is not None:
+            reasons[why.get("message", "")] = reasons.get(why.get("message", ""), 0) + 1
     bad = sorted({*by_kind["failure"], *by_kind["error"]})
     asked = subprocess.run([python, "-c", ASK], check=True, capture_output=True, text=True)
     return {
@@ -145,6 +149,7 @@ def outcome(python: Path, workers: int, arguments: list[str]) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "passed": len(cases) - len(bad) - len(by_kind["skipped"]),
         "skipped": len(by_kind["skipped"]),
+        "reasons": reasons,
         "failed": bad,
         "only": arguments,
     }
