@@ -1,14 +1,16 @@
 """The tables of the docs, what prints them, and whether they are still what was printed: ``make numbers``.
 
-A table that a script prints stands under a mark, ``<!-- printed by examples/x.py -->``, up to the next empty line.
+A table that a script prints stands under a mark, ``<!-- printed by examples/x.py -->``, up to the next empty line. The mark has
+the script's options, if it was run with any.
 
 - With a title, ``... as TITLE``, it is made of saved results, and a test makes it again (``examples/papers/pages.py``).
-- Without one, docs/tables.json holds a digest of it, and a test compares the page. A new table is recorded by a run of its
-  script that prints exactly this table; or, if the run is too long or its numbers are times, by ``--accept``, which is noted.
+- Without one, docs/tables.json holds a digest of it, and a test compares the page. A table is recorded by a run of its script
+  that prints exactly this table, but for columns of times; or, if the run is too long or all its numbers are times, by
+  ``--accept``, which is noted.
 
     python releases/tables.py                                  # every table, its script, and how it is held
     python releases/tables.py --run examples/pooled_means.py   # run a script, compare, and record what agrees
-    python releases/tables.py --run quick                      # the same for the scripts of QUICK
+    python releases/tables.py --run quick                      # the same for the scripts of QUICK, one after the other
     python releases/tables.py --accept examples/blocks.py      # record the pages as they are
 
 Numbers in sentences are not held by this: they are copied by hand from the tables beside them, but for those that a test of
@@ -23,6 +25,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -30,10 +33,20 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "docs" / "tables.json"
 MARK = re.compile(
-    r"^<!-- printed by (\S+?)((?: --?\S+| \d+)*)(?: as ([^\n]+?))? -->\n(.*?)(?=\n\n|\n*\Z)", re.DOTALL | re.MULTILINE
+    r"^<!-- printed by (\S+?)((?: (?!as |-->)\S+)*)(?: as ([^\n]+?))? -->\n+(.*?)(?=\n\n|\n*\Z)",
+    re.DOTALL | re.MULTILINE,
 )
 # Scripts of a minute or two, whose numbers are not times.
 QUICK = ("examples/fit_blt.py", "examples/lqr.py", "examples/monitoring.py", "examples/pooled_means.py")
+# Finished runs that a script starts from, so that it does not play for hours: by page, what its options are then.
+FINISHED = {
+    "docs/benchmark.md": ("--sets", "all", "--runs", "docs/benchmark_runs.jsonl.gz"),
+    "docs/graded.md": ("--sets", "graded", "--runs", "docs/graded_runs.jsonl.gz"),
+    "docs/encoders.md": ("--sets", "all", "--runs", "docs/encoders_runs.jsonl.gz"),
+}
+STARTERS = ("examples/benchmarks/neural_linear.py", "examples/benchmarks/run.py")
+# Columns that are times, which no two runs have in common.
+TIMES = {"examples/demo.py": "time of a round", "examples/distributed/sweep.py": "rounds/s"}
 
 
 class Table(NamedTuple):
@@ -85,33 +98,65 @@ def plain(text: str) -> list[str]:
     return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip()]
 
 
-def printed(script: str, options: tuple[str, ...]) -> list[str]:
+def command(table: Table) -> tuple[str, ...]:
+    """Return what prints a table: its script and options."""
+    return (table.script, *(FINISHED[table.page] if table.script in STARTERS else table.options))
+
+
+def printed(script: str, *options: str) -> list[str]:
     """Run a script and return the lines of what it printed and wrote as text."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, str(ROOT / script), *options]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        one_thread = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+        environment = os.environ | one_thread | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+        paths = [str(ROOT / option) if option.startswith("docs/") else option for option in options]
+        call = [sys.executable, str(ROOT / script), *paths]
+        done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+            sys.exit(f"{' '.join(call)}\n{done.stdout}{done.stderr}")
         return plain("\n".join([done.stdout, *(path.read_text() for path in Path(folder).rglob("*.md"))]))
 
 
+def without_times(lines: list[str], script: str) -> list[str]:
+    """Return lines, those of tables as rows of cells, without the column of times that a script's tables may have."""
+    kept, times = [], None
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            kept.append(line)
+            continue
+        if TIMES.get(script) in cells:
+            times = cells.index(TIMES[script])
+        kept.append(" | ".join(cell for number, cell in enumerate(cells) if number != times))
+    return kept
+
+
+def missing(table: Table, lines: list[str]) -> list[str]:
+    """Return the lines of a table that are not among those printed."""
+    rows, found = (without_times(each, table.script) for each in (plain(table.text), lines))
+    return [row for row in rows if row not in found and not set(row) <= set("|-: ")]
+
+
 def run(script: str) -> bool:
-    """Run a script, record the tables that it printed, and say which it did not; whether all were."""
+    """Run a script with each page's options, record the tables that it printed, and say which it did not; whether all were."""
     mine = [table for table in tables() if table.script == script and not table.title]
     if not mine:
         sys.exit(f"{script}: expected a script of a table without a title; python releases/tables.py lists them")
-    lines, entries = printed(script, mine[0].options), record()
     is_same = True
-    for table in mine:
-        missing = [line for line in plain(table.text) if line not in lines and not set(line) <= set("|-: ")]
-        if missing:
-            print(f"{table.key}: not printed any more:", *missing[:5], sep="\n  ")
-            is_same = False
-        else:
-            print(f"{table.key}: as printed")
-            entries[table.key] = {"digest": table.digest, "by": "run"}
-    write(entries)
+    for call in dict.fromkeys(command(table) for table in mine):
+        start = time.monotonic()
+        lines = printed(*call)
+        print(f"{' '.join(call)}: {time.monotonic() - start:.0f} s", flush=True)
+        entries = record()
+        for table in mine:
+            if command(table) != call:
+                continue
+            if rows := missing(table, lines):
+                print(f"{table.key}: not printed any more:", *rows[:5], sep="\n  ", flush=True)
+                is_same = False
+            else:
+                print(f"{table.key}: as printed", flush=True)
+                entries[table.key] = {"digest": table.digest, "by": "run"}
+        write(entries)
     return is_same
 
 
