@@ -6,7 +6,8 @@ the script's options, if it was run with any.
 - With a title, ``... as TITLE``, it is made of saved results, and a test makes it again (``examples/papers/pages.py``).
 - Without one, docs/tables.json holds a digest of it, and a test compares the page. A table is recorded by a run of its script
   that prints exactly this table, but for columns of times; or, if the run is too long or all its numbers are times, by
-  ``--accept``, which is noted.
+  ``--accept``, which is noted. Words of a table are edited by hand: a row of the page has the numbers of one printed row, in
+  their order and perhaps rounded, and the rows have the order of the printed ones.
 
     python releases/tables.py                                  # every table, its script, and how it is held
     python releases/tables.py --run examples/pooled_means.py   # run a script, compare, and record what agrees
@@ -36,6 +37,10 @@ MARK = re.compile(
     r"^<!-- printed by (\S+?)((?: (?!as |-->)\S+)*)(?: as ([^\n]+?))? -->\n+(.*?)(?=\n\n|\n*\Z)",
     re.DOTALL | re.MULTILINE,
 )
+# What parts the cells of a row and the rows of a table, in Markdown and in boxes; and a number.
+BAR = re.compile("[│┃]")
+RULES = set("|-: ━─┏┳┓┡╇┩└┴┘├┼┤╞╪╡╭┬╮╰╯═")
+NUMBER = re.compile(r"(?:(?<![\w.])-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?|infinite")
 # Scripts of a minute or two, whose numbers are not times.
 QUICK = ("examples/fit_blt.py", "examples/lqr.py", "examples/monitoring.py", "examples/pooled_means.py")
 # Finished runs that a script starts from, so that it does not play for hours: by page, what its options are then.
@@ -116,24 +121,56 @@ def printed(script: str, *options: str) -> list[str]:
         return plain("\n".join([done.stdout, *(path.read_text() for path in Path(folder).rglob("*.md"))]))
 
 
-def without_times(lines: list[str], script: str) -> list[str]:
-    """Return lines, those of tables as rows of cells, without the column of times that a script's tables may have."""
-    kept, times = [], None
+def rows_of(lines: list[str], script: str) -> list[list[str]]:
+    """Return the cells of the rows among some lines, without a column of times; a line that is no row has one cell."""
+    rows, times = [], None
     for line in lines:
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("|"):
-            kept.append(line)
-            continue
+        cells = [cell.strip() for cell in BAR.sub("|", line).strip("|").split("|")]
         if TIMES.get(script) in cells:
             times = cells.index(TIMES[script])
-        kept.append(" | ".join(cell for number, cell in enumerate(cells) if number != times))
-    return kept
+        if not set(line) <= RULES:
+            rows.append([cell for number, cell in enumerate(cells) if number != times or len(cells) == 1])
+    return rows
+
+
+def numbers(cells: list[str]) -> list[str]:
+    """Return the numbers of some cells, without commas that part thousands."""
+    return [number.replace(",", "") for cell in cells for number in NUMBER.findall(cell)]
+
+
+def is_rounded(theirs: str, ours: str) -> bool:
+    """Return whether a number of a page is a printed one, or that with fewer digits."""
+    if theirs == ours:
+        return True
+    if "infinite" in (theirs, ours) or "e" in theirs + ours:
+        return False
+    digits, ours_digits = (len(number.partition(".")[2]) for number in (theirs, ours))
+    return ours_digits < digits and abs(float(theirs) - float(ours)) <= 0.5 * 10.0**-ours_digits + 1e-9
+
+
+def has(printed_row: list[str], row: list[str]) -> bool:
+    """Return whether a printed row says what a row of a page does: the same text, or the same numbers after its first cell."""
+    if printed_row == row:
+        return True
+    theirs, ours = numbers(printed_row), numbers(row[1:])
+    return len(ours) > 0 and any(
+        all(map(is_rounded, theirs[i : i + len(ours)], ours)) for i in range(len(theirs) - len(ours) + 1)
+    )
 
 
 def missing(table: Table, lines: list[str]) -> list[str]:
-    """Return the lines of a table that are not among those printed."""
-    rows, found = (without_times(each, table.script) for each in (plain(table.text), lines))
-    return [row for row in rows if row not in found and not set(row) <= set("|-: ")]
+    """Return the lines of a table that were not printed, or in another order. A header without numbers is not looked for."""
+    rows, found = rows_of(plain(table.text), table.script), rows_of(lines, table.script)
+    if len(rows) > 1 and not numbers(rows[0]):
+        rows = rows[1:]
+    absent, place = [], 0
+    for row in rows:
+        where = next((i for i in range(place, len(found)) if has(found[i], row)), None)
+        if where is None:
+            absent.append(" | ".join(row))
+        else:
+            place = where + 1
+    return absent
 
 
 def run(script: str) -> bool:
