@@ -2,7 +2,8 @@
 
 Each build starts from a fresh clone of HEAD, in a folder of its own, with build tools of the versions in releases/constraints.txt
 and the time of the commit. The wheel is built from the sdist. dist/ gets both, ``SHA256SUMS``, and ``provenance.json`` with the
-commit, the time and the tools, and ``meta.yaml``, the recipe of releases/conda for this sdist. docs/releases.md says how somebody else checks a release.
+commit, the time and the tools, and ``meta.yaml``, the recipe of releases/conda for this sdist. docs/releases.md says how somebody
+else checks a release.
 
     python releases/build.py                   # HEAD of a clean checkout
     python releases/build.py --outdir there
