@@ -77,8 +77,8 @@ class NeuralLinearBandit(pl.LightningModule):
     minibatches, and the policy's cost for each round of the replay.
 
     Args:
-        head: the encoder and the policy, :func:`torchonline.bandit` if nothing speaks for another one (docs/encoders.md compares
-            them); ``*B`` is the policy's batch shape.
+        head: the encoder and the policy, :func:`torchonline.bandit` if nothing speaks for another one (docs/encoders_measured.md
+            compares them); ``*B`` is the policy's batch shape.
         feedback: when rewards arrive: after each ``"round"`` or after each ``"batch"``, whose decisions are then made from the
             same state.
         train_encoder_every: rounds between two trainings of the encoder. None freezes the encoder.

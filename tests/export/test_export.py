@@ -326,7 +326,7 @@ def compiled_oful(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["script", "package"])
 def test_files_choose_and_learn_in_cpp(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """The programs of docs/files.md. A reward in ten is NaN."""
+    """The programs of docs/cpp.md. A reward in ten is NaN."""
     torch_at, source = Path(torch.__file__).parent, Path(__file__).parents[2] / "examples" / "files" / f"{name}.cpp"
     # Without optimisation, which takes half of the time.
     command = ["g++", "-std=c++20", "-O0", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]

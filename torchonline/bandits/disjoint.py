@@ -39,10 +39,10 @@ class DisjointArms(ComposedPolicy):
     ``most_actions``, and its set holds whatever rule chooses the rounds that it learns from. So the sets of all arms hold at
     once, in all rounds, with probability at least 1 - ``delta``, if each arm meets the conditions of the estimator and no more
     than ``most_actions`` arms ever exist. With N arms ever, it is at least 1 - ``delta`` N / ``most_actions`` (proof:
-    docs/disjoint_arms.md). The radius depends on the m features of one arm, not on K m. A ``scaler`` makes the sets a heuristic
-    while it moves, see :class:`RunningScaler`. With the scaler's ``freeze_after``, all arms start anew when it freezes. Without
-    it, the first 32 rounds of :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into the scaler's new
-    coordinates until round 63 (docs/disjoint_arms.md).
+    docs/disjoint_arms_theory.md). The radius depends on the m features of one arm, not on K m. A ``scaler`` makes the sets a
+    heuristic while it moves, see :class:`RunningScaler`. With the scaler's ``freeze_after``, all arms start anew when it freezes.
+    Without it, the first 32 rounds of :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into the
+    scaler's new coordinates until round 63 (docs/disjoint_arms.md).
 
     Cost: O(K m^2) for a decision, O(m^2) for a step, K times the memory of one estimator.
 

@@ -103,7 +103,8 @@ def epsilon_lower_bound(
     - Statistics depend on releases only: public states, and for joint privacy no action of the user whose record differs.
 
     A high value refutes a claim. A low value proves nothing: it is about one pair of streams, one event and few games. See
-    docs/privacy.md for the values to expect. Cost: 4 ``games`` games, and O(k games log games + k^2 games + k^3) for k columns.
+    docs/privacy_measured.md for the values to expect. Cost: 4 ``games`` games, and O(k games log games + k^2 games + k^3) for k
+    columns.
 
     Args:
         play: takes the world, 0 or 1, and the number of games, and returns ``(games,)``, or ``(games, k)`` for k statistics,

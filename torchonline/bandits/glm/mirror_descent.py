@@ -33,7 +33,7 @@ class GLMRegression(MixtureEstimator):
     Guarantee. Under the conditions of :class:`LocalGLMRegression`, with probability at least 1 - ``delta``, for all rounds and
     all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`, with the radius
 
-    - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
+    - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear_theory.md.
     - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at
       round t (Theorem 1 of the reference). Holds for ``ridge`` from :meth:`theory_ridge` on, below which there is a warning, if
       no round's ``noise_scale`` is below the link's; ``step`` refuses smaller ones.

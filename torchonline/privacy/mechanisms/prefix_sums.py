@@ -1,4 +1,7 @@
-"""Matrix mechanisms for prefix sums, published at every step (docs/privacy.md)."""
+"""Matrix mechanisms for prefix sums, published at every step.
+
+Proofs: docs/privacy_proofs.md.
+"""
 
 import math
 from typing import Any
