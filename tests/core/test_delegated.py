@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.learners import close, same
 from torchonline import (
@@ -25,10 +26,12 @@ from torchonline import (
     ThompsonSampling,
 )
 from torchonline.bandits.chosen import predicted
+from torchonline.bandits.policies import on_arms
 
 D = torch.float64
 ARMS = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=D)
 NAMES = ("dim", "rounds", "theta_hat", "predict", "reset")
+BUFFERS = RidgeRegression(2).state_dict().keys()
 
 
 def learnt(policy: Any) -> Any:
@@ -81,17 +84,60 @@ def test_compiled_code_may_read_it() -> None:
 
 
 class Own(UCB):
-    """A policy that has attributes of its own under these names, as before there were any here."""
+    """A policy that has an attribute, a buffer or a parameter of its own under each of these names."""
 
-    def __init__(self, dim: int) -> None:
-        super().__init__(RidgeRegression(dim))
-        self.dim, self.rounds = "mine", 7  # type: ignore[assignment]
+    def __init__(self) -> None:
+        super().__init__(RidgeRegression(2))
+        self.dim = "mine"  # type: ignore[assignment]
+        self.register_buffer("rounds", torch.tensor(7))
+        self.theta_hat = torch.nn.Parameter(torch.ones(2, dtype=D))
+
+    @on_arms
+    def forward(self, arms: Tensor) -> Tensor:
+        return self.rounds * self.estimator.predictor(arms) + arms @ self.theta_hat
 
 
-def test_an_attribute_of_ones_own_comes_first() -> None:
-    policy = copy.deepcopy(Own(2))
-    assert (policy.dim, policy.rounds) == ("mine", 7)
-    assert int(policy.select(ARMS)) in range(3)
+class OwnLayer(DisjointArms):
+    """A learner made of a policy that has a module of its own under such a name."""
+
+    def __init__(self) -> None:
+        super().__init__(OFUL(2), 3)
+        with pytest.raises(TypeError, match="cannot assign"):  # and leaves no trace
+            self.register_parameter("theta_hat", 5)  # type: ignore[arg-type]
+        assert self.theta_hat is self.estimator.theta_hat
+        self.add_module("theta_hat", torch.nn.Linear(2, 1))
+
+
+def test_what_a_users_class_has_of_its_own_comes_first() -> None:
+    policy = Own()
+    policy.step([1.0, 0.0], 1.0)
+    scripted = torch.jit.script(policy)
+    for twin in (policy, copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), scripted):
+        assert int(twin.rounds) == 7
+        assert same(twin.theta_hat.detach(), torch.ones(2, dtype=D))
+        assert twin.state_dict().keys() == {"rounds", "theta_hat", *(f"estimator.{name}" for name in BUFFERS)}
+        close(twin(ARMS), 7.0 * policy.estimator(ARMS) + ARMS.sum(-1))
+    assert policy.dim == "mine"
+    assert isinstance(OwnLayer().theta_hat, torch.nn.Linear)
+
+
+@pytest.mark.parametrize("name", ["dim", "rounds", "theta_hat"])
+def test_it_is_not_set_on_a_policy_of_the_library(name: str) -> None:
+    """It would hide the estimator's, which stays as it is."""
+    policy = Greedy(2)
+    wanted = (
+        rf"^{name}: expected an assignment to policy\.estimator\.{name}, got one to the Greedy, which only reads it$"
+    )
+    for value in (5, torch.zeros(2), torch.nn.Parameter(torch.zeros(2)), torch.nn.Linear(2, 1)):
+        with pytest.raises(AttributeError, match=wanted):
+            setattr(policy, name, value)
+    with pytest.raises(AttributeError, match=wanted):
+        policy.register_buffer(name, torch.zeros(2))
+    with pytest.raises(
+        AttributeError, match=r"^theta_hat: expected an assignment to policy\.policy\.estimator\.theta_hat"
+    ):
+        DisjointArms(OFUL(2), 3).theta_hat = torch.zeros(3, 2)
+    assert policy.state_dict().keys() == {f"estimator.{key}" for key in BUFFERS}
 
 
 def test_an_option_of_the_estimator_is_not_set() -> None:
@@ -115,5 +161,6 @@ def test_composed_policies_predict_the_mean_of_each_arm() -> None:
             close(means[..., k], predicted(policy, x, action)[0])
         assert policy.theta_hat is policy.estimator.theta_hat
     fixed = FixedArms(OFUL(2, batch_shape=(4,)), ARMS)
+    assert fixed.rounds is fixed.estimator.rounds
     assert fixed.predict().shape == (4, 3)
     close(fixed.predict(), fixed.estimator(ARMS.expand(4, 3, 2)))

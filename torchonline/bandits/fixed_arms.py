@@ -25,6 +25,7 @@ from torchonline.bandits.policies import UCB, Greedy, Policy, drawn_with_probabi
 from torchonline.bandits.policy_learner import PolicyLearner, in_turn
 from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable
 from torchonline.core.checks import check_values, refusal, shape_text
+from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
 from torchonline.core.ops import (
     along,
@@ -123,6 +124,11 @@ class FixedArms(PolicyLearner):
         self.unchanging = (*self.unchanging, "arms")  # by steps
         with torch.no_grad(), self._exactly():
             self._renew_()
+
+    @delegated
+    def rounds(self) -> Tensor:
+        """The estimator's count of rounds, ``(*B)``. Python only."""
+        return self.policy.estimator.rounds
 
     def extra_repr(self) -> str:
         return f"arms={self.arms.size(-2)}, dim={self.dim}, batch_shape={self.batch_shape}"

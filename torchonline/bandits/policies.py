@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Unpack
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchonline.bandits.arguments import OWNER, checked_rows, on_rows, plain_arms
 from torchonline.bandits.blocks import has_own_step, learn_by_step
@@ -18,10 +18,10 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
 from torchonline.core.citations import cite
-from torchonline.core.delegated import delegated
+from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
-from torchonline.core.options import described, differs
+from torchonline.core.options import described, differs, is_ours
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView, plain_twin
 from torchonline.linalg import add_diagonal
@@ -69,8 +69,8 @@ def _options_of(cls: Any) -> frozenset[str]:
 
     A user's constructor may pass on other values, and keep its own under the same names.
     """
-    is_ours = cls.__init__.__module__.startswith("torchonline.")
-    return frozenset(inspect.signature(cls).parameters) - {"estimator"} if is_ours else frozenset()
+    names = inspect.signature(cls).parameters if is_ours(cls.__init__) else ()
+    return frozenset(names) - {"estimator"}
 
 
 def on_arms(forward: F) -> F:
@@ -79,7 +79,7 @@ def on_arms(forward: F) -> F:
     return decorated
 
 
-class Policy(nn.Module, Generic[E]):
+class Policy(WithDelegated, Generic[E]):
     """Base of all policies: play the arm that scores highest by an estimator.
 
     A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`. One that draws its choices from the
