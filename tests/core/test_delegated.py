@@ -27,6 +27,7 @@ from torchonline import (
 )
 from torchonline.bandits.chosen import predicted
 from torchonline.bandits.policies import on_arms
+from torchonline.models import BanditHead
 
 D = torch.float64
 ARMS = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=D)
@@ -121,7 +122,7 @@ def test_what_a_users_class_has_of_its_own_comes_first() -> None:
     assert isinstance(OwnLayer().theta_hat, torch.nn.Linear)
 
 
-@pytest.mark.parametrize("name", ["dim", "rounds", "theta_hat"])
+@pytest.mark.parametrize("name", ["rounds", "theta_hat"])
 def test_it_is_not_set_on_a_policy_of_the_library(name: str) -> None:
     """It would hide the estimator's, which stays as it is."""
     policy = Greedy(2)
@@ -141,8 +142,9 @@ def test_it_is_not_set_on_a_policy_of_the_library(name: str) -> None:
 
 
 def test_an_option_of_the_estimator_is_not_set() -> None:
-    with pytest.raises(AttributeError, match=r"^dim: expected 2, the estimator's, got 3; construct another OFUL"):
-        OFUL(2).dim = 3
+    for build in (OFUL, Greedy):
+        with pytest.raises(AttributeError, match=r"^dim: expected 2, the estimator's, got 3; construct another "):
+            build(2).dim = 3
 
 
 def test_composed_policies_predict_the_mean_of_each_arm() -> None:
@@ -164,3 +166,26 @@ def test_composed_policies_predict_the_mean_of_each_arm() -> None:
     assert fixed.rounds is fixed.estimator.rounds
     assert fixed.predict().shape == (4, 3)
     close(fixed.predict(), fixed.estimator(ARMS.expand(4, 3, 2)))
+
+
+@pytest.mark.parametrize("policy", [OFUL(2), DisjointArms(OFUL(2), 3)])
+def test_a_head_predicts_from_raw_inputs(policy: Any) -> None:
+    layer = torch.nn.Linear(4, 2, dtype=D)
+    head = BanditHead(layer, policy, scaler=RunningScaler(4, intercept=False))
+    inputs = torch.arange(12.0, dtype=D).reshape(3, 4)
+    context = inputs if isinstance(policy, OFUL) else inputs[0]
+    state = {name: value.clone() for name, value in head.state_dict().items()}
+    head.step(context, 1, 0.5)
+    assert int(head.rounds) == 1
+    assert head.theta_hat is policy.estimator.theta_hat
+    close(head.predict(context.tolist()), policy.predict(head.encode(context)))
+    head.predict(context).sum().backward()
+    assert layer.weight.grad is not None
+    with pytest.raises(
+        AttributeError, match=r"^rounds: expected an assignment to head\.policy\.rounds, got one to the BanditH"
+    ):
+        head.rounds = torch.tensor(3)
+    head.reset()
+    assert all(map(same, head.state_dict().values(), state.values()))
+    scripted = torch.jit.script(head.eval())
+    assert not any(hasattr(scripted, name) for name in NAMES)

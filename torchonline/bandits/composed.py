@@ -11,6 +11,7 @@ from torch import Tensor
 from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
 from torchonline.bandits.block_learner import BlockLearner
 from torchonline.bandits.blocks import learn_blocks
+from torchonline.bandits.default_estimator import suggestion
 from torchonline.bandits.early_rounds import EarlyRounds
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, best_of, drawn_with_probability
@@ -368,7 +369,8 @@ def as_policy(name: str, value: Any) -> Policy:
     if isinstance(value, Estimator) and not value.output_shape:
         return UCB(value)
     if not isinstance(value, Policy):
-        raise TypeError(f"{name}: expected a Policy or an Estimator, got {type(value).__name__}")
+        wanted = f"expected a Policy or an Estimator{suggestion(value)}"
+        raise TypeError(f"{name}: {wanted}, got {type(value).__name__}")
     return value
 
 

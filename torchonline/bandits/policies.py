@@ -88,6 +88,7 @@ class Policy(WithDelegated, Generic[E]):
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
     """
@@ -118,7 +119,7 @@ class Policy(WithDelegated, Generic[E]):
         cls.has_own_step = has_own_step(cls)
 
     # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
-    def __init__(self, estimator: E | int, **options: Unpack[RidgeOptions]) -> None:
+    def __init__(self, estimator: E | int | None = None, **options: Unpack[RidgeOptions]) -> None:
         """Build it; the docstring of the class explains the arguments."""
         super().__init__()
         self.estimator = estimator_or_default(type(self).__name__, estimator, options)
@@ -424,6 +425,7 @@ class UCB(Policy[E]):
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
@@ -463,6 +465,7 @@ class ThompsonSampling(Policy[E]):
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
         draws: number of parameters drawn for :meth:`probabilities`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
@@ -473,7 +476,7 @@ class ThompsonSampling(Policy[E]):
         tensor(0)
     """
 
-    def __init__(self, estimator: E | int, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
+    def __init__(self, estimator: E | int | None = None, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
         super().__init__(estimator, **options)
         self.draws = positive_integer("draws", draws)
 
@@ -501,6 +504,7 @@ class Greedy(Policy[E]):
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
