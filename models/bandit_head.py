@@ -15,7 +15,7 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
-from torchonline.core.citations import cite
+from torchonline.core.citations import Citable
 from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.ops import of_chosen
@@ -27,7 +27,7 @@ from torchonline.models.input_scaling import check_inputs, check_scalable, check
 ENCODED_AT_ONCE = 8192
 
 
-class BanditHead(WithDelegated):
+class BanditHead(Citable, WithDelegated):
     r"""Encoder of the arms' features with a policy on top.
 
     A round::
@@ -99,7 +99,6 @@ class BanditHead(WithDelegated):
 
     __constants__ = ("has_models",)
     held_by = "head.policy"
-    cite = cite
 
     def __init__(
         self,

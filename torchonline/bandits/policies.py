@@ -17,7 +17,7 @@ from torchonline.bandits.default_estimator import PolicySignature, RidgeOptions,
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
-from torchonline.core.citations import cite
+from torchonline.core.citations import Citable
 from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
@@ -79,7 +79,7 @@ def on_arms(forward: F) -> F:
     return decorated
 
 
-class Policy(WithDelegated, Generic[E]):
+class Policy(Citable, WithDelegated, Generic[E]):
     """Base of all policies: play the arm that scores highest by an estimator.
 
     A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`. One that draws its choices from the
@@ -112,7 +112,6 @@ class Policy(WithDelegated, Generic[E]):
     note = ""
     __constants__ = ("is_random", "draws")
     __signature__ = PolicySignature()
-    cite = cite
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
