@@ -194,6 +194,16 @@ class BanditHead(Citable, WithDelegated):
         check_scalable(self.scaler, inputs)
         return self.policy.predict(self.encode(inputs))
 
+    def interval(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward, ``(*B, ..., K)`` twice.
+
+        Inputs are raw, as in :meth:`select`. The bounds are those of the policy on the encoder's features. A theorem behind them
+        asks for an encoder that stays, and with a ``scaler`` they are a heuristic. Changes no state. Python only.
+        """
+        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
+        check_scalable(self.scaler, inputs)
+        return self.policy.interval(self.encode(inputs))
+
     def reset(self) -> None:
         """Put the policy and the scalers back to their first state, in place.
 

@@ -1,4 +1,4 @@
-"""What a policy says of its estimator, in Python alone: dim, rounds, theta_hat, predict and reset."""
+"""What a policy says of its estimator, in Python alone: dim, rounds, theta_hat, predict, interval and reset."""
 
 import copy
 import pickle
@@ -31,7 +31,7 @@ from torchonline.models import BanditHead
 
 D = torch.float64
 ARMS = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=D)
-NAMES = ("dim", "rounds", "theta_hat", "predict", "reset")
+NAMES = ("dim", "rounds", "theta_hat", "predict", "interval", "reset")
 BUFFERS = RidgeRegression(2).state_dict().keys()
 
 
@@ -49,6 +49,7 @@ def test_a_policy_says_what_its_estimator_says(build: Any) -> None:
     assert policy.theta_hat is estimator.theta_hat
     arms = ARMS.clone().requires_grad_()
     assert same(policy.predict(arms), estimator(arms))
+    assert all(map(same, policy.interval(arms), estimator.interval(arms)))
     policy.predict(arms).sum().backward()
     assert arms.grad is not None
     close(policy.predict(ARMS.tolist()), estimator(ARMS))
@@ -160,12 +161,15 @@ def test_composed_policies_predict_the_mean_of_each_arm() -> None:
         assert means.shape == policy(x).shape
         for k in range(3):
             action = torch.full(means.shape[:-1], k)
-            close(means[..., k], predicted(policy, x, action)[0])
+            found = predicted(policy, x, action)
+            for part, wanted in zip((means, *policy.interval(x)), found, strict=True):
+                close(part[..., k], wanted)
         assert policy.theta_hat is policy.estimator.theta_hat
     fixed = FixedArms(OFUL(2, batch_shape=(4,)), ARMS)
     assert fixed.rounds is fixed.estimator.rounds
     assert fixed.predict().shape == (4, 3)
     close(fixed.predict(), fixed.estimator(ARMS.expand(4, 3, 2)))
+    close(fixed.interval()[1], fixed.estimator.interval(ARMS.expand(4, 3, 2))[1])
 
 
 @pytest.mark.parametrize("policy", [OFUL(2), DisjointArms(OFUL(2), 3)])
@@ -179,6 +183,7 @@ def test_a_head_predicts_from_raw_inputs(policy: Any) -> None:
     assert int(head.rounds) == 1
     assert head.theta_hat is policy.estimator.theta_hat
     close(head.predict(context.tolist()), policy.predict(head.encode(context)))
+    assert all(map(same, head.interval(context), policy.interval(head.encode(context))))
     head.predict(context).sum().backward()
     assert layer.weight.grad is not None
     with pytest.raises(

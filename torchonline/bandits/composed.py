@@ -116,6 +116,19 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return self.policy.predict(self._features(context))
 
     @in_turn
+    def interval(self, context: ArrayLike) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward.
+
+        Shapes: ``(*B, ..., K)`` twice. See :meth:`Policy.interval`. The bounds are a heuristic while a scaler moves. With a model
+        for each arm, an estimator with a guarantee covers the bounds of all arms at once. Changes no state. Python only.
+        """
+        return self._intervals(self._checked(context, None)[0])
+
+    def _intervals(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the bounds of the mean rewards: ``(*B, ..., K)`` twice. Python only."""
+        return self.policy.interval(self._features(context))
+
+    @in_turn
     def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         policy: Any = self._modules["policy"]  # a fifth of the time of self.policy
         context, available = self._checked(context, mask)

@@ -322,6 +322,15 @@ class FixedArms(PolicyLearner):
         with torch.no_grad():
             return self.policy.predict(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
 
+    @in_turn
+    def interval(self) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward.
+
+        Shapes: ``(*B, K)`` twice. This is ``policy.interval(arms)``, at O(K d^2). Changes no state. Python only.
+        """
+        with torch.no_grad():
+            return self.policy.interval(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
+
     def plot_confidence(
         self,
         ax: Any = None,

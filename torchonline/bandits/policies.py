@@ -166,6 +166,14 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """
         return self.estimator(checked_rows(self.estimator, arms, "arms"))
 
+    def interval(self, arms: ArrayLike) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward.
+
+        Shapes: ``(*B, ..., K, d)`` to ``(*B, ..., K)`` twice. This is ``policy.estimator.interval(arms)``, cut to what
+        ``theta_bound`` allows. The label of :meth:`plot_confidence` says whether a theorem covers the bounds. Python only.
+        """
+        return self.estimator.interval(checked_rows(self.estimator, arms, "arms"))
+
     def reset(self) -> None:
         """Put the estimator back to its first state, in place. Python only."""
         self.estimator.reset()
