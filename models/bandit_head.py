@@ -181,7 +181,10 @@ class BanditHead(Citable, WithDelegated):
 
     @delegated
     def theta_hat(self) -> Tensor:
-        """The estimator's parameter, ``(*B, d)``; of a model for each arm, ``(*B, K, d)``. Python only."""
+        """The estimator's parameter. Python only.
+
+        Its shape is ``(*B, d)``; with a model for each arm, ``(*B, K, d)``.
+        """
         return self.policy.theta_hat
 
     def predict(self, inputs: Any) -> Tensor:
@@ -195,10 +198,11 @@ class BanditHead(Citable, WithDelegated):
         return self.policy.predict(self.encode(inputs))
 
     def interval(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Return lower and upper confidence bounds of each arm's mean reward, ``(*B, ..., K)`` twice.
+        """Return lower and upper confidence bounds of each arm's mean reward.
 
-        Inputs are raw, as in :meth:`select`. The bounds are those of the policy on the encoder's features. A theorem behind them
-        asks for an encoder that stays, and with a ``scaler`` they are a heuristic. Changes no state. Python only.
+        Shapes: ``(*B, ..., K)`` twice. Inputs are raw, as in :meth:`select`. The bounds are those of the policy on the encoder's
+        features. A theorem behind them asks for an encoder that stays, and with a ``scaler`` they are a heuristic. Changes no
+        state. Python only.
         """
         inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
         check_scalable(self.scaler, inputs)

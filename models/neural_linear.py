@@ -286,6 +286,10 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         found = {"action": action, "probability": probability, "probabilities": probabilities}
         return {name: value.movedim(lead, 0) for name, value in found.items()}
 
+    def __prepare_scriptable__(self) -> Any:
+        """Refuse ``torch.jit.script``, with the part that it takes."""
+        raise TypeError("module: expected a module without a Trainer, got NeuralLinearBandit; give its .head")
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put the head among the checkpoint's hyper-parameters."""
         arguments = inspect.signature(type(self).__init__).parameters

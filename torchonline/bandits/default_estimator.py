@@ -50,7 +50,7 @@ def estimator_or_default(policy: str, estimator: Any, options: Any) -> Any:
 
 
 def suggestion(value: Any) -> str:
-    """Return what an error suggests in place of a number of features; empty for other values."""
+    """Return what an error suggests in place of a number, or an empty text."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return f" such as RidgeRegression({value})" if is_number else ""
 

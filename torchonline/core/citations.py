@@ -500,9 +500,9 @@ class Citable:
     """Mixin of learners, policies, heads and optimizers, which name their papers."""
 
     def cite(self) -> None:
-        """Print the BibTeX of this library, of this object's papers and of its parts' papers.
+        """Print the BibTeX of this library, and of the papers of this object.
 
-        A heuristic of this library has no paper: its docstring says where it comes from.
+        The papers of its parts are among them. A heuristic of this library has no paper: its docstring says where it comes from.
         :func:`torchonline.core.citations.bibtex` returns the text.
         """
         cite(self)
