@@ -39,7 +39,7 @@ from torchonline.export import compile_program, files, to_onnx, to_program, to_t
 from torchonline.export.compiled import place_in_cache
 from torchonline.export.programs import Round
 from torchonline.links import Link
-from torchonline.models import BanditHead
+from torchonline.models import BanditHead, NeuralLinearBandit
 
 DOUBLE = torch.float64
 POLICIES = {
@@ -524,6 +524,10 @@ def test_bad_arguments_name_what_is_wrong(tmp_path: Path) -> None:
     head = BanditHead(Encoder(3), OFUL(3))
     with pytest.raises(TypeError, match="module: expected a Policy"):
         to_torchscript(nn.Linear(2, 2))
+    module = NeuralLinearBandit(head)
+    for export in (to_torchscript, to_program, torch.jit.script):
+        with pytest.raises(TypeError, match=r"^module: expected .*, got NeuralLinearBandit; give its \.head$"):
+            export(module)
     with pytest.raises(ValueError, match="example: expected"):
         to_program(head)
     with pytest.raises(ValueError, match="example: expected"):

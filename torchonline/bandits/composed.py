@@ -11,6 +11,7 @@ from torch import Tensor
 from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
 from torchonline.bandits.block_learner import BlockLearner
 from torchonline.bandits.blocks import learn_blocks
+from torchonline.bandits.default_estimator import suggestion
 from torchonline.bandits.early_rounds import EarlyRounds
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, best_of, drawn_with_probability
@@ -113,6 +114,19 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def _means(self, context: Tensor) -> Tensor:
         """Return the estimated mean reward of each arm: ``(*B, ..., K)``. Python only."""
         return self.policy.predict(self._features(context))
+
+    @in_turn
+    def interval(self, context: ArrayLike) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward.
+
+        Shapes: ``(*B, ..., K)`` twice. See :meth:`Policy.interval`. The bounds are a heuristic while a scaler moves. With a model
+        for each arm, an estimator with a guarantee covers the bounds of all arms at once. Changes no state. Python only.
+        """
+        return self._intervals(self._checked(context, None)[0])
+
+    def _intervals(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the bounds of the mean rewards: ``(*B, ..., K)`` twice. Python only."""
+        return self.policy.interval(self._features(context))
 
     @in_turn
     def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
@@ -368,7 +382,8 @@ def as_policy(name: str, value: Any) -> Policy:
     if isinstance(value, Estimator) and not value.output_shape:
         return UCB(value)
     if not isinstance(value, Policy):
-        raise TypeError(f"{name}: expected a Policy or an Estimator, got {type(value).__name__}")
+        wanted = f"expected a Policy or an Estimator{suggestion(value)}"
+        raise TypeError(f"{name}: {wanted}, got {type(value).__name__}")
     return value
 
 

@@ -411,8 +411,15 @@ class DisjointArms(ComposedPolicy):
     # TorchScript does not compile the methods below.
 
     def _means(self, context: Tensor) -> Tensor:
-        features = for_each_arm(self._features(context), self.batch_dims, self.actions, self.takes_one_row)
-        return arms_last(self.policy.predict(features), self.batch_dims)
+        return arms_last(self.policy.predict(self._rows(context)), self.batch_dims)
+
+    def _intervals(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = self.policy.interval(self._rows(context))
+        return arms_last(low, self.batch_dims), arms_last(high, self.batch_dims)
+
+    def _rows(self, context: Tensor) -> Tensor:
+        """Return the features of a context for each arm."""
+        return for_each_arm(self._features(context), self.batch_dims, self.actions, self.takes_one_row)
 
     def _blocks_are_rounds(self) -> bool:
         return learns_at_once(type(self), "_learn_part", ("_learn_round", "_learn_arm"))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.disjoint import DisjointArms, arms_last, for_each_arm
+from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.fixed_arms import FixedArms
 from torchonline.bandits.radius_multiples import RadiusMultiples
@@ -87,30 +87,13 @@ def _looked_at(policy: Any, decision: tuple[Any, ...], mask: Any, index: Any) ->
         marked, column, mark = policy.select(*decision, mask), policy(*decision), "chosen"
         has_link = type(policy.estimator)._response is not Estimator._response
         name = "" if not rule.uses_widths else "score of the predictor" if has_link else "score"
-    estimate, low, high = _estimates_and_bounds(policy, *decision)
+    estimate, (low, high) = policy.predict(*decision), policy.interval(*decision)
     available = torch.ones_like(estimate, dtype=torch.bool)
     if mask is not None:
         available &= torch.as_tensor(mask, device=available.device)
     place = one_of_many("index", index, tuple(marked.shape), "decisions")
     parts = (estimate, low, high, available, column, marked)
     return Knowledge(*(part[place].detach().cpu() for part in parts)), name, mark
-
-
-def _estimates_and_bounds(policy: Any, context: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return mean rewards and the ends of their intervals, ``(*B, ..., K)`` each."""
-    one, dims = policy.estimator, policy.estimator.batch_dims
-    if isinstance(policy, FixedArms):
-        rows = policy.arms.expand(*policy.batch_shape, *policy.arms.shape[-2:])
-    elif isinstance(policy, ComposedPolicy):
-        rows = policy._features(policy._checked(context, None)[0])
-    else:
-        rows = context
-    if not isinstance(policy, DisjointArms):
-        return one(rows), *one.interval(rows)
-    dims = policy.batch_dims
-    rows = for_each_arm(rows, dims, policy.actions, policy.takes_one_row)
-    estimate, low, high = (arms_last(part, dims) for part in (one(rows), *one.interval(rows)))
-    return estimate, low, high
 
 
 def _status_of_policy(policy: Any, heuristic: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Unpack
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchonline.bandits.arguments import OWNER, checked_rows, on_rows, plain_arms
 from torchonline.bandits.blocks import has_own_step, learn_by_step
@@ -17,11 +17,11 @@ from torchonline.bandits.default_estimator import PolicySignature, RidgeOptions,
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
-from torchonline.core.citations import cite
-from torchonline.core.delegated import delegated
+from torchonline.core.citations import Citable
+from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
-from torchonline.core.options import described, differs
+from torchonline.core.options import described, differs, is_ours
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView, plain_twin
 from torchonline.linalg import add_diagonal
@@ -69,8 +69,8 @@ def _options_of(cls: Any) -> frozenset[str]:
 
     A user's constructor may pass on other values, and keep its own under the same names.
     """
-    is_ours = cls.__init__.__module__.startswith("torchonline.")
-    return frozenset(inspect.signature(cls).parameters) - {"estimator"} if is_ours else frozenset()
+    names = inspect.signature(cls).parameters if is_ours(cls.__init__) else ()
+    return frozenset(names) - {"estimator"}
 
 
 def on_arms(forward: F) -> F:
@@ -79,7 +79,7 @@ def on_arms(forward: F) -> F:
     return decorated
 
 
-class Policy(nn.Module, Generic[E]):
+class Policy(Citable, WithDelegated, Generic[E]):
     """Base of all policies: play the arm that scores highest by an estimator.
 
     A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`. One that draws its choices from the
@@ -88,6 +88,7 @@ class Policy(nn.Module, Generic[E]):
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
     """
@@ -111,14 +112,13 @@ class Policy(nn.Module, Generic[E]):
     note = ""
     __constants__ = ("is_random", "draws")
     __signature__ = PolicySignature()
-    cite = cite
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.has_own_step = has_own_step(cls)
 
     # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
-    def __init__(self, estimator: E | int, **options: Unpack[RidgeOptions]) -> None:
+    def __init__(self, estimator: E | int | None = None, **options: Unpack[RidgeOptions]) -> None:
         """Build it; the docstring of the class explains the arguments."""
         super().__init__()
         self.estimator = estimator_or_default(type(self).__name__, estimator, options)
@@ -165,6 +165,14 @@ class Policy(nn.Module, Generic[E]):
         and with a link they may be predictors instead of means. Python only.
         """
         return self.estimator(checked_rows(self.estimator, arms, "arms"))
+
+    def interval(self, arms: ArrayLike) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward.
+
+        Shapes: ``(*B, ..., K, d)`` to ``(*B, ..., K)`` twice. This is ``policy.estimator.interval(arms)``, cut to what
+        ``theta_bound`` allows. The label of :meth:`plot_confidence` says whether a theorem covers the bounds. Python only.
+        """
+        return self.estimator.interval(checked_rows(self.estimator, arms, "arms"))
 
     def reset(self) -> None:
         """Put the estimator back to its first state, in place. Python only."""
@@ -424,6 +432,7 @@ class UCB(Policy[E]):
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
@@ -463,6 +472,7 @@ class ThompsonSampling(Policy[E]):
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
         draws: number of parameters drawn for :meth:`probabilities`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
@@ -473,7 +483,7 @@ class ThompsonSampling(Policy[E]):
         tensor(0)
     """
 
-    def __init__(self, estimator: E | int, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
+    def __init__(self, estimator: E | int | None = None, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
         super().__init__(estimator, **options)
         self.draws = positive_integer("draws", draws)
 
@@ -501,6 +511,7 @@ class Greedy(Policy[E]):
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 

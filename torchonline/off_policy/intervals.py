@@ -30,6 +30,10 @@ class Interval(NamedTuple):
     lower: Any
     upper: Any
 
+    def __repr__(self) -> str:
+        ends = [f"{end:.4g}" if isinstance(end, float) else repr(end) for end in self]
+        return f"Interval(lower={ends[0]}, upper={ends[1]})"
+
 
 def bootstrap_values(estimate: Estimate, *, draws: int = 2000, seed: int = 0) -> Tensor:
     """Return estimates from resamples of whole groups, ``(draws)``, float64.
