@@ -6,6 +6,8 @@ import runpy
 import shlex
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 from torchonline import OFUL
 from torchonline.command_line import COMMANDS, main
 from torchonline.command_line.messages import one_line
-from torchonline.command_line.service import settings_of
+from torchonline.command_line.service import LearnerProcess, settings_of
 from torchonline.feedback import follow
 from torchonline.models import BanditHead, mlp, recommended_policy
 from torchonline.serving import Replica
@@ -52,15 +54,16 @@ def run_script(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Service:
-    """What stands for uvicorn and for the learner's process: it asks the application, and notes how a learner is started."""
+    """What stands for uvicorn's server and for the learner's process: it asks the application, and notes how a learner starts."""
 
     def __init__(self, requests: list[str]) -> None:
         self.requests, self.answers, self.learner = requests, list[Any](), list[str]()
+        self.ended = threading.Event()
 
-    def run(self, app: Any, **options: Any) -> None:
+    def run(self, server: Any) -> None:
         from fastapi.testclient import TestClient
 
-        with TestClient(app) as client:
+        with TestClient(server.config.app) as client:
             for line in self.requests:
                 words = shlex.split(line)
                 path, body = words[3].partition("/")[2], json.loads(words[words.index("-d") + 1])
@@ -71,9 +74,15 @@ class Service:
         self.learner = words
         return self
 
-    def terminate(self) -> None: ...
+    def poll(self) -> None: ...
 
-    def wait(self, timeout: float) -> None: ...
+    def terminate(self) -> None:
+        self.ended.set()
+
+    kill = terminate
+
+    def wait(self, timeout: float | None = None) -> None:
+        assert self.ended.wait(60.0)
 
 
 def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,8 +90,7 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     lines = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
     assert {line.split()[3] for line in lines if " -m torchonline " in line} == set(COMMANDS)
     service = Service([line for line in lines if line.startswith("curl")])
-    monkeypatch.setattr("uvicorn.run", service.run)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("uvicorn.Server.run", lambda server: service.run(server))
     run_script("python examples/configs/data.py --output .", monkeypatch)
     for line in lines:
         if line.startswith("curl"):
@@ -228,6 +236,48 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
     for wrong in (BanditHead(torch.nn.Identity(), OFUL(3)), BanditHead(torch.nn.Tanh(), OFUL(3), actions=2)):
         with pytest.raises(ValueError, match="model: expected"):
             settings_of(wrong, str(folder))
+
+
+class Server:
+    """What stands for uvicorn's server: it runs until it is told to end."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "should_exit":
+            self.ended.set()
+
+
+def python(text: str) -> list[str]:
+    return [sys.executable, "-S", "-c", text]
+
+
+def test_a_service_ends_with_its_learner(capfd: pytest.CaptureFixture[str]) -> None:
+    server, asked = Server(), threading.Event()
+    with (
+        pytest.raises(
+            RuntimeError, match="learner: expected a process as long as the service, got one that ended with code 3"
+        ),
+        LearnerProcess(python("raise SystemExit(3)"), server, asked),
+    ):
+        assert server.ended.wait(60.0)
+    # Asked to end, it is no failure.
+    server = Server()
+    asked.set()
+    with LearnerProcess(python("raise SystemExit(3)"), server, asked):
+        assert server.ended.wait(60.0)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_learner_that_does_not_stop_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    with LearnerProcess(python(deaf), Server(), threading.Event(), patience=0.05) as learner:
+        while "up" not in capfd.readouterr().out:
+            time.sleep(0.01)
+    assert learner.process.returncode == -9
+    assert "learner: killed, after 0.05 s without a last snapshot" in capfd.readouterr().err
 
 
 def test_one_line_takes_the_deepest_leaf() -> None:

@@ -4,6 +4,7 @@ import copy
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +62,7 @@ def input_width(head: Any) -> int:
 
 
 def run_service(settings: HeadSettings, role: str, host: str, port: int, words: Sequence[str]) -> None:
-    """Serve until SIGTERM or Ctrl-C.
+    """Serve until SIGTERM or Ctrl-C, or until the learner's process ends.
 
     Args:
         settings: of the service.
@@ -69,6 +70,10 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
         host: address where the replica listens.
         port: port where the replica listens.
         words: the command line, by which the learner is started.
+
+    Raises:
+        ImportError: uvicorn is not installed.
+        RuntimeError: the learner's process has ended by itself.
     """
     one_of("role", role, ROLES)
     positive_integer("port", port)
@@ -79,15 +84,71 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
         import uvicorn
     except ImportError as error:
         raise ImportError("serve: expected uvicorn, got none; pip install torchonline[serving]") from error
-    app = application(settings)
-    learner = None
-    if role == "all":
-        learner = subprocess.Popen([sys.executable, "-m", "torchonline", *words, "--role", "learner"])
-    # uvicorn handles the signal, ends, and raises it again: then the learner is to be stopped, too.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    quiet: dict[str, Any] = {"access_log": False, "log_level": "warning"}
+    config = uvicorn.Config(application(settings), host, port, timeout_graceful_shutdown=10, **quiet)
+    server = uvicorn.Server(config)
+    asked = threading.Event()
+
+    def stop(*_: Any) -> None:
+        asked.set()
+        server.should_exit = True
+
+    # uvicorn handles the signal, ends, and raises it again. A second call of the handler does no harm.
+    handler = signal.signal(signal.SIGTERM, stop)
     try:
-        uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=10)
+        if role == "replica":
+            server.run()
+        else:
+            with LearnerProcess([sys.executable, "-m", "torchonline", *words, "--role", "learner"], server, asked):
+                server.run()
+    except KeyboardInterrupt:  # Ctrl-C ends a service
+        pass
     finally:
-        if learner is not None:
-            learner.terminate()
-            learner.wait(timeout=60)
+        signal.signal(signal.SIGTERM, handler)
+
+
+class LearnerProcess:
+    """The process of the learner, as a context. The server ends if this process does.
+
+    Args:
+        words: its command line.
+        server: uvicorn's server, which ends after ``should_exit`` is set.
+        asked: set when the service is asked to end.
+        patience: seconds that the process gets to write its last snapshot before it is killed.
+
+    Raises:
+        RuntimeError: at the end of the context, if the process has ended although nobody asked.
+    """
+
+    def __init__(self, words: Sequence[str], server: Any, asked: threading.Event, patience: float = 60.0) -> None:
+        self.words, self.server, self.asked, self.patience = list(words), server, asked, patience
+
+    def __enter__(self) -> "LearnerProcess":
+        self.process = subprocess.Popen(self.words)
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        code = self.process.poll()
+        self.stop()
+        if code is not None and error is None and not self.asked.is_set():
+            raise RuntimeError(
+                f"learner: expected a process as long as the service, got one that ended with code {code}, so that nothing is "
+                "learnt; the service has ended, too"
+            )
+
+    def stop(self) -> None:
+        """Let the process write its last snapshot, and kill it if that takes too long."""
+        self.process.terminate()
+        try:
+            self.process.wait(self.patience)
+        except subprocess.TimeoutExpired:
+            print(f"learner: killed, after {self.patience:g} s without a last snapshot", file=sys.stderr)
+        finally:  # after a second Ctrl-C, too
+            self.process.kill()
+            self.process.wait()
+
+    def _watch(self) -> None:
+        """End the server after the process."""
+        self.process.wait()
+        self.server.should_exit = True
