@@ -1,9 +1,11 @@
 """The command line: every command on small files, errors in one line, and the page that explains it."""
 
+import dataclasses
 import json
 import re
 import runpy
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +20,7 @@ import torch
 from torchonline import OFUL
 from torchonline.command_line import COMMANDS, main
 from torchonline.command_line.messages import one_line
-from torchonline.command_line.service import LearnerProcess, settings_of
+from torchonline.command_line.service import LearnerProcess, run_service, settings_of, state_in_words
 from torchonline.feedback import follow
 from torchonline.models import BanditHead, mlp, recommended_policy
 from torchonline.serving import Replica
@@ -90,7 +92,7 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     lines = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
     assert {line.split()[3] for line in lines if " -m torchonline " in line} == set(COMMANDS)
     service = Service([line for line in lines if line.startswith("curl")])
-    monkeypatch.setattr("uvicorn.Server.run", lambda server: service.run(server))
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: service.run(server))
     run_script("python examples/configs/data.py --output .", monkeypatch)
     for line in lines:
         if line.startswith("curl"):
@@ -102,6 +104,7 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         with monkeypatch.context() as patch:
             if words[0] == "serve":
                 patch.setattr(subprocess, "Popen", service.start)
+                words[-1] = str(free_port())
             assert main(words) == 0, capsys.readouterr().err
     assert [answer.status_code for answer in service.answers] == [200, 200]
     assert service.answers[1].json() == {"outcome": "joined"}
@@ -233,9 +236,31 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         replica.refresh()
         assert int(replica.policy.policy.rounds) == 2
     assert int(head.policy.rounds) == 0
-    for wrong in (BanditHead(torch.nn.Identity(), OFUL(3)), BanditHead(torch.nn.Tanh(), OFUL(3), actions=2)):
+    assert state_in_words(settings, "new") == f"{settings.snapshot}, 2 rounds learnt by the service"
+    assert state_in_words(settings, "last.ckpt").endswith("; not last.ckpt, which the snapshot goes before")
+    assert state_in_words(dataclasses.replace(settings, encoder="v2"), "last.ckpt") == "last.ckpt"
+    other = dataclasses.replace(settings, head=BanditHead(mlp([3, 5]), recommended_policy(5, actions=2, scale=False)))
+    with pytest.raises(ValueError, match="folder: expected snapshots of this model, or none"):
+        state_in_words(other, "new")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ValueError, match="port: expected one that is free"),
+    ):
+        run_service(settings, "all", "127.0.0.1", taken.getsockname()[1], [], "new")
+    for role, port, wrong in (
+        ("both", 8000, "role: expected one of"),
+        ("all", 70_000, "port: expected an integer from 1 to 65535"),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            run_service(settings, role, "127.0.0.1", port, [], "new")
+    for unfit in (BanditHead(torch.nn.Identity(), OFUL(3)), BanditHead(torch.nn.Tanh(), OFUL(3), actions=2)):
         with pytest.raises(ValueError, match="model: expected"):
-            settings_of(wrong, str(folder))
+            settings_of(unfit, str(folder))
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
 
 
 class Server:

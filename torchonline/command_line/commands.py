@@ -187,9 +187,7 @@ class OnlineTrainer(pl.Trainer):
             lowest=lowest,
             highest=highest,
         )
-        if role != "learner":
-            print(f"state: {ckpt_path or 'new'}; http://{host}:{port}/docs explains the requests", flush=True)
-        run_service(settings, role, host, port, self.words)
+        run_service(settings, role, host, port, self.words, ckpt_path or "new")
 
     def report(
         self,

@@ -2,6 +2,7 @@
 
 import copy
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +14,8 @@ from typing import Any
 from torch import nn
 
 from torchonline.bandits.composed import learner_of
-from torchonline.core.checks import one_of, positive_integer
+from torchonline.core.checks import one_of
+from torchonline.feedback import load_snapshot
 from torchonline.models.encoding import typed_like
 from torchonline.serving import ServiceSettings, application, run_learner
 
@@ -61,8 +63,10 @@ def input_width(head: Any) -> int:
     return layers[0].in_features
 
 
-def run_service(settings: HeadSettings, role: str, host: str, port: int, words: Sequence[str]) -> None:
+def run_service(settings: HeadSettings, role: str, host: str, port: int, words: Sequence[str], state: str) -> None:
     """Serve until SIGTERM or Ctrl-C, or until the learner's process ends.
+
+    All is checked before anything starts, and then the address and the state are printed.
 
     Args:
         settings: of the service.
@@ -70,13 +74,15 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
         host: address where the replica listens.
         port: port where the replica listens.
         words: the command line, by which the learner is started.
+        state: name of the settings' state, before the first snapshot.
 
     Raises:
         ImportError: uvicorn is not installed.
+        ValueError: the role is unknown, nobody can listen at the address, or a snapshot in the folder is of another model.
         RuntimeError: the learner's process has ended by itself.
     """
     one_of("role", role, ROLES)
-    positive_integer("port", port)
+    state = state_in_words(settings, state)
     if role == "learner":
         run_learner(settings)
         return
@@ -93,18 +99,45 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
         asked.set()
         server.should_exit = True
 
-    # uvicorn handles the signal, ends, and raises it again. A second call of the handler does no harm.
-    handler = signal.signal(signal.SIGTERM, stop)
+    with listen(host, port) as listening:
+        print(f"state: {state}; http://{host}:{port}/docs explains the requests", flush=True)
+        # uvicorn handles the signal, ends, and raises it again. A second call of the handler does no harm.
+        handler = signal.signal(signal.SIGTERM, stop)
+        try:
+            if role == "replica":
+                server.run([listening])
+            else:
+                with LearnerProcess([sys.executable, "-m", "torchonline", *words, "--role", "learner"], server, asked):
+                    server.run([listening])
+        except KeyboardInterrupt:  # Ctrl-C ends a service
+            pass
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+
+
+def state_in_words(settings: HeadSettings, state: str) -> str:
+    """Return what the service begins with: a snapshot in its folder goes before the settings' state, whose name is given."""
+    path = settings.snapshot
+    if not path.is_file():
+        return state
     try:
-        if role == "replica":
-            server.run()
-        else:
-            with LearnerProcess([sys.executable, "-m", "torchonline", *words, "--role", "learner"], server, asked):
-                server.run()
-    except KeyboardInterrupt:  # Ctrl-C ends a service
-        pass
-    finally:
-        signal.signal(signal.SIGTERM, handler)
+        snapshot = load_snapshot(path, settings.make_policy())
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        wanted = "snapshots of this model, or none; take another --folder or --version"
+        raise ValueError(f"folder: expected {wanted}, got {path}: {reason}") from error
+    rounds = f"{path}, {snapshot.learnt} rounds learnt by the service"
+    return rounds if state == "new" else f"{rounds}; not {state}, which the snapshot goes before"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address, or raise."""
+    if not 0 < port <= 65535:
+        raise ValueError(f"port: expected an integer from 1 to 65535, got {port}")
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ValueError(f"port: expected one that is free at {host}, got {port}: {error.strerror}") from error
 
 
 class LearnerProcess:
