@@ -101,7 +101,7 @@ class Tool(LightningCLI):
         )
         for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric"):
             logging.getLogger(name).setLevel(logging.WARNING)
-        _forget_warnings()
+        choose_warnings()
         super().__init__(
             pl.LightningModule,
             pl.LightningDataModule,
@@ -213,11 +213,13 @@ def _checkpoint(given: str | None, folder: str) -> str | None:
     return str(path)
 
 
-def _forget_warnings() -> None:
-    """Leave out warnings that are about others' code, or wrong for online learners."""
+def choose_warnings() -> None:
+    """Show deprecations, but those that Lightning and torch cause, and no hints that are wrong for online learners."""
+    # A former option of a configuration is warned of in the module that builds the object: no filter by our own modules.
+    warnings.filterwarnings("default", category=DeprecationWarning)
     for category in (DeprecationWarning, FutureWarning):
-        warnings.filterwarnings("ignore", category=category)
-    warnings.filterwarnings("ignore", "(?s).*JsonargparseDeprecationWarning|.*was deprecated in v4")
+        for module in ("pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics"):
+            warnings.filterwarnings("ignore", category=category, module=rf"{module}(\.|$)")
     for text in (
         ".*does not have many workers",
         ".*defined a `validation_step` but have no `val_dataloader`",
