@@ -1,4 +1,4 @@
-"""Tables in CSV and Parquet files, read with pandas."""
+"""Tables in CSV and Parquet files, read with pandas, and the base class of their data modules."""
 
 import fnmatch
 from collections.abc import Sequence
@@ -6,10 +6,49 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytorch_lightning as pl
 
-from torchonline.core.checks import finite_number
+from torchonline.core.checks import finite_number, instance_of
 
 SUFFIXES = (".csv", ".parquet")
+
+
+class FileDataModule(pl.LightningDataModule):
+    """Base class of data modules of files, whose checkpoints say which rounds a fit has taken.
+
+    Args:
+        files: see :func:`files_of`.
+        time: column to sort by, or None.
+        part: see :func:`checked_part`.
+    """
+
+    def __init__(self, files: Any, time: Any, part: Any) -> None:
+        super().__init__()
+        self.files, self.part = files_of(files), checked_part(part)
+        self.time: str | None = instance_of("time", time, (str, type(None)), "the name of a column")
+        self._learnt: list[dict[str, Any]] = []  # by the fits that a checkpoint is of
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rounds of this fit and of those before it: files, order and part."""
+        own = {"files": list(map(str, self.files)), "time": self.time, "part": list(self.part)}
+        return {"learnt": self._learnt if own in self._learnt else [*self._learnt, own]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the rounds that a checkpoint's fits have taken."""
+        self._learnt = list(state_dict.get("learnt", []))
+
+    def learnt_parts(self) -> list[tuple[float, float]]:
+        """Return the parts of the present rounds that a checkpoint has learnt, as far as it is known.
+
+        Known are the fits on the same names of files in the same order. The state has to be loaded before.
+        """
+        same = [
+            one["part"]
+            for one in self._learnt
+            if (one["files"], one["time"]) == (list(map(str, self.files)), self.time)
+        ]
+        shared = [(max(first, self.part[0]), min(last, self.part[1])) for first, last in same]
+        return [(first, last) for first, last in shared if first < last]
 
 
 def files_of(files: Any) -> list[Path]:

@@ -5,18 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_state_dtype, instance_of, positive_integer
 from torchonline.models.batches import LoggedRounds
-from torchonline.models.frames import checked_part, files_of, numbers_of, read_frame
+from torchonline.models.frames import FileDataModule, numbers_of, read_frame
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame
 
 
-class LogDataModule(pl.LightningDataModule):
+class LogDataModule(FileDataModule):
     r"""Lightning data module of logged rounds in CSV or Parquet files.
 
     Its training batches are :class:`~torchonline.models.LoggedRounds`, which :class:`~torchonline.models.NeuralLinearBandit`
@@ -71,8 +70,7 @@ class LogDataModule(pl.LightningDataModule):
         dtype: torch.dtype = torch.float32,
         part: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        super().__init__()
-        self.files = files_of(files)
+        super().__init__(files, time, part)
         self.context = [
             list(name) if isinstance(name, (list, tuple)) else [name]
             for name in instance_of("context", context, (list, tuple), "a list of columns")
@@ -90,7 +88,7 @@ class LogDataModule(pl.LightningDataModule):
             raise ValueError(
                 f"context: expected columns, or lists of as many columns for each arm, got {list(context)}"
             )
-        self.names: dict[str, Any] = {"action": action, "reward": reward, "probability": probability, "time": time}
+        self.names: dict[str, Any] = {"action": action, "reward": reward, "probability": probability}
         for name, column in self.names.items():
             instance_of(
                 name, column, (str,) if name in ("action", "reward") else (str, type(None)), "the name of a column"
@@ -98,7 +96,6 @@ class LogDataModule(pl.LightningDataModule):
         self.batch_size = positive_integer("batch_size", batch_size)
         check_state_dtype(dtype)
         self.dtype = dtype
-        self.part = checked_part(part)
         self._frame: Any = None
 
     def setup(self, stage: str | None = None) -> None:
@@ -107,7 +104,7 @@ class LogDataModule(pl.LightningDataModule):
             names = [name for names in self.context for name in names]
             others = [self.names[name] for name in ("action", "reward", "probability") if self.names[name] is not None]
             inputs, others = ([], names + others) if self.of_arms else (names, others)
-            self._frame, inputs = read_frame(self.files, inputs, others, self.names["time"], self.part)
+            self._frame, inputs = read_frame(self.files, inputs, others, self.time, self.part)
             self._columns = self.context if self.of_arms else [[name] for name in inputs]
 
     def train_dataloader(self) -> RoundLoader:
@@ -142,9 +139,7 @@ class LogDataModule(pl.LightningDataModule):
         if names["probability"] is None:
             raise ValueError("probability: expected the name of a column, which off-policy evaluation needs, got None")
         arms = len(self.context) if arms is None and self.of_arms else arms
-        log = from_frame(
-            frame, arms=arms, **{name: names[name] for name in ("action", "reward", "probability", "time")}
-        )
+        log = from_frame(frame, arms=arms, time=self.time, **names)
         values = {name: getattr(log, name) for name in ("arms", "action", "reward", "probability", "time")}
         return BanditLog(**values, context=self._inputs(frame))
 

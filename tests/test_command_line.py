@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torchonline import OFUL
 from torchonline.command_line import COMMANDS, main
 from torchonline.command_line.messages import one_line
 from torchonline.command_line.service import LearnerProcess, run_service, settings_of, state_in_words
+from torchonline.command_line.tool import choose_warnings
 from torchonline.feedback import follow
 from torchonline.models import BanditHead, mlp, recommended_policy
 from torchonline.serving import Replica
@@ -106,11 +108,13 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
                 patch.setattr(subprocess, "Popen", service.start)
                 words[-1] = str(free_port())
             assert main(words) == 0, capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "has not learnt" not in captured.err
     assert [answer.status_code for answer in service.answers] == [200, 200]
     assert service.answers[1].json() == {"outcome": "joined"}
     assert service.learner[1:5] == ["-m", "torchonline", "serve", "--config"]
     assert service.learner[-2:] == ["--role", "learner"]
-    out = capsys.readouterr().out
+    out = captured.out
     assert out.count("learnt 300 rounds; checkpoint: ") == 2  # online, private
     assert out.count("learnt 3000 rounds; checkpoint: ") == 1
     for row in (
@@ -159,8 +163,13 @@ def test_clicks_with_a_model_for_each_action(
     assert int(states[1]["rounds"]) == 150
     name = "head.policy.policy.estimator.theta_hat"
     torch.testing.assert_close(states[2][name], states[0][name])
-    assert main(shlex.split(f"evaluate {config}")) == 0
-    assert "IPS" in capsys.readouterr().out
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(shlex.split(f"evaluate {config} --data.part [0.4,1]")) == 0
+    captured = capsys.readouterr()
+    assert "IPS" in captured.out
+    # Both fits of the checkpoint are known, and so are their rounds.
+    assert "got some that it has, part [0.4,0.5], [0.5,1] of the files" in captured.err
 
 
 WRONG = {
@@ -303,6 +312,17 @@ def test_a_learner_that_does_not_stop_is_killed(capfd: pytest.CaptureFixture[str
             time.sleep(0.01)
     assert learner.process.returncode == -9
     assert "learner: killed, after 0.05 s without a last snapshot" in capfd.readouterr().err
+
+
+def test_deprecations_of_lightning_and_torch_alone_are_left_out() -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.resetwarnings()
+        warnings.simplefilter("ignore", DeprecationWarning)  # as Python begins
+        choose_warnings()
+        for module in ("torch.jit", "pytorch_lightning.cli", "torchonline.core.options", "jsonargparse._core"):
+            for category in (DeprecationWarning, FutureWarning):
+                warnings.warn_explicit("old", category, "file.py", 1, module)
+    assert len(shown) == 4
 
 
 def test_one_line_takes_the_deepest_leaf() -> None:

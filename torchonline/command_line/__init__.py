@@ -23,9 +23,9 @@ COMMANDS = {
     "report": "write an HTML page about a log of decisions",
 }
 EXAMPLE = """\
-a first run, on a CSV file of your own:
-  python -m torchonline fit --config clicks.yaml
-  python -m torchonline evaluate --config clicks.yaml
+a first run, on a CSV file of your own: learn its first half, and evaluate on the other one
+  python -m torchonline fit --config clicks.yaml --data.part "[0,0.5]"
+  python -m torchonline evaluate --config clicks.yaml --data.part "[0.5,1]"
 
 Each command explains itself: python -m torchonline fit --help.
 Completion of words by the shell: torchonline --print_completion bash (or zsh) prints a script for it.

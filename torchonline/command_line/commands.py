@@ -1,5 +1,6 @@
 """The commands besides fit and test, as methods of a trainer."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from pickle import UnpicklingError
@@ -13,6 +14,7 @@ from torchonline.command_line.service import number_of_actions, run_service, set
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
+from torchonline.models.frames import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
 from torchonline.reporting import report
@@ -45,7 +47,8 @@ class OnlineTrainer(pl.Trainer):
                 "data: expected the rewards of all arms, which a TableDataModule reads, got a log; evaluate is for logs"
             )
         print(f"state: {ckpt_path or 'new'}")
-        return super().test(restored(model, ckpt_path), datamodule=datamodule, verbose=verbose)
+        load_checkpoint(model, ckpt_path, datamodule)
+        return super().test(model, datamodule=datamodule, verbose=verbose)
 
     def evaluate(
         self,
@@ -60,7 +63,7 @@ class OnlineTrainer(pl.Trainer):
 
         Args:
             model: the model, whose head is evaluated in its present state.
-            datamodule: the log, with probabilities. Do not evaluate on rounds that were learnt: see part.
+            datamodule: the log, with probabilities: a part that the model has not learnt.
             ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
                 named; "new" takes the model as the configuration makes it.
             decisions: a service's log to evaluate on instead of data: its file, or the URL of its database.
@@ -68,7 +71,7 @@ class OnlineTrainer(pl.Trainer):
             reward_range: the least and the largest reward that are possible. With it, the table also has an interval that holds
                 for finite logs and at all times.
         """
-        head = head_of(restored(model, ckpt_path))
+        head = head_of(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
         print(f"state: {ckpt_path or 'new'}")
         print(evaluation(head, log_of(head, datamodule, decisions), delta, reward_range))
 
@@ -92,7 +95,7 @@ class OnlineTrainer(pl.Trainer):
             decisions: a service's log to replay instead of data: its file, or the URL of its database.
             delta: probability that an interval misses, for example 0.05 for 95 % intervals.
         """
-        head = head_of(restored(model, ckpt_path))
+        head = head_of(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
         print(replayed(head, log_of(head, datamodule, decisions), delta))
 
     def export(
@@ -112,7 +115,7 @@ class OnlineTrainer(pl.Trainer):
             ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
                 named; "new" takes the model as the configuration makes it.
         """
-        restored(model, ckpt_path)
+        load_checkpoint(model, ckpt_path)
         subject: Any = getattr(model, "head", None)
         example = None
         if subject is None:
@@ -174,7 +177,7 @@ class OnlineTrainer(pl.Trainer):
             version: name of the encoder, which goes into the log. Change it with the encoder: there is a snapshot for each.
             every: seconds between two snapshots.
         """
-        head = head_of(restored(model, ckpt_path))
+        head = head_of(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range
         settings = settings_of(
             head,
@@ -216,7 +219,7 @@ class OnlineTrainer(pl.Trainer):
             alpha: probability of a false drift alarm.
             title: title of the page.
         """
-        head = None if model is None else head_of(restored(model, None if snapshot else ckpt_path))
+        head = None if model is None else head_of(load_checkpoint(model, None if snapshot else ckpt_path))
         if snapshot is not None:
             if head is None or not Path(snapshot).is_file():
                 raise ValueError(f"snapshot: expected a file, and --config for its policy, got {snapshot!r}")
@@ -227,18 +230,33 @@ class OnlineTrainer(pl.Trainer):
             print(f"wrote {report(decisions, path, policy=head, encoder=version, **options)}")
 
 
-def restored(model: pl.LightningModule, ckpt_path: str | None) -> pl.LightningModule:
-    """Load a checkpoint into a model, if one is named, and return the model."""
-    if ckpt_path is not None:
+def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = None) -> pl.LightningModule:
+    """Load a checkpoint into a model, if one is named, and return the model.
+
+    Args:
+        model: the model.
+        path: the checkpoint, or None.
+        data: rounds that the model should not have learnt. If the checkpoint's fits have taken some of them, a warning says so.
+    """
+    if path is not None:
         try:
-            found = torch.load(ckpt_path, map_location="cpu", weights_only=True)
+            found = torch.load(path, map_location="cpu", weights_only=True)
             model.on_load_checkpoint(found)
             model.load_state_dict(found["state_dict"])
         except (KeyError, RuntimeError, TypeError, UnpicklingError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"ckpt_path: expected a checkpoint of the model of this configuration, got {ckpt_path}: {reason[:200]}"
+                f"ckpt_path: expected a checkpoint of the model of this configuration, got {path}: {reason[:200]}"
             ) from error
+        if isinstance(data, FileDataModule):
+            data.load_state_dict(found.get(type(data).__qualname__, {}))
+            parts = ", ".join(f"[{first:g},{last:g}]" for first, last in data.learnt_parts())
+            if parts:
+                warnings.warn(
+                    f"data: expected rounds that the model has not learnt, got some that it has, part {parts} of the files: the "
+                    "results are too good; learn one --data.part and take another one here",
+                    stacklevel=1,
+                )
     return model.eval()
 
 
