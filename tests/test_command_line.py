@@ -2,9 +2,12 @@
 
 import dataclasses
 import json
+import logging
+import os
 import re
 import runpy
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -19,10 +22,10 @@ import pytest
 import torch
 
 from torchonline import OFUL
-from torchonline.command_line import COMMANDS, main
+from torchonline.command_line import COMMANDS, is_explained, main
 from torchonline.command_line.messages import one_line
 from torchonline.command_line.service import LearnerProcess, run_service, settings_of, state_in_words
-from torchonline.command_line.tool import choose_warnings
+from torchonline.command_line.tool import LOGGERS, choose_warnings
 from torchonline.feedback import follow
 from torchonline.models import BanditHead, mlp, recommended_policy
 from torchonline.serving import Replica
@@ -35,17 +38,22 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a configuration and the examples, in which commands run. What they set is put back."""
-    interval, threads = sys.getswitchinterval(), torch.get_num_threads()
-    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
-        monkeypatch.setenv(name, "0")
+    """A folder with a configuration and the examples, in which commands run. They leave the process as it was."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "clicks.yaml").write_text(re.findall(r"```yaml\n(# clicks.yaml.*?)```", PAGE, re.DOTALL)[0])
-    with torch.random.fork_rng():
-        yield tmp_path
-    sys.setswitchinterval(interval)
-    torch.set_num_threads(threads)
+    before = process()
+    yield tmp_path
+    assert process() == before
+
+
+def process() -> list[Any]:
+    """What commands set in a process."""
+    levels = [logging.getLogger(name).level for name in LOGGERS]
+    seeds = [os.environ.get(name) for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")]
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    threads = [torch.get_num_threads(), sys.getswitchinterval()]
+    return [levels, seeds, handlers, threads, warnings.showwarning, torch.get_rng_state().tolist()]
 
 
 def run_script(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,13 +208,28 @@ def test_errors_are_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> 
     assert err.startswith("torchonline")
 
 
-def test_mistakes_of_the_program_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a mistake"), ValueError("too many values to unpack"), TypeError(), OSError()]
+)
+def test_mistakes_of_the_program_keep_their_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(words: list[str]) -> int:
-        raise RuntimeError("a mistake")
+        raise error
 
     monkeypatch.setattr("torchonline.command_line._run", fail)
-    with pytest.raises(RuntimeError, match="a mistake"):
+    with pytest.raises(type(error)):
         main(["fit"])
+
+
+def test_what_explains_itself_is_shown_with_its_traceback_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (
+        ValueError("dim: expected 1, got 2"),
+        ModuleNotFoundError("No module named 'a'"),
+        OSError(28, "no space"),
+    ):
+        assert is_explained(error)
+    monkeypatch.setenv("TORCHONLINE_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="files: expected files that exist"):
+        main(["fit", "--config", "clicks.yaml"])
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,6 +253,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--decisions" in capsys.readouterr().out
 
 
+@torch.random.fork_rng()
 def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
     """Decided from single precision, logged, learnt by the follower, and read back by another replica."""
     head = BanditHead(mlp([3, 4]), recommended_policy(4, actions=2, scale=False))

@@ -38,8 +38,14 @@ TRACEBACK = "TORCHONLINE_TRACEBACK"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code: 0, or 2 if the input is wrong.
 
+    What a command sets in the process is put back: warnings, log levels, threads, and the states of random numbers.
+
     Args:
         arguments: words of the command line, without the program's name. None takes those of the process.
+
+    Raises:
+        Exception: an error that does not explain itself, see :func:`is_explained`; with ``TORCHONLINE_TRACEBACK`` in the
+            environment, any.
 
     Example:
         >>> main(["learn"])  # no command: the error goes to the standard error
@@ -67,12 +73,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.code if isinstance(error.code, int) else 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # what reads our output has ended, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Exception as error:
-        # The library's refusals say what they expected. Any other error of another type is a mistake of the program.
-        is_refusal = isinstance(error, (ValueError, TypeError, OSError, ImportError)) or ": expected " in str(error)
-        if TRACEBACK in os.environ or not (is_refusal or type(error).__name__ == "MisconfigurationException"):
+        if TRACEBACK in os.environ or not is_explained(error):
             raise
-        return failed(str(error) or type(error).__name__, words[0])
+        return failed(str(error), words[0])
+
+
+def is_explained(error: Exception) -> bool:
+    """Return whether an error says by itself what is wrong with the input: then nobody needs its traceback.
+
+    These are the refusals of the library, which say what they expected and what came; files and addresses that the system
+    refuses; packages that are missing; and refusals of Lightning's trainer. All others may be mistakes of a program.
+    """
+    is_of_system = isinstance(error, OSError) and error.strerror is not None
+    is_of_trainer = type(error).__name__ == "MisconfigurationException"
+    return ": expected " in str(error) or is_of_system or isinstance(error, ModuleNotFoundError) or is_of_trainer
 
 
 def overview() -> str:
@@ -95,9 +113,9 @@ def _run(words: list[str]) -> int:
 
         print(completion(words[1] if len(words) > 1 else "bash"))
         return 0
-    from torchonline.command_line.tool import Tool
+    from torchonline.command_line.tool import run
 
-    Tool(words)
+    run(words)
     return 0
 
 

@@ -90,16 +90,15 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
         import uvicorn
     except ImportError as error:
         raise ImportError("serve: expected uvicorn, got none; pip install torchonline[serving]") from error
-    quiet: dict[str, Any] = {"access_log": False, "log_level": "warning"}
-    config = uvicorn.Config(application(settings), host, port, timeout_graceful_shutdown=10, **quiet)
-    server = uvicorn.Server(config)
-    asked = threading.Event()
-
-    def stop(*_: Any) -> None:
-        asked.set()
-        server.should_exit = True
-
     with listen(host, port) as listening:
+        quiet: dict[str, Any] = {"access_log": False, "log_level": "warning"}
+        config = uvicorn.Config(application(settings), host, port, timeout_graceful_shutdown=10, **quiet)
+        server, asked = uvicorn.Server(config), threading.Event()
+
+        def stop(*_: Any) -> None:
+            asked.set()
+            server.should_exit = True
+
         print(f"state: {state}; http://{host}:{port}/docs explains the requests", flush=True)
         # uvicorn handles the signal, ends, and raises it again. A second call of the handler does no harm.
         handler = signal.signal(signal.SIGTERM, stop)

@@ -1,15 +1,20 @@
 """The parser of commands and configurations, by LightningCLI and jsonargparse."""
 
 import argparse
+import contextlib
 import logging
+import os
+import random
 import sys
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
@@ -20,6 +25,7 @@ from torchonline.command_line.commands import OnlineTrainer
 from torchonline.command_line.messages import one_line
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
+LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
 # Commands that begin with what fit has learnt.
 FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
 # Options of all commands, and what help says of them.
@@ -82,6 +88,38 @@ def _is_for(row: tuple[str, str], command: str) -> bool:
     )
 
 
+def run(words: Sequence[str]) -> None:
+    """Run a command, and put back what it sets in the process."""
+    with _same_process():
+        for name in LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        choose_warnings()
+        Tool(words)
+
+
+@contextlib.contextmanager
+def _same_process() -> Iterator[None]:
+    """Put log levels, threads, random numbers and the variables of Lightning's seed back."""
+    levels = {name: logging.getLogger(name).level for name in LOGGERS}
+    threads, interval = torch.get_num_threads(), sys.getswitchinterval()
+    numbers = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    variables = {name: os.environ.get(name) for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")}
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        torch.set_num_threads(threads)
+        sys.setswitchinterval(interval)
+        random.setstate(numbers[0])
+        np.random.set_state(numbers[1])
+        torch.set_rng_state(numbers[2])
+        for name, value in variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
 class Tool(LightningCLI):
     """LightningCLI with this library's commands and defaults.
 
@@ -99,9 +137,6 @@ class Tool(LightningCLI):
         self.has_model = self.command != "report" or any(
             word.startswith(("-c", "--config", "--model")) for word in words
         )
-        for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric"):
-            logging.getLogger(name).setLevel(logging.WARNING)
-        choose_warnings()
         super().__init__(
             pl.LightningModule,
             pl.LightningDataModule,
