@@ -9,6 +9,7 @@ import numpy as np
 import pytorch_lightning as pl
 
 from torchonline.core.checks import finite_number, instance_of
+from torchonline.off_policy.logs import column_of_numbers
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -65,11 +66,9 @@ def files_of(files: Any) -> list[Path]:
     return paths
 
 
-def numbers_of(frame: Any, name: str, column: str | None) -> np.ndarray:
+def numbers_of(frame: Any, name: str, column: str) -> np.ndarray:
     """Return a column of finite numbers as an array, or raise."""
-    values = np.array(frame[column].to_numpy())  # pandas may keep its own from being written
-    if values.dtype.kind not in "biuf":
-        raise TypeError(f"{name}: expected a column of numbers without gaps, got {column!r} of {values.dtype}")
+    values = np.array(column_of_numbers(frame, name, column))  # pandas may keep its own from being written
     if not np.isfinite(values).all():
         raise ValueError(f"{name}: expected finite values, got {column!r} with {values[~np.isfinite(values)][0]}")
     return values

@@ -13,6 +13,7 @@ from torchonline.models.batches import LoggedRounds
 from torchonline.models.frames import FileDataModule, numbers_of, read_frame
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame
+from torchonline.off_policy.logs import column_of_actions
 
 
 class LogDataModule(FileDataModule):
@@ -31,7 +32,7 @@ class LogDataModule(FileDataModule):
         context: columns of the inputs, all numbers: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list
             of such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*`` stands for any letters: ``["*"]`` are
             all columns that are not named by another argument, in the order of the first file.
-        action: column of the chosen arms, integers from 0.
+        action: column of the chosen arms, integers from 0, see :func:`~torchonline.off_policy.from_frame`.
         reward: column of their rewards.
         probability: column of the logging probabilities; None if there is none. Learning needs none.
         time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
@@ -110,19 +111,12 @@ class LogDataModule(FileDataModule):
     def train_dataloader(self) -> RoundLoader:
         """Return the loader of all rounds in order."""
         frame = self._of_setup()
-        columns = {name: numbers_of(frame, name, self.names[name]) for name in ("action", "reward")}
-        if columns["action"].dtype.kind not in "iu":
-            raise TypeError(
-                f"action: expected a column of integers, got {self.names['action']!r} of {columns['action'].dtype}"
-            )
-        probability = self.names["probability"]
+        action = column_of_actions(frame, self.names["action"], len(self.context) if self.of_arms else None)
         rounds = LoggedRounds(
             inputs=self._inputs(frame).to(self.dtype),
-            action=torch.from_numpy(columns["action"].astype(np.int64)),
-            reward=torch.from_numpy(columns["reward"].astype(np.float64)).to(self.dtype),
-            probability=None
-            if probability is None
-            else torch.from_numpy(numbers_of(frame, "probability", probability).astype(np.float64)).to(self.dtype),
+            action=torch.from_numpy(action.astype(np.int64)),
+            reward=self._numbers(frame, "reward"),
+            probability=None if self.names["probability"] is None else self._numbers(frame, "probability"),
         )
         return RoundLoader(rounds, batch_size=self.batch_size)
 
@@ -147,6 +141,10 @@ class LogDataModule(FileDataModule):
         if self._frame is None:
             self.setup()
         return self._frame
+
+    def _numbers(self, frame: Any, name: str) -> Tensor:
+        """Return the column of a role, ``(N)``."""
+        return torch.from_numpy(numbers_of(frame, name, self.names[name]).astype(np.float64)).to(self.dtype)
 
     def _inputs(self, frame: Any) -> Tensor:
         """Return the inputs, ``(N, d)`` or ``(N, K, d)``, float64."""
