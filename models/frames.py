@@ -84,6 +84,13 @@ def checked_part(part: Any) -> tuple[float, float]:
     return first, last
 
 
+def check_no_answer(name: str, inputs: Sequence[str], role: str, answers: Sequence[str]) -> None:
+    """Refuse inputs that are known only after a decision or a prediction."""
+    shared = sorted(set(inputs) & set(answers))
+    if shared:
+        raise ValueError(f"{name}: expected no column of the {role}, which is what is to be learnt, got {shared}")
+
+
 def matching(frame: Any, names: Sequence[str], taken: Sequence[str]) -> list[str]:
     """Return names of columns, with those that match in the place of a pattern.
 

@@ -135,6 +135,7 @@ def test_a_fit_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
         ({"context": [["a"], ["b", "c"]]}, ValueError, "context: expected columns, or lists of as many columns"),
         ({"context": ["a", ["b"]]}, ValueError, "context: expected columns, or lists of as many columns"),
         ({"context": [1, 2]}, TypeError, "context: expected names of columns"),
+        ({"context": ["a", "paid"]}, ValueError, r"context: expected no column of the reward, .* got \['paid'\]"),
         ({"time": "name"}, ValueError, "time: expected a column of numbers or ISO dates, got 'name'"),
         ({"time": "gap"}, ValueError, "time: expected a column without gaps, got 'gap' with 20"),
         ({"context": ["a", "z"]}, ValueError, "files: expected the columns"),

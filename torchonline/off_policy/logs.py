@@ -213,7 +213,7 @@ def from_frame(
             gives a warning if ``arms`` is None: the column may count from 1. Text has to be numbered before.
         reward: column of the rewards.
         probability: column of the logging probabilities.
-        context: columns of the context, all numbers: ``(N, d)``. Encode text as numbers before.
+        context: columns of the context, all numbers: ``(N, d)``. Encode text as numbers before. The column of rewards is refused.
         arms: K; None for the largest action plus 1.
         groups: column of the groups; None if there are none.
         time: column of the times; None if there is none.
@@ -231,6 +231,8 @@ def from_frame(
     """
     if isinstance(context, str):
         raise TypeError("context: expected a list of columns, got str")
+    if reward in context:
+        raise ValueError(f"context: expected no column of the reward, which is what is to be learnt, got [{reward!r}]")
     numbers = {"reward": reward, "probability": probability}
     values: dict[str, Any] = {name: column_of_numbers(frame, name, column) for name, column in numbers.items()}
     values["action"] = column_of_actions(frame, action, arms)
