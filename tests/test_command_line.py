@@ -23,11 +23,14 @@ import torch
 
 from torchonline import OFUL
 from torchonline.command_line import COMMANDS, is_explained, main
+from torchonline.command_line.commands import print_table
+from torchonline.command_line.evaluation import evaluation
 from torchonline.command_line.messages import one_line
 from torchonline.command_line.service import LearnerProcess, run_service, settings_of, state_in_words
 from torchonline.command_line.tool import LOGGERS, choose_warnings
 from torchonline.feedback import follow
 from torchonline.models import BanditHead, mlp, recommended_policy
+from torchonline.off_policy import BanditLog
 from torchonline.serving import Replica
 
 ROOT = Path(__file__).parents[1]
@@ -79,7 +82,8 @@ class Service:
             for line in self.requests:
                 words = shlex.split(line)
                 path, body = words[3].partition("/")[2], json.loads(words[words.index("-d") + 1])
-                self.answers.append(client.post(f"/{path}", json=body))
+                for visitor in ("visitor 1", "visitor 2"):
+                    self.answers.append(client.post(f"/{path}", json=body | {"id": visitor}))
             assert client.get("/health").status_code == 200
 
     def start(self, words: list[str]) -> "Service":
@@ -118,8 +122,8 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
             assert main(words) == 0, capsys.readouterr().err
     captured = capsys.readouterr()
     assert "has not learnt" not in captured.err
-    assert [answer.status_code for answer in service.answers] == [200, 200]
-    assert service.answers[1].json() == {"outcome": "joined"}
+    assert [answer.status_code for answer in service.answers] == [200] * 4
+    assert service.answers[-1].json() == {"outcome": "joined"}
     assert service.learner[1:5] == ["-m", "torchonline", "serve", "--config"]
     assert service.learner[-2:] == ["--role", "learner"]
     out = captured.out
@@ -171,10 +175,20 @@ def test_clicks_with_a_model_for_each_action(
     assert int(states[1]["rounds"]) == 150
     name = "head.policy.policy.estimator.theta_hat"
     torch.testing.assert_close(states[2][name], states[0][name])
+    again = f"fit {config} --data.part [0.5,1] --data.batch_size 50 --ckpt_path outputs/clicks/last.ckpt"
     with warnings.catch_warnings():
         warnings.simplefilter("default")
+        assert main(shlex.split(f"{again} --trainer.max_epochs 2")) == 0
         assert main(shlex.split(f"evaluate {config} --data.part [0.4,1]")) == 0
     captured = capsys.readouterr()
+    for line in (
+        "learnt 150 rounds; checkpoint",
+        "learnt 150 new rounds, 300 in all",
+        "learnt 0 new rounds, 300 in all",
+    ):
+        assert line in captured.out
+    assert "fit: expected new rounds, got none: 300 were learnt before" in captured.err
+    assert "--trainer.max_epochs 3 makes one more" in captured.err
     assert "IPS" in captured.out
     # Both fits of the checkpoint are known, and so are their rounds.
     assert "got some that it has, part [0.4,0.5], [0.5,1] of the files" in captured.err
@@ -294,6 +308,43 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
+
+
+def test_a_fit_says_that_its_budget_ended_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_script("python examples/configs/data.py --smoke", monkeypatch)
+    private = "fit --config examples/configs/private.yaml --model.init_args.learner.init_args.horizon 200"
+    assert main(shlex.split(f"{private} --data.init_args.batch_size 120")) == 0, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert "the privacy budget, stop_at 1, ended the fit after 1 of 2 batches: one more might exceed it" in out
+    assert "learnt 120 rounds; " in out
+
+
+def test_an_estimator_that_fails_has_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values: dict[str, Any] = {"reward": [0.0, 1.0, 0.0, 1.0], "probability": [0.5] * 4, "context": torch.eye(4)}
+    log = BanditLog(arms=2, action=[0, 1, 0, 1], **values)
+    head = BanditHead(torch.nn.Identity(), recommended_policy(4, actions=2, scale=False))
+
+    def fail(*_: Any, **options: Any) -> None:
+        raise torch.linalg.LinAlgError("the matrix\nis singular")
+
+    monkeypatch.setattr("torchonline.command_line.evaluation.predicted_rewards", fail)
+    table = evaluation(head, log, 0.05, (0.0, 0.5))
+    with pytest.raises(
+        ValueError, match="estimators: expected a value of each, got none of doubly robust, IPS, at all times"
+    ):
+        print_table(table)
+    out = capsys.readouterr().out
+    assert "doubly robust      failed: the matrix is singular\n" in out
+    assert "IPS, at all times  failed: " in out
+    assert re.search(r"SNIPS +\d", out)
+    with pytest.raises(
+        ValueError, match="log: expected at least 2 rounds, from which a spread can be estimated, got 1"
+    ):
+        evaluation(head, log[:1], 0.05, None)
 
 
 class Server:

@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from torchonline.command_line.evaluation import evaluation, replayed
+from torchonline.command_line.evaluation import Table, evaluation, replayed
 from torchonline.command_line.service import number_of_actions, run_service, settings_of
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
@@ -73,7 +73,7 @@ class OnlineTrainer(pl.Trainer):
         """
         head = head_of(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
         print(f"state: {ckpt_path or 'new'}")
-        print(evaluation(head, log_of(head, datamodule, decisions), delta, reward_range))
+        print_table(evaluation(head, log_of(head, datamodule, decisions), delta, reward_range))
 
     def replay(
         self,
@@ -96,7 +96,7 @@ class OnlineTrainer(pl.Trainer):
             delta: probability that an interval misses, for example 0.05 for 95 % intervals.
         """
         head = head_of(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
-        print(replayed(head, log_of(head, datamodule, decisions), delta))
+        print_table(replayed(head, log_of(head, datamodule, decisions), delta))
 
     def export(
         self,
@@ -258,6 +258,15 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
                     stacklevel=1,
                 )
     return model.eval()
+
+
+def print_table(table: Table) -> None:
+    """Print a table, and raise if an estimator has failed."""
+    print(table)
+    if table.failed:
+        raise ValueError(
+            f"estimators: expected a value of each, got none of {', '.join(table.failed)}; the table says why"
+        )
 
 
 def head_of(model: Any) -> Any:

@@ -20,6 +20,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 # Short names of classes are found among those that are imported.
 import torchonline.callbacks  # noqa: F401
+from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
 from torchonline.command_line.commands import OnlineTrainer
 from torchonline.command_line.messages import one_line
@@ -49,7 +50,13 @@ SHARED = [
     ("--print_config", "print the whole configuration, with every option that there is, and exit"),
 ]
 # Where Lightning's own words are about something else.
-OWN = {("fit", "ckpt_path"): "checkpoint to go on from, such as outputs/last.ckpt; none begins anew"}
+OWN = {
+    (
+        "fit",
+        "ckpt_path",
+    ): "checkpoint to go on from, such as outputs/last.ckpt, with a max_epochs that counts its epochs, too; "
+    "none begins anew"
+}
 MORE = """\
 docs/command_line.md has examples. TORCHONLINE_TRACEBACK=1 in the environment shows where an error came from."""
 
@@ -212,7 +219,8 @@ class Tool(LightningCLI):
             and not any(isinstance(one, Checkpoint) for one in callbacks)
         ):
             callbacks.append(_last_checkpoint(config["default_root_dir"]))
-        config["callbacks"] = callbacks
+        self.counter = RoundCounter()
+        config["callbacks"] = [*callbacks, self.counter]
         if config["enable_progress_bar"] is None and not sys.stderr.isatty():
             config["enable_progress_bar"] = False
         return super().instantiate_trainer(**kwargs)
@@ -223,13 +231,47 @@ class Tool(LightningCLI):
         trainer.words = self.words
 
     def after_fit(self) -> None:
-        """Say what was learnt, and where it is."""
-        rounds = dict(self.model.named_buffers()).get("rounds")
-        learnt = "" if rounds is None else f"learnt {int(rounds)} rounds; "
-        saved = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
+        """Say what was learnt, what ended the fit, and where the state is."""
         for name, value in self.trainer.progress_bar_metrics.items():
             print(f"{name}: {value:.4g}")
-        print(f"{learnt}checkpoint: {saved or 'none'}")
+        budgets = [one for one in self.trainer.callbacks if isinstance(one, PrivacySpendLogger) and one.has_stopped]
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress
+        if budgets and not progress.is_last_batch:
+            taken, all_batches = progress.current.completed, self.trainer.num_training_batches
+            print(
+                f"the privacy budget, stop_at {budgets[0].stop_at:g}, ended the fit after {taken} of {all_batches} batches: one "
+                "more might exceed it"
+            )
+        saved = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
+        print(f"{self._learnt()}checkpoint: {saved or 'none'}")
+
+    def _learnt(self) -> str:
+        """Return how many rounds were learnt, if the model counts them; warn if none was."""
+        before, rounds = self.counter.rounds, rounds_of(self.model)
+        if before is None or rounds is None:
+            return ""
+        if rounds == before:
+            warnings.warn(
+                f"fit: expected new rounds, got none: {before} were learnt before. A checkpoint counts its epochs; "
+                f"--trainer.max_epochs {self.trainer.current_epoch + 1} makes one more",
+                stacklevel=1,
+            )
+        return f"learnt {rounds} rounds; " if before == 0 else f"learnt {rounds - before} new rounds, {rounds} in all; "
+
+
+class RoundCounter(pl.Callback):
+    """Callback that remembers how many rounds a model had learnt when a fit began."""
+
+    rounds: int | None = None
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.rounds = rounds_of(pl_module)
+
+
+def rounds_of(model: pl.LightningModule) -> int | None:
+    """Return the number of rounds that a model has learnt, or None if it counts none."""
+    rounds = dict(model.named_buffers()).get("rounds")
+    return None if rounds is None else int(rounds)
 
 
 def _last_checkpoint(folder: str) -> ModelCheckpoint:
