@@ -209,7 +209,7 @@ WRONG = {
     "report --log none.db": "log: expected a log of decisions, got none at none.db",
     "export --config clicks.yaml --ckpt_path clicks.yaml": "ckpt_path: expected a checkpoint",
     "learn --config clicks.yaml": "expected one of fit, test",
-    "--print_completion sh": "print_completion: expected one of bash",
+    "--print_completion=sh": "print_completion: expected one of bash",
 }
 
 

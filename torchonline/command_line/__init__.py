@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0].startswith(f"{COMPLETION}="):
+        words[:1] = words[0].split("=", 1)
     if not words or words[0] in ("-h", "--help"):
         print(overview())
         return 0
