@@ -25,7 +25,6 @@ from torchonline import OFUL
 from torchonline.command_line import COMMANDS, is_explained, main
 from torchonline.command_line.commands import print_table
 from torchonline.command_line.evaluation import evaluation
-from torchonline.command_line.messages import one_line
 from torchonline.command_line.service import LearnerProcess, run_service, settings_of, state_in_words
 from torchonline.command_line.tool import LOGGERS, choose_warnings
 from torchonline.feedback import follow
@@ -203,6 +202,8 @@ WRONG = {
     "fit --config clicks.yaml --model.head.policy.dimm 3": "model.head.policy: Option 'dimm' is not accepted",
     "fit --config clicks.yaml --model.head.policy Nothing": "model.head.policy: expected a class, got Nothing",
     "fit --config clicks.yaml --trainer.callbacks Nothing": "trainer.callbacks: expected a class, got Nothing",
+    "fit --config clicks.yaml --trainer.callbacks [torch.nn.Identity]": "torch.nn.Identity does not correspond to a subclass",
+    "fit --config clicks.yaml --trainer.max_epochs a": "trainer.max_epochs: Expected <class 'int'>, got a",
     "fit --config clicks.yaml --bogus 1": "unrecognized arguments: --bogus 1",
     "test --config clicks.yaml --ckpt_path new": "data: expected the rewards of all arms",
     "evaluate --config clicks.yaml": "ckpt_path: expected a checkpoint, as fit writes, got none at outputs/last.ckpt",
@@ -398,9 +399,3 @@ def test_deprecations_of_lightning_and_torch_alone_are_left_out() -> None:
             for category in (DeprecationWarning, FutureWarning):
                 warnings.warn_explicit("old", category, "file.py", 1, module)
     assert len(shown) == 4
-
-
-def test_one_line_takes_the_deepest_leaf() -> None:
-    tree = 'Parser key "a":\n  Errors:\n    - not this\n    - Parser key "b":\n        this\n  Given value: 3'
-    assert one_line(tree) == "a.b: this"
-    assert one_line("one\n  two") == "one two"
