@@ -24,8 +24,8 @@ import torch
 from torchonline import OFUL
 from torchonline.command_line import COMMANDS, is_explained, main
 from torchonline.command_line.commands import print_table
-from torchonline.command_line.evaluation import evaluation
-from torchonline.command_line.service import LearnerProcess, run_service, settings_of, state_in_words
+from torchonline.command_line.evaluation import evaluate_head
+from torchonline.command_line.service import LearnerProcess, describe_state, make_settings, run_service
 from torchonline.command_line.tool import LOGGERS, choose_warnings
 from torchonline.feedback import follow
 from torchonline.models import BanditHead, mlp, recommended_policy
@@ -207,6 +207,8 @@ WRONG = {
     "fit --config clicks.yaml --bogus 1": "unrecognized arguments: --bogus 1",
     "test --config clicks.yaml --ckpt_path new": "data: expected the rewards of all arms",
     "evaluate --config clicks.yaml": "ckpt_path: expected a checkpoint, as fit writes, got none at outputs/last.ckpt",
+    "report": "the following arguments are required: --log",
+    "report --log clicks.yaml": "log: expected a service's log, such as decisions.db, or the URL of its database, got",
     "report --log none.db": "log: expected a log of decisions, got none at none.db",
     "export --config clicks.yaml --ckpt_path clicks.yaml": "ckpt_path: expected a checkpoint",
     "learn --config clicks.yaml": "expected one of fit, test",
@@ -272,7 +274,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
     """Decided from single precision, logged, learnt by the follower, and read back by another replica."""
     head = BanditHead(mlp([3, 4]), recommended_policy(4, actions=2, scale=False))
-    settings = settings_of(head, str(folder / "serving"), window=None, default_reward=None)
+    settings = make_settings(head, str(folder / "serving"), window=None, default_reward=None)
     assert (settings.dim, settings.actions, settings.dtype) == (3, 2, torch.float32)
     with settings.open_log() as log:
         replica = Replica(settings, log)
@@ -284,12 +286,12 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         replica.refresh()
         assert int(replica.policy.policy.rounds) == 2
     assert int(head.policy.rounds) == 0
-    assert state_in_words(settings, "new") == f"{settings.snapshot}, 2 rounds learnt by the service"
-    assert state_in_words(settings, "last.ckpt").endswith("; not last.ckpt, which the snapshot goes before")
-    assert state_in_words(dataclasses.replace(settings, encoder="v2"), "last.ckpt") == "last.ckpt"
+    assert describe_state(settings, "new") == f"{settings.snapshot}, 2 rounds learnt by the service"
+    assert describe_state(settings, "last.ckpt").endswith("; not last.ckpt, which the snapshot goes before")
+    assert describe_state(dataclasses.replace(settings, encoder="v2"), "last.ckpt") == "last.ckpt"
     other = dataclasses.replace(settings, head=BanditHead(mlp([3, 5]), recommended_policy(5, actions=2, scale=False)))
     with pytest.raises(ValueError, match="folder: expected snapshots of this model, or none"):
-        state_in_words(other, "new")
+        describe_state(other, "new")
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(ValueError, match="port: expected one that is free"),
@@ -303,7 +305,7 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
             run_service(settings, role, "127.0.0.1", port, [], "new")
     for unfit in (BanditHead(torch.nn.Identity(), OFUL(3)), BanditHead(torch.nn.Tanh(), OFUL(3), actions=2)):
         with pytest.raises(ValueError, match="model: expected"):
-            settings_of(unfit, str(folder))
+            make_settings(unfit, str(folder))
 
 
 def free_port() -> int:
@@ -333,7 +335,7 @@ def test_an_estimator_that_fails_has_a_line(
         raise torch.linalg.LinAlgError("the matrix\nis singular")
 
     monkeypatch.setattr("torchonline.command_line.evaluation.predicted_rewards", fail)
-    table = evaluation(head, log, 0.05, (0.0, 0.5))
+    table = evaluate_head(head, log, 0.05, (0.0, 0.5))
     with pytest.raises(
         ValueError, match="estimators: expected a value of each, got none of doubly robust, IPS, at all times"
     ):
@@ -345,7 +347,7 @@ def test_an_estimator_that_fails_has_a_line(
     with pytest.raises(
         ValueError, match="log: expected at least 2 rounds, from which a spread can be estimated, got 1"
     ):
-        evaluation(head, log[:1], 0.05, None)
+        evaluate_head(head, log[:1], 0.05, None)
 
 
 class Server:

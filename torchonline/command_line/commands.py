@@ -9,8 +9,8 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from torchonline.command_line.evaluation import Table, evaluation, replayed
-from torchonline.command_line.service import number_of_actions, run_service, settings_of
+from torchonline.command_line.evaluation import Table, evaluate_head, evaluate_replay
+from torchonline.command_line.service import make_settings, number_of_actions, run_service
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
@@ -18,6 +18,9 @@ from torchonline.models.frames import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
 from torchonline.reporting import report
+
+# How a file of DecisionLog begins.
+SQLITE = b"SQLite format 3\0"
 
 
 class OnlineTrainer(pl.Trainer):
@@ -71,9 +74,9 @@ class OnlineTrainer(pl.Trainer):
             reward_range: the least and the largest reward that are possible. With it, the table also has an interval that holds
                 for finite logs and at all times.
         """
-        head = head_of(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
+        head = get_head(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
         print(f"state: {ckpt_path or 'new'}")
-        print_table(evaluation(head, log_of(head, datamodule, decisions), delta, reward_range))
+        print_table(evaluate_head(head, read_log(head, datamodule, decisions), delta, reward_range))
 
     def replay(
         self,
@@ -95,8 +98,8 @@ class OnlineTrainer(pl.Trainer):
             decisions: a service's log to replay instead of data: its file, or the URL of its database.
             delta: probability that an interval misses, for example 0.05 for 95 % intervals.
         """
-        head = head_of(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
-        print_table(replayed(head, log_of(head, datamodule, decisions), delta))
+        head = get_head(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
+        print_table(evaluate_replay(head, read_log(head, datamodule, decisions), delta))
 
     def export(
         self,
@@ -177,9 +180,9 @@ class OnlineTrainer(pl.Trainer):
             version: name of the encoder, which goes into the log. Change it with the encoder: there is a snapshot for each.
             every: seconds between two snapshots.
         """
-        head = head_of(load_checkpoint(model, ckpt_path))
+        head = get_head(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range
-        settings = settings_of(
+        settings = make_settings(
             head,
             folder,
             database=database,
@@ -208,7 +211,7 @@ class OnlineTrainer(pl.Trainer):
         """Write an HTML page about a log of decisions.
 
         Args:
-            log: a service's log: its file, or the URL of its database.
+            log: a service's log: its file, decisions.db, or the URL of its database. No CSV or Parquet file.
             model: the model, whose head's predictions and widths are shown too; none without --config.
             datamodule: not used.
             path: page to write.
@@ -219,13 +222,13 @@ class OnlineTrainer(pl.Trainer):
             alpha: probability of a false drift alarm.
             title: title of the page.
         """
-        head = None if model is None else head_of(load_checkpoint(model, None if snapshot else ckpt_path))
+        head = None if model is None else get_head(load_checkpoint(model, None if snapshot else ckpt_path))
         if snapshot is not None:
             if head is None or not Path(snapshot).is_file():
                 raise ValueError(f"snapshot: expected a file, and --config for its policy, got {snapshot!r}")
             load_snapshot(snapshot, head)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with opened(log) as decisions:
+        with open_log(log) as decisions:
             options: Any = {"window": window, "alpha": alpha, "title": title}
             print(f"wrote {report(decisions, path, policy=head, encoder=version, **options)}")
 
@@ -269,28 +272,44 @@ def print_table(table: Table) -> None:
         )
 
 
-def head_of(model: Any) -> Any:
-    """Return the head of a model, or raise."""
+def get_head(model: Any) -> Any:
+    """Return the head of a model, or raise a ValueError if it has none."""
     head = getattr(model, "head", None)
     if head is None:
         raise ValueError(f"model: expected one with a head, such as NeuralLinearBandit, got {type(model).__name__}")
     return head
 
 
-def opened(log: str) -> FeedbackLog:
-    """Open the log of a service: a file that exists, or the URL of a database."""
+def open_log(log: str) -> FeedbackLog:
+    """Open the log of a service.
+
+    Args:
+        log: a file that exists, or the URL of a database.
+    """
     if "://" in log:
         return SQLDecisionLog(log)
     if not Path(log).is_file():
         raise ValueError(f"log: expected a log of decisions, got none at {log}")
+    with open(log, "rb") as file:
+        if file.read(len(SQLITE)) != SQLITE:
+            raise ValueError(
+                f"log: expected a service's log, such as decisions.db, or the URL of its database, got {log}, which is neither; "
+                "evaluate and replay read logs in CSV and Parquet files, as data"
+            )
     return DecisionLog(log)
 
 
-def log_of(head: Any, data: Any, decisions: str | None) -> BanditLog:
-    """Return the log of a data module or of a service, with the actions of a head."""
+def read_log(head: Any, data: Any, decisions: str | None) -> BanditLog:
+    """Read a log for off-policy evaluation of a head.
+
+    Args:
+        head: the head, which knows the number of actions.
+        data: a LogDataModule, which is read unless ``decisions`` is given.
+        decisions: a service's log, see :func:`open_log`, or None.
+    """
     arms = number_of_actions(head)
     if decisions is not None:
-        with opened(decisions) as log:
+        with open_log(decisions) as log:
             return from_decisions(log, arms=arms)
     if not isinstance(data, LogDataModule):
         raise ValueError(f"data: expected a log, which a LogDataModule reads, got {type(data).__name__}")

@@ -84,7 +84,7 @@ class Table:
         self.add("SNIPS", lambda: snips(log, target))
 
 
-def evaluation(head: Any, log: BanditLog, delta: float, reward_range: tuple[float, float] | None) -> Table:
+def evaluate_head(head: Any, log: BanditLog, delta: float, reward_range: tuple[float, float] | None) -> Table:
     """Return a table of estimates of a head's mean reward in its present state."""
     table, target = Table(log, delta), target_probabilities(log, head)
     table.add_weighted(log, target)
@@ -102,7 +102,7 @@ def evaluation(head: Any, log: BanditLog, delta: float, reward_range: tuple[floa
     return table
 
 
-def replayed(head: Any, log: BanditLog, delta: float) -> Table:
+def evaluate_replay(head: Any, log: BanditLog, delta: float) -> Table:
     """Return a table of estimates of a head's mean reward while it learns a log.
 
     The head learns the rounds in which its choice is the logged action.

@@ -2,6 +2,8 @@
 
 import re
 
+from torchonline.command_line import COMMANDS
+
 # Lines about how the parser searched, and not about what is wrong.
 FRAME = re.compile(
     r"Does not validate against any of the Union|Subtypes:|Errors:$|Given value type:|Problem with given class_path|"
@@ -13,6 +15,8 @@ KEY = re.compile(r"Parser key \"([^\"]+)\":\s*(.*)")
 # What was tried for one key: a class of another kind says least, and an unknown name most.
 OTHER_KIND = re.compile(r"Import path (.* )?does not correspond to a subclass of|Expected a <class '(list|dict)'>")
 NO_CLASS = re.compile(r"Expected a dot import path string: (.*)")
+# Arguments of a command, which begin with its name.
+MISSING = re.compile(rf"\b({'|'.join(COMMANDS)})\.(\w+)")
 # The value that fits none of the alternatives comes after them. Messages of one alternative may name it, too.
 GIVEN = re.compile(r"Given value: (?!NestedArg|Namespace)(.*)")
 WITHOUT_VALUE = re.compile(r"Expected (?!.*[Gg]ot )|Import path does not")
@@ -50,5 +54,6 @@ def one_line(message: str) -> str:
         if found is None or (len(keys), rank) > (len(found[0]), found[2]):
             found = [key for _, key in keys], line, rank
     if found is None or not found[0]:
-        return " ".join(message.split())
+        text = " ".join(message.split())
+        return MISSING.sub(r"--\2", text) if text.startswith("the following arguments are required") else text
     return f"{'.'.join(found[0])}: {found[1]}"

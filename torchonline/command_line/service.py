@@ -33,8 +33,14 @@ class HeadSettings(ServiceSettings):
         return copy.deepcopy(self.head)
 
 
-def settings_of(head: Any, folder: str, **options: Any) -> HeadSettings:
-    """Return the settings of a head with actions, for one context a decision."""
+def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
+    """Make the settings of a service whose policy is a head with actions.
+
+    Args:
+        head: the head. Its contexts are vectors.
+        folder: of the log and the snapshots.
+        **options: further fields of ServiceSettings.
+    """
     actions = number_of_actions(head)
     if head.feature_dims != 1 or actions is None:
         raise ValueError(
@@ -82,7 +88,7 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
         RuntimeError: the learner's process has ended by itself.
     """
     one_of("role", role, ROLES)
-    state = state_in_words(settings, state)
+    state = describe_state(settings, state)
     if role == "learner":
         run_learner(settings)
         return
@@ -114,8 +120,16 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
             signal.signal(signal.SIGTERM, handler)
 
 
-def state_in_words(settings: HeadSettings, state: str) -> str:
-    """Return what the service begins with: a snapshot in its folder goes before the settings' state, whose name is given."""
+def describe_state(settings: HeadSettings, state: str) -> str:
+    """Describe the state that the service begins with.
+
+    Args:
+        settings: of the service. A snapshot in their folder goes before the state of their policy.
+        state: name of the policy's state.
+
+    Raises:
+        ValueError: the snapshot is of another model.
+    """
     path = settings.snapshot
     if not path.is_file():
         return state

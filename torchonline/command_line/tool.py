@@ -29,9 +29,9 @@ DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonli
 LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
 # Commands that begin with what fit has learnt.
 FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
-# Options of all commands, and what help says of them.
-KNOWN = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
-SHARED = [
+# Arguments that help explains by the rows of SHARED_OPTIONS.
+LISTED_BELOW = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
+SHARED_OPTIONS = [
     (
         "-c, --config FILE",
         "YAML file with model, data and trainer; several are merged, and words after them go before them",
@@ -49,16 +49,17 @@ SHARED = [
     ("--seed_everything N", "seed of random draws (default: 0)"),
     ("--print_config", "print the whole configuration, with every option that there is, and exit"),
 ]
-# Where Lightning's own words are about something else.
-OWN = {
+# Help in place of Lightning's own, which is about something else.
+OWN_HELP = {
     (
         "fit",
         "ckpt_path",
     ): "checkpoint to go on from, such as outputs/last.ckpt, with a max_epochs that counts its epochs, too; "
     "none begins anew"
 }
-MORE = """\
-docs/command_line.md has examples. TORCHONLINE_TRACEBACK=1 in the environment shows where an error came from."""
+FOOTER = """\
+The page "The command line" of the documentation has examples.
+TORCHONLINE_TRACEBACK=1 in the environment shows where an error came from."""
 
 
 class Parser(LightningArgumentParser):
@@ -75,29 +76,29 @@ class Parser(LightningArgumentParser):
         command = self.prog.rpartition(" ")[2]
         if command not in COMMANDS:
             return super().format_help(*formatter)
-        own = [action for action in self._actions if "." not in action.dest and action.dest not in KNOWN]
-        rows = [(f"--{one.dest} {one.dest.upper()}", OWN.get((command, one.dest), _help_of(one))) for one in own]
+        own = [action for action in self._actions if "." not in action.dest and action.dest not in LISTED_BELOW]
+        rows = [(f"--{one.dest} {one.dest.upper()}", OWN_HELP.get((command, one.dest), _help_text(one))) for one in own]
         text = [self.usage or "", "", self.description or "", ""]
-        for option, explained in [*rows, *(row for row in SHARED if _is_for(row, command))]:
+        for option, explained in [*rows, *(row for row in SHARED_OPTIONS if _applies_to(row, command))]:
             text += textwrap.wrap(explained, 118, initial_indent=f"  {option:<34} ", subsequent_indent=" " * 37)
-        return "\n".join([f"usage: {text[0]}", *text[1:], "", MORE, ""])
+        return "\n".join([f"usage: {text[0]}", *text[1:], "", FOOTER, ""])
 
 
-def _help_of(action: argparse.Action) -> str:
+def _help_text(action: argparse.Action) -> str:
     default = "" if action.default is None else f" (default: {action.default})"
     return f"{' '.join((action.help or '').split()).rstrip('.')}{default}"
 
 
-def _is_for(row: tuple[str, str], command: str) -> bool:
-    """Return whether an option means something to a command."""
+def _applies_to(row: tuple[str, str], command: str) -> bool:
+    """Return whether a row of SHARED_OPTIONS applies to a command."""
     return not (row[0].startswith("--data") and command in ("serve", "report")) and (
         command == "fit" or row[0] not in ("--trainer.NAME VALUE", "--trainer.callbacks.help CLASS")
     )
 
 
-def run(words: Sequence[str]) -> None:
+def run_command(words: Sequence[str]) -> None:
     """Run a command, and put back what it sets in the process."""
-    with _same_process():
+    with _restore_process():
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         choose_warnings()
@@ -105,7 +106,7 @@ def run(words: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _same_process() -> Iterator[None]:
+def _restore_process() -> Iterator[None]:
     """Put log levels, threads, random numbers and the variables of Lightning's seed back."""
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()
@@ -203,7 +204,7 @@ class Tool(LightningCLI):
         """Name the checkpoint that a command begins with."""
         config = self.config[self.subcommand]
         if self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot"):
-            config["ckpt_path"] = _checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
+            config["ckpt_path"] = _find_checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the trainer; a fit ends with the checkpoint ``last.ckpt``."""
@@ -231,7 +232,7 @@ class Tool(LightningCLI):
         trainer.words = self.words
 
     def after_fit(self) -> None:
-        """Say what was learnt, what ended the fit, and where the state is."""
+        """Print the logged values, the end of a budget, the number of rounds, and the checkpoint."""
         for name, value in self.trainer.progress_bar_metrics.items():
             print(f"{name}: {value:.4g}")
         budgets = [one for one in self.trainer.callbacks if isinstance(one, PrivacySpendLogger) and one.has_stopped]
@@ -243,9 +244,9 @@ class Tool(LightningCLI):
                 "more might exceed it"
             )
         saved = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
-        print(f"{self._learnt()}checkpoint: {saved or 'none'}")
+        print(f"{self._learnt_rounds()}checkpoint: {saved or 'none'}")
 
-    def _learnt(self) -> str:
+    def _learnt_rounds(self) -> str:
         """Return how many rounds were learnt, if the model counts them; warn if none was."""
         before, rounds = self.counter.rounds, rounds_of(self.model)
         if before is None or rounds is None:
@@ -278,7 +279,7 @@ def _last_checkpoint(folder: str) -> ModelCheckpoint:
     return ModelCheckpoint(dirpath=folder, filename="last", enable_version_counter=False, save_on_train_epoch_end=True)
 
 
-def _checkpoint(given: str | None, folder: str) -> str | None:
+def _find_checkpoint(given: str | None, folder: str) -> str | None:
     """Return the checkpoint to begin with, or None for a new state."""
     if given == "new":
         return None
