@@ -1,4 +1,4 @@
-"""Tables in CSV and Parquet files, read with pandas, and the base class of their data modules."""
+"""Tables in CSV and Parquet files, and the base class of their data modules."""
 
 import fnmatch
 from collections.abc import Sequence
@@ -15,7 +15,9 @@ SUFFIXES = (".csv", ".parquet")
 
 
 class FileDataModule(pl.LightningDataModule):
-    """Base class of data modules of files, whose checkpoints say which rounds a fit has taken.
+    """Base class of data modules of files.
+
+    A checkpoint of a fit says which rounds the fit has taken.
 
     Args:
         files: see :func:`files_of`.
@@ -39,9 +41,9 @@ class FileDataModule(pl.LightningDataModule):
         self._learnt = list(state_dict.get("learnt", []))
 
     def learnt_parts(self) -> list[tuple[float, float]]:
-        """Return the parts of the present rounds that a checkpoint has learnt, as far as it is known.
+        """Return the parts of the present rounds that a checkpoint has learnt.
 
-        Known are the fits on the same names of files in the same order. The state has to be loaded before.
+        It knows the fits on the same names of files in the same order. The state has to be loaded before.
         """
         same = [
             one["part"]

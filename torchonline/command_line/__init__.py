@@ -85,11 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def is_explained(error: Exception) -> bool:
-    """Return whether an error says by itself what is wrong with the input: then nobody needs its traceback.
+    """Return whether an error says by itself what is wrong with the input.
 
-    These are refusals of the library, which say what they expected and what came; files and addresses that the system refuses;
-    packages that are missing; refusals of Lightning's trainer; and logs that cannot be read. All others may be mistakes of a
-    program.
+    Nobody needs the traceback of such an error. These are refusals of the library, which say what they expected and what came;
+    files and addresses that the system refuses; packages that are missing; refusals of Lightning's trainer; and logs that cannot
+    be read. All others may be mistakes of a program.
     """
     is_of_system = isinstance(error, OSError) and error.strerror is not None
     has_reason = type(error).__name__ in ("MisconfigurationException", "LogStorageError")

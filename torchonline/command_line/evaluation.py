@@ -51,7 +51,11 @@ class Table:
         return "\n".join([self.facts, *self.lines])
 
     def add(self, name: str, estimator: Callable[[], Estimate]) -> Estimate | None:
-        """Add the line of an estimator with an interval by the bootstrap. Return its estimate, or None if it fails."""
+        """Add the line of an estimator, with an interval by the bootstrap.
+
+        Returns:
+            Its estimate, or None if it fails.
+        """
 
         def bounds(estimate: Estimate) -> tuple[float, float]:
             try:
@@ -65,7 +69,7 @@ class Table:
     def add_row(
         self, name: str, estimator: Callable[[], Estimate], bounds: Callable[[Estimate], tuple[float, float]]
     ) -> Estimate | None:
-        """Add the line of an estimator with an interval of one's own."""
+        """Add the line of an estimator, with an interval by ``bounds``."""
         try:
             estimate = estimator()
             line = _row(name, estimate.value, *bounds(estimate))

@@ -107,7 +107,7 @@ def run_command(words: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _restore_process() -> Iterator[None]:
-    """Put log levels, threads, random numbers and the variables of Lightning's seed back."""
+    """Put back log levels, threads, random numbers and Lightning's seed."""
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()
     numbers = random.getstate(), np.random.get_state(), torch.get_rng_state()
@@ -232,7 +232,7 @@ class Tool(LightningCLI):
         trainer.words = self.words
 
     def after_fit(self) -> None:
-        """Print the logged values, the end of a budget, the number of rounds, and the checkpoint."""
+        """Print the logged values, whether a budget ended the fit, rounds and checkpoint."""
         for name, value in self.trainer.progress_bar_metrics.items():
             print(f"{name}: {value:.4g}")
         budgets = [one for one in self.trainer.callbacks if isinstance(one, PrivacySpendLogger) and one.has_stopped]
@@ -292,7 +292,10 @@ def _find_checkpoint(given: str | None, folder: str) -> str | None:
 
 
 def choose_warnings() -> None:
-    """Show deprecations, but those that Lightning and torch cause, and no hints that are wrong for online learners."""
+    """Show deprecations, but none that Lightning or torch cause.
+
+    Lightning's hints that are wrong for online learners are left out, too.
+    """
     # A former option of a configuration is warned of in the module that builds the object: no filter by our own modules.
     warnings.filterwarnings("default", category=DeprecationWarning)
     for category in (DeprecationWarning, FutureWarning):
