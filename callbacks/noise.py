@@ -36,8 +36,8 @@ class NoiseMonitor(Watching):
     fit.
 
     *Arms with a model each.* One test covers all arms, round by round in the order in which they are learnt. *Several processes.*
-    Each rank tests its own rounds at level ``alpha`` and gives its own warning. A checkpoint holds the tests of all ranks. If a run
-    resumes with another number of processes, the tests start again.
+    Each rank tests its own rounds at level ``alpha`` and gives its own warning. A checkpoint holds the tests of all ranks. If a
+    run resumes with another number of processes, the tests start again.
 
     Args:
         alpha: probability of a false warning, in (0, 1).
