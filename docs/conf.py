@@ -83,6 +83,7 @@ html_title = "torchonline"
 html_static_path = ["_static", front_page.drawn(DOCS / "_build" / "front")]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_copy_source = False
 html_theme_options = {
     "logo": {"text": "torchonline"},
     "show_toc_level": 2,
