@@ -82,7 +82,7 @@ def on_arms(forward: F) -> F:
 class Policy(nn.Module, Generic[E]):
     """Base of all policies: play the arm that scores highest by an estimator.
 
-    A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`. One that draws its choices from the
+    A subclass says how arms are scored, in :meth:`forward`, decorated with ``on_arms``. One that draws its choices from the
     scores says with which probabilities, in :meth:`distribution`, and sets ``is_random``.
 
     Args:
