@@ -88,6 +88,13 @@ sphinx_gallery_conf = {
     "plot_gallery": "True",
 }
 
+# For `make linkcheck`. GitHub makes the anchors of its pages by scripts.
+linkcheck_anchors_ignore_for_url = [r"https://github\.com/.*"]
+linkcheck_allowed_redirects = {r"https?://.*": r"https?://.*"}
+linkcheck_ignore = [r"(\.\./)*_modules/.*", r"http://(localhost|127\.0\.0\.1).*"]
+linkcheck_timeout = 30
+linkcheck_retries = 2
+
 html_theme = "pydata_sphinx_theme"
 html_title = "torchonline"
 html_static_path = ["_static", front_page.drawn(DOCS / "_build" / "front")]
