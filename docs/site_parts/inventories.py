@@ -45,7 +45,10 @@ CLASSES = {
             ("pytorch_lightning.LightningDataModule", "lightning.pytorch.core.LightningDataModule"),
             ("pytorch_lightning.Callback", "lightning.pytorch.callbacks.Callback"),
             ("pytorch_lightning.accelerators.accelerator.Accelerator", "lightning.pytorch.accelerators.Accelerator"),
-            ("pytorch_lightning.plugins.precision.precision.Precision", "lightning.pytorch.plugins.precision.Precision"),
+            (
+                "pytorch_lightning.plugins.precision.precision.Precision",
+                "lightning.pytorch.plugins.precision.Precision",
+            ),
             (
                 "lightning_fabric.plugins.environments.cluster_environment.ClusterEnvironment",
                 "lightning.pytorch.plugins.environments.ClusterEnvironment",
