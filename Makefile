@@ -58,7 +58,8 @@ lint: $(READY)
 wheel: $(READY)
 	$(BIN)/python tests/check_wheel.py
 
-# Pages of names and scripts that are gone would stay, and what was read before is not warned of again. What the gallery has drawn is kept until its script changes.
+# Pages of names and scripts that are gone would stay, and what was read before is not warned of again. What the gallery has drawn
+# is kept until its script or the code of the library changes.
 docs: $(READY)
 	rm -rf docs/_build/html docs/_build/doctrees docs/reference/generated docs/reference/examples
 	$(ONE_THREAD) $(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --jobs 2 \

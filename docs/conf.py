@@ -7,7 +7,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(DOCS), str(ROOT)]
 
-from site_parts import arguments, front_page, inventories, links, members
+from site_parts import arguments, front_page, gallery, inventories, links, members
 
 import torchonline
 
@@ -67,6 +67,7 @@ toc_object_entries_show_parents = "hide"
 
 intersphinx_mapping = inventories.written(DOCS / "_build" / "inventories")
 
+gallery.remove_if_stale(DOCS / "gallery")
 sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples" / "gallery"),
     "gallery_dirs": "gallery",
@@ -97,7 +98,7 @@ linkcheck_retries = 2
 
 html_theme = "pydata_sphinx_theme"
 html_title = "torchonline"
-html_static_path = ["_static", front_page.drawn(DOCS / "_build" / "front")]
+html_static_path = ["_static", front_page.folder()]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
@@ -117,6 +118,7 @@ html_sidebars = {"index": [], "start": []}
 
 def setup(app) -> None:
     """Connect what Sphinx has no option for."""
+    app.connect("builder-inited", front_page.draw, priority=900)  # after the gallery
     app.connect("source-read", links.copy_page)
     # Before napoleon, whose priority is 500, turns sections into fields.
     app.connect("autodoc-process-docstring", arguments.expand, priority=400)
