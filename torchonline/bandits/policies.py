@@ -285,6 +285,7 @@ class Policy(nn.Module, Generic[E]):
         names: Sequence[str] | None = None,
         mask: ArrayLike | None = None,
         index: Any = None,
+        label: str | None = None,
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
@@ -300,13 +301,16 @@ class Policy(nn.Module, Generic[E]):
             names: of the K arms; None for "arm 0" and so on.
             mask: as in :meth:`select`.
             index: which decision of ``(*B, ...)``, an integer or a tuple. None for a single one.
+            label: of the policy, to compare two of them on the same arms in the same axes: both calls have a label, which stands
+                at the chosen arm. The second policy is drawn a little below the first, and no scores on the right.
 
         Returns:
             The figure and the axes.
 
         Raises:
             ImportError: there is no matplotlib.
-            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, or an ``index`` of no decision.
+            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, an ``index`` of no decision, or axes with
+                arms where a ``label`` is missing or that hold other arms or two policies.
 
         Example:
             >>> policy = UCB(RidgeRegression(2))
@@ -318,7 +322,7 @@ class Policy(nn.Module, Generic[E]):
         """
         from torchonline.bandits.pictures import draw_confidence
 
-        return draw_confidence(self, (arms,), ax, names, mask, index)
+        return draw_confidence(self, (arms,), ax, names, mask, index, label)
 
     def _mixture(self, arms: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""
