@@ -424,6 +424,7 @@ class BanditHead(Citable, WithDelegated):
         names: Sequence[str] | None = None,
         mask: Tensor | None = None,
         index: Any = None,
+        label: str | None = None,
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
@@ -438,7 +439,7 @@ class BanditHead(Citable, WithDelegated):
         with torch.no_grad():
             features = self.encode(inputs)
         heuristic = "" if self.scaler is None else "the inputs are scaled"
-        return draw_confidence(self.policy, (features,), ax, names, mask, index, heuristic)
+        return draw_confidence(self.policy, (features,), ax, names, mask, index, label, heuristic)
 
     def _scaled_in_python(self, items: Tensor) -> Tensor:
         scaler: Any = self.scaler

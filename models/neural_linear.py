@@ -190,6 +190,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         self.save_hyperparameters(self._facts)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the scores of the arms, by the head."""
         return self.head(inputs)
 
     def extra_repr(self) -> str:

@@ -12,7 +12,7 @@ from torchonline.core.checks import check_shape, positive, positive_integer, siz
 from torchonline.core.figures import GREY, axes_or_new, label_end, label_right
 from torchonline.core.inputs import one_of_many
 from torchonline.metrics.base import ExactMetric, check_finite, check_rounds, level_of_caller, of_one_rank
-from torchonline.metrics.plots import check_result, results_of
+from torchonline.metrics.plots import check_result, finished, results_of
 
 # Stakes of the bets: large stakes gain and lose quickly, small ones wait for rare large noise.
 BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
@@ -209,7 +209,7 @@ class NoiseDiagnostic(ExactMetric):
             self._draw_tail(axes, place)
         else:
             self._draw_evidence(axes, [val] if (several := results_of(val)) is None else several, place)
-        return axes.figure, axes
+        return finished(axes)
 
     def _draw_tail(self, axes: Any, place: tuple[int, ...]) -> None:
         rounds, k = int(self.rounds), self._hill_count()

@@ -209,6 +209,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         names: Sequence[str] | None = None,
         mask: ArrayLike | None = None,
         index: Any = None,
+        label: str | None = None,
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
@@ -217,7 +218,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         """
         from torchonline.bandits.pictures import draw_confidence
 
-        return draw_confidence(self, (context,), ax, names, mask, index)
+        return draw_confidence(self, (context,), ax, names, mask, index, label)
 
     def _mixture(self, context: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""

@@ -338,6 +338,7 @@ class FixedArms(PolicyLearner):
         names: Sequence[str] | None = None,
         mask: ArrayLike | None = None,
         index: Any = None,
+        label: str | None = None,
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
@@ -345,7 +346,7 @@ class FixedArms(PolicyLearner):
         """
         from torchonline.bandits.pictures import draw_confidence
 
-        return draw_confidence(self, (), ax, names, mask, index)
+        return draw_confidence(self, (), ax, names, mask, index, label)
 
     def add_arms(self, features: ArrayLike) -> None:
         """Add arms at the end, at O(d^2) for each. The others keep their squares.

@@ -82,7 +82,7 @@ def on_arms(forward: F) -> F:
 class Policy(Citable, WithDelegated, Generic[E]):
     """Base of all policies: play the arm that scores highest by an estimator.
 
-    A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`. One that draws its choices from the
+    A subclass says how arms are scored, in :meth:`forward`, decorated with ``on_arms``. One that draws its choices from the
     scores says with which probabilities, in :meth:`distribution`, and sets ``is_random``.
 
     Args:
@@ -293,6 +293,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         names: Sequence[str] | None = None,
         mask: ArrayLike | None = None,
         index: Any = None,
+        label: str | None = None,
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
@@ -308,13 +309,16 @@ class Policy(Citable, WithDelegated, Generic[E]):
             names: of the K arms; None for "arm 0" and so on.
             mask: as in :meth:`select`.
             index: which decision of ``(*B, ...)``, an integer or a tuple. None for a single one.
+            label: of the policy, to compare two of them on the same arms in the same axes: both calls have a label, which stands
+                at the chosen arm. The second policy is drawn a little below the first, and no scores on the right.
 
         Returns:
             The figure and the axes.
 
         Raises:
             ImportError: there is no matplotlib.
-            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, or an ``index`` of no decision.
+            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, an ``index`` of no decision, or axes with
+                arms where a ``label`` is missing or that hold other arms or two policies.
 
         Example:
             >>> policy = UCB(RidgeRegression(2))
@@ -326,7 +330,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """
         from torchonline.bandits.pictures import draw_confidence
 
-        return draw_confidence(self, (arms,), ax, names, mask, index)
+        return draw_confidence(self, (arms,), ax, names, mask, index, label)
 
     def _mixture(self, arms: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""

@@ -72,8 +72,8 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         options: options of the learner's constructor, such as ``lipschitz`` or ``length_scale``, the unit of length.
 
     Attributes:
-        learners, centres: a learner and c, ``(d)``, float64, for each group. A change of ``lr`` moves c, so that the parameters
-            stay where they are.
+        learners: a learner for each group.
+        centres: c, ``(d)``, float64, for each group. A change of ``lr`` moves c, so that the parameters stay where they are.
 
     Example:
         >>> head = torch.nn.Linear(3, 1)

@@ -96,7 +96,7 @@ def to_program(
     """Export a learn-then-decide round as a ``torch.export`` program.
 
     The program starts from the present state. It is verified, then written to ``path``. Learning and deciding are one call,
-    because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of :mod:`torchonline.export.programs`.
+    because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of ``torchonline.export.programs``.
     ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions and K of arms may vary from call to
     call. The program takes arguments in the dtype of the state (of ``example``, for a head).
 

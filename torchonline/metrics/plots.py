@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.core.figures import axes_or_new, label_end, label_right, next_style
+from torchonline.core.figures import axes_or_new, label_end, label_right, next_style, note_if_empty
 
 # Values of a fleet that are shown one by one; more are shown as their mean and range.
 MOST_LINES = 8
@@ -25,6 +25,12 @@ def axes_for(val: Any, ax: Any) -> Any:
     """Return the axes to draw on; refuse axes given as a result."""
     check_result(val)
     return axes_or_new(ax)
+
+
+def finished(axes: Any) -> tuple[Any, Any]:
+    """Return the figure and the axes, with a note where nothing was drawn."""
+    note_if_empty(axes)
+    return axes.figure, axes
 
 
 def results_of(val: Any) -> list[Any] | None:

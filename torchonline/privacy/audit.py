@@ -31,7 +31,9 @@ class AuditResult:
     Attributes:
         epsilon: the lower bound, at least 0. It is 0 if the games show nothing.
         limit: the bound that these games would give for a release without noise.
-        delta, confidence, pairs: the arguments.
+        delta: the argument.
+        confidence: the argument.
+        pairs: the argument.
         games: number of fresh games in each world.
         statistic: "column 0" and so on, or "discriminant".
         direction: ">=" or "<": the event is that the statistic is on this side of the threshold.

@@ -63,8 +63,8 @@ class NoiseSource(WriteOnce):
     def add_normal(self, values: Any, scale: float) -> Any:
         r"""Release secret numbers with noise: values + scale N(0, 1), rounded to a grid.
 
-        The grid is :func:`grid_of` the scale. The result has exactly the law of the rounded sum of real numbers, so its last bits
-        tell nothing more. It takes and returns a float64 tensor or array of any shape.
+        The grid is a power of two, a 32nd to a 16th of the scale. The result has exactly the law of the rounded sum of real
+        numbers, so its last bits tell nothing more. It takes and returns a float64 tensor or array of any shape.
         """
         self._refuse("add_normal")
 

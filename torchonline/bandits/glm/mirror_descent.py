@@ -43,7 +43,7 @@ class GLMRegression(MixtureEstimator):
     UCB over the paper's radius has regret :math:`\tilde O(d\sqrt{T/\kappa_*})` (Theorem 2, whose proof asks for more where the
     slope is unbounded: docs/glb_omd.md). For the empirical radius no regret bound is proved.
 
-    Cost of a round: O(d^2) time and :data:`~torchonline.bandits.glm.base.NODES` exponentials, the same in every round; O(d^3)
+    Cost of a round: O(d^2) time and ``NODES`` exponentials, the same in every round; O(d^3)
     in a round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
 
     Args:

@@ -69,7 +69,7 @@ class MultinomialLogisticBandit(Learner):
     width is not one number, and its rounds have outcomes for rewards. So the policies over estimators do not take it. It runs
     in eager Python alone.
 
-    Cost of a round: O(K^3 d^2) time, two matrices of K d x K d (three in float32), :data:`NODES` exponentials for each outcome;
+    Cost of a round: O(K^3 d^2) time, two matrices of K d x K d (three in float32), ``NODES`` exponentials for each outcome;
     O(K^3 d^3) in a round that leaves the ball. A choice costs O(K^2 d^2 + K^2) for each action.
 
     Args:
