@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -302,6 +303,9 @@ DEFAULT = ("estimator", "noise_scale, theta_bound, ridge")
 SAME = [("UCB", cls, DEFAULT) for cls in ("Greedy", "ThompsonSampling", "EpsilonGreedy", "Softmax", "SquareCB")]
 SAME += [("RadiusMaster", "DisjointArms", ("actions", "most_actions", "scaler"))]
 SAME += [("RadiusMaster", "SharedRadiusMaster", ("scales", "rule", "reward_range"))]
+SAME += [("DPTOFW", "DPPOFW", ("scheme", "step_scale", "records_a_step", "noise_source, seed"))]
+PROMISE = ("dim", "epsilon", "delta", "participations, min_separation", "batch_shape", "dtype", "device", "validate")
+SAME += [("privacy.PrivateLearner", cls, PROMISE) for cls in ("DPTOFW", "DPPOFW", "DPHDB")]
 
 
 @pytest.mark.parametrize(("one", "other", "names"), SAME)
@@ -311,7 +315,7 @@ def test_policies_of_a_kind_explain_an_argument_with_the_same_words(
     for name in names:
         mine, theirs = (
             [(names, words) for names, words in section.items() if ", ".join(names).startswith(name)]
-            for section in map(policy_arguments.section, (getattr(torchonline, one), getattr(torchonline, other)))
+            for section in map(policy_arguments.section, attrgetter(one, other)(torchonline))
         )
         assert mine == theirs
         assert len(mine) == 1
