@@ -115,14 +115,16 @@ class OnlinePredictor(pl.LightningModule):
         self.register_buffer("total_loss", torch.zeros((), dtype=torch.float64))
 
     @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: Any, map_location: Any = None, **options: Any) -> "OnlinePredictor":
+    def load_from_checkpoint(  # type: ignore[override]
+        cls, checkpoint_path: Any, map_location: Any = None, **options: Any
+    ) -> "OnlinePredictor":
         """Build a model and load a checkpoint's state into it.
 
         Args:
             checkpoint_path: file of a trainer.
             map_location: device of the state.
             **options: arguments of the constructor. ``learner`` is needed, and ``encoder`` and ``scaler`` if the model had them;
-                ``loss`` and ``log_losses`` are in the file.
+                ``loss`` and ``log_losses`` are in the file. Further ones are those of Lightning's method.
 
         Raises:
             TypeError: there is no ``learner``.
