@@ -121,6 +121,8 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
             assert main(words) == 0, capsys.readouterr().err
     captured = capsys.readouterr()
     assert "has not learnt" not in captured.err
+    # The export above has made a class of the same name, which jsonargparse must not find.
+    assert main(shlex.split("fit --config clicks.yaml --model.head BanditHead --print_config")) == 0
     assert [answer.status_code for answer in service.answers] == [200] * 4
     assert service.answers[-1].json() == {"outcome": "joined"}
     assert service.learner[1:5] == ["-m", "torchonline", "serve", "--config"]
