@@ -225,7 +225,7 @@ def draw_confidence_set(
     axes.margins(0.1)
     for name, i in zip("xy", coordinates, strict=True):
         getattr(axes, f"set_{name}label")(f"coordinate {i} of the parameter")
-    axes.set_title(f"confidence set: {status_of(estimator, getattr(estimator, 'delta', None))}", fontsize="medium")
+    axes.set_title(f"confidence set\n{status_of(estimator, getattr(estimator, 'delta', None))}", fontsize="small")
     return axes.figure, axes
 
 
