@@ -47,7 +47,7 @@ def learnt(make, z, paid, outlier):
 # %%
 # **One run.** The band is the estimator's interval, which its theorem promises with probability 0.99: for ridge
 # regression if the noise is sub-Gaussian, which an outlier is not; for the other if its standard deviation is 0.1,
-# whatever its tails.
+# whatever its tails. Both take the parameter's length to be at most 1; it is 0.5.
 
 z, paid = payments(seed=0)
 grid = torch.linspace(0, 1, 101, dtype=torch.float64)

@@ -101,8 +101,11 @@ def _move_apart(axes: Any) -> None:
             groups[-1][0] += total
             groups[-1][1] += count
     places = [_lowest(group, room) + room * i for group in groups for i in range(int(group[1]))]
+    lowest = axes.bbox.y0 * points + 0.4 * room  # above the labels of the axis
     for i, place in zip(order, places, strict=True):
+        place = max(place, lowest)
         labels[i].xyann = (5.0, place - heights[i])
+        lowest = place + room
 
 
 def _lowest(group: list[float], room: float) -> float:
