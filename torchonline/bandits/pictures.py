@@ -86,7 +86,10 @@ def draw_confidence(
 
 
 def _label_of_first(axes: Any, count: int, label: str | None) -> str:
-    """Return the label of a policy that is drawn already, or ""; raise if the next one cannot stand below it."""
+    """Return the label of the policy that is drawn already, or "".
+
+    Raise if the next one cannot stand below it.
+    """
     others = [line.get_label() for line in axes.lines if line.get_gid() == ARMS]
     if others and (label is None or others[0].startswith("_")):
         raise ValueError("label: expected one in each call of plot_confidence on the same axes, got None")

@@ -45,7 +45,7 @@ def axes_of_figure(size: tuple[float, float] = (6.4, 4.0)) -> Any:
 
 
 def note_if_empty(axes: Any) -> None:
-    """Write "nothing recorded yet" on axes without data, and remove the note when there are some."""
+    """Write "nothing recorded yet" on axes without data, and else remove it."""
     notes = [text for text in axes.texts if text.get_gid() == EMPTY]
     is_empty = not all(map(math.isfinite, axes.dataLim.intervalx))
     for note in notes:
