@@ -97,7 +97,7 @@ def _label_of_first(axes: Any, count: int, label: str | None) -> str:
         raise ValueError("ax: expected the arms of at most one other policy, got two; give each policy axes of its own")
     if others and axes.get_ylim() != (count - 0.4, -0.9):
         raise ValueError(f"ax: expected the axes of another policy with {count} arms, got others")
-    return others[0] if others else ""
+    return str(others[0]) if others else ""
 
 
 def _looked_at(policy: Any, decision: tuple[Any, ...], mask: Any, index: Any) -> tuple[Knowledge, str, str]:
