@@ -6,7 +6,7 @@ the script's options, if it was run with any.
 - With a title, ``... as TITLE``, it is made of saved results, and a test makes it again (``examples/papers/pages.py``).
 - Without one, docs/tables.json holds a digest of it, and a test compares the page. A table is recorded by a run of its script
   that prints exactly this table, but for columns of times; or, if the run is too long or all its numbers are times, by
-  ``--accept``, which is noted. Words of a table are edited by hand: a row of the page has the numbers of one printed row, in
+  ``--accept``, which is noted. Words of a table are edited by hand: a row of the page has numbers of one printed row, in
   their order and perhaps rounded, and the rows have the order of the printed ones.
 
     python releases/tables.py                                  # every table, its script, and how it is held
@@ -40,7 +40,7 @@ MARK = re.compile(
 # What parts the cells of a row and the rows of a table, in Markdown and in boxes; and a number.
 BAR = re.compile("[│┃]")
 RULES = set("|-: ━─┏┳┓┡╇┩└┴┘├┼┤╞╪╡╭┬╮╰╯═")
-NUMBER = re.compile(r"(?:(?<![\w.])-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?|infinite")
+NUMBER = re.compile(r"(?:(?<![\w.])-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?|\binf\b")
 # Scripts of a minute or two, whose numbers are not times.
 QUICK = ("examples/fit_blt.py", "examples/lqr.py", "examples/monitoring.py", "examples/pooled_means.py")
 # Finished runs that a script starts from, so that it does not play for hours: by page, what its options are then.
@@ -135,27 +135,25 @@ def rows_of(lines: list[str], script: str) -> list[list[str]]:
 
 def numbers(cells: list[str]) -> list[str]:
     """Return the numbers of some cells, without commas that part thousands."""
-    return [number.replace(",", "") for cell in cells for number in NUMBER.findall(cell)]
+    return [number.replace(",", "") for cell in cells for number in NUMBER.findall(cell.replace("infinite", "inf"))]
 
 
 def is_rounded(theirs: str, ours: str) -> bool:
     """Return whether a number of a page is a printed one, or that with fewer digits."""
     if theirs == ours:
         return True
-    if "infinite" in (theirs, ours) or "e" in theirs + ours:
+    if "inf" in (theirs, ours) or "e" in theirs + ours:
         return False
     digits, ours_digits = (len(number.partition(".")[2]) for number in (theirs, ours))
     return ours_digits < digits and abs(float(theirs) - float(ours)) <= 0.5 * 10.0**-ours_digits + 1e-9
 
 
 def has(printed_row: list[str], row: list[str]) -> bool:
-    """Return whether a printed row says what a row of a page does: the same text, or the same numbers after its first cell."""
+    """Return whether a printed row says what a row of a page does: the same text, or its numbers after the first cell."""
     if printed_row == row:
         return True
-    theirs, ours = numbers(printed_row), numbers(row[1:])
-    return len(ours) > 0 and any(
-        all(map(is_rounded, theirs[i : i + len(ours)], ours)) for i in range(len(theirs) - len(ours) + 1)
-    )
+    theirs, ours = iter(numbers(printed_row)), numbers(row[1:])
+    return len(ours) > 0 and all(any(is_rounded(their, our) for their in theirs) for our in ours)
 
 
 def missing(table: Table, lines: list[str]) -> list[str]:
