@@ -29,8 +29,8 @@ class PrivacySpendLogger(pl.Callback):
     r"""Callback that logs the privacy spent by a module and enforces a budget.
 
     After each batch it logs ``privacy_spent``, the epsilon at ``delta`` of everything released so far. The x axis of the logs
-    counts steps of the learner. The epsilon does not cover losses or regrets that are logged beside it. docs/privacy.md says
-    what the callback assumes about people, and what it cannot detect.
+    counts steps of the learner. The epsilon does not cover losses or regrets that are logged beside it. docs/privacy_lightning.md
+    says what the callback assumes about people, and what it cannot detect.
 
     *Several learners* get the same people: the logged value is the epsilon of the sum of their ledgers
     (:func:`~torchonline.privacy.composition.total_ledger`). Learners of different adjacency have no common total.
@@ -61,6 +61,7 @@ class PrivacySpendLogger(pl.Callback):
 
     Attributes:
         last_step: :math:`t^*`, counted in the learner's steps. None before a fit, or without ``stop_at``.
+        has_stopped: whether the budget has ended the last fit.
 
     Raises:
         RuntimeError: people would be released again; a checkpoint is of a fit that has ended; there is more than one process; a
@@ -112,6 +113,7 @@ class PrivacySpendLogger(pl.Callback):
         self.learner = learner
         self.continuations = None if continuations is None else positive_integer("continuations", continuations)
         self.last_step: int | None = None
+        self.has_stopped = False
         self._loader_was_saved, self._pass_was_over, self._may_have_ended = False, False, False
         self._pass_start: list[int] = []
 
@@ -122,6 +124,7 @@ class PrivacySpendLogger(pl.Callback):
                 "and Lightning would overwrite the counts of all with those of the first"
             )
         self._loader_was_saved, self._pass_was_over, self._may_have_ended = False, False, False
+        self.has_stopped = False
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -143,7 +146,7 @@ class PrivacySpendLogger(pl.Callback):
         self._left = self._steps_left()
         self.last_step = None if self._left is None else max(self._start) + self._left
         if self._is_over():
-            trainer.should_stop = True
+            self.has_stopped = trainer.should_stop = True
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._check_order(trainer)
@@ -201,7 +204,7 @@ class PrivacySpendLogger(pl.Callback):
                 "after a batch larger than those before it; make the first batch the largest, and smaller than the budget"
             )
         if self._is_over():
-            trainer.should_stop = True
+            self.has_stopped = trainer.should_stop = True
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         is_private = all(learner.epsilon < math.inf for learner in self._learners)

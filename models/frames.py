@@ -1,4 +1,4 @@
-"""Tables in CSV and Parquet files, read with pandas."""
+"""Tables in CSV and Parquet files, and the base class of their data modules."""
 
 import fnmatch
 from collections.abc import Sequence
@@ -6,10 +6,52 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytorch_lightning as pl
 
-from torchonline.core.checks import finite_number
+from torchonline.core.checks import finite_number, instance_of
+from torchonline.off_policy.logs import column_of_numbers
 
 SUFFIXES = (".csv", ".parquet")
+
+
+class FileDataModule(pl.LightningDataModule):
+    """Base class of data modules of files.
+
+    A checkpoint of a fit says which rounds the fit has taken.
+
+    Args:
+        files: see :func:`files_of`.
+        time: column to sort by, or None.
+        part: see :func:`checked_part`.
+    """
+
+    def __init__(self, files: Any, time: Any, part: Any) -> None:
+        super().__init__()
+        self.files, self.part = files_of(files), checked_part(part)
+        self.time: str | None = instance_of("time", time, (str, type(None)), "the name of a column")
+        self._learnt: list[dict[str, Any]] = []  # by the fits that a checkpoint is of
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rounds of this fit and of those before it: files, order and part."""
+        own = {"files": list(map(str, self.files)), "time": self.time, "part": list(self.part)}
+        return {"learnt": self._learnt if own in self._learnt else [*self._learnt, own]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the rounds that a checkpoint's fits have taken."""
+        self._learnt = list(state_dict.get("learnt", []))
+
+    def learnt_parts(self) -> list[tuple[float, float]]:
+        """Return the parts of the present rounds that a checkpoint has learnt.
+
+        It knows the fits on the same names of files in the same order. The state has to be loaded before.
+        """
+        same = [
+            one["part"]
+            for one in self._learnt
+            if (one["files"], one["time"]) == (list(map(str, self.files)), self.time)
+        ]
+        shared = [(max(first, self.part[0]), min(last, self.part[1])) for first, last in same]
+        return [(first, last) for first, last in shared if first < last]
 
 
 def files_of(files: Any) -> list[Path]:
@@ -26,11 +68,9 @@ def files_of(files: Any) -> list[Path]:
     return paths
 
 
-def numbers_of(frame: Any, name: str, column: str | None) -> np.ndarray:
+def numbers_of(frame: Any, name: str, column: str) -> np.ndarray:
     """Return a column of finite numbers as an array, or raise."""
-    values = np.array(frame[column].to_numpy())  # pandas may keep its own from being written
-    if values.dtype.kind not in "biuf":
-        raise TypeError(f"{name}: expected a column of numbers without gaps, got {column!r} of {values.dtype}")
+    values = np.array(column_of_numbers(frame, name, column))  # pandas may keep its own from being written
     if not np.isfinite(values).all():
         raise ValueError(f"{name}: expected finite values, got {column!r} with {values[~np.isfinite(values)][0]}")
     return values
@@ -44,6 +84,13 @@ def checked_part(part: Any) -> tuple[float, float]:
     if not 0.0 <= first < last <= 1.0:
         raise ValueError(f"part: expected 0 <= first < last <= 1, got {first:g} and {last:g}")
     return first, last
+
+
+def check_no_answer(name: str, inputs: Sequence[str], role: str, answers: Sequence[str]) -> None:
+    """Refuse inputs that are known only after a decision or a prediction."""
+    shared = sorted(set(inputs) & set(answers))
+    if shared:
+        raise ValueError(f"{name}: expected no column of the {role}, which is what is to be learnt, got {shared}")
 
 
 def matching(frame: Any, names: Sequence[str], taken: Sequence[str]) -> list[str]:

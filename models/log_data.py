@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_state_dtype, instance_of, positive_integer
 from torchonline.models.batches import LoggedRounds
-from torchonline.models.frames import checked_part, files_of, numbers_of, read_frame
+from torchonline.models.frames import FileDataModule, check_no_answer, numbers_of, read_frame
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame
+from torchonline.off_policy.logs import column_of_actions
 
 
-class LogDataModule(pl.LightningDataModule):
+class LogDataModule(FileDataModule):
     r"""Lightning data module of logged rounds in CSV or Parquet files.
 
     Its training batches are :class:`~torchonline.models.LoggedRounds`, which :class:`~torchonline.models.NeuralLinearBandit`
@@ -31,8 +31,8 @@ class LogDataModule(pl.LightningDataModule):
             names.
         context: columns of the inputs, all numbers: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list
             of such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*`` stands for any letters: ``["*"]`` are
-            all columns that are not named by another argument, in the order of the first file.
-        action: column of the chosen arms, integers from 0.
+            all columns that are not named by another argument, in the order of the first file. The column of rewards is refused.
+        action: column of the chosen arms, integers from 0, see :func:`~torchonline.off_policy.from_frame`.
         reward: column of their rewards.
         probability: column of the logging probabilities; None if there is none. Learning needs none.
         time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
@@ -71,8 +71,7 @@ class LogDataModule(pl.LightningDataModule):
         dtype: torch.dtype = torch.float32,
         part: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        super().__init__()
-        self.files = files_of(files)
+        super().__init__(files, time, part)
         self.context = [
             list(name) if isinstance(name, (list, tuple)) else [name]
             for name in instance_of("context", context, (list, tuple), "a list of columns")
@@ -90,15 +89,15 @@ class LogDataModule(pl.LightningDataModule):
             raise ValueError(
                 f"context: expected columns, or lists of as many columns for each arm, got {list(context)}"
             )
-        self.names: dict[str, Any] = {"action": action, "reward": reward, "probability": probability, "time": time}
+        self.names: dict[str, Any] = {"action": action, "reward": reward, "probability": probability}
         for name, column in self.names.items():
             instance_of(
                 name, column, (str,) if name in ("action", "reward") else (str, type(None)), "the name of a column"
             )
+        check_no_answer("context", [name for names in self.context for name in names], "reward", [reward])
         self.batch_size = positive_integer("batch_size", batch_size)
         check_state_dtype(dtype)
         self.dtype = dtype
-        self.part = checked_part(part)
         self._frame: Any = None
 
     def setup(self, stage: str | None = None) -> None:
@@ -107,25 +106,18 @@ class LogDataModule(pl.LightningDataModule):
             names = [name for names in self.context for name in names]
             others = [self.names[name] for name in ("action", "reward", "probability") if self.names[name] is not None]
             inputs, others = ([], names + others) if self.of_arms else (names, others)
-            self._frame, inputs = read_frame(self.files, inputs, others, self.names["time"], self.part)
+            self._frame, inputs = read_frame(self.files, inputs, others, self.time, self.part)
             self._columns = self.context if self.of_arms else [[name] for name in inputs]
 
     def train_dataloader(self) -> RoundLoader:
         """Return the loader of all rounds in order."""
         frame = self._of_setup()
-        columns = {name: numbers_of(frame, name, self.names[name]) for name in ("action", "reward")}
-        if columns["action"].dtype.kind not in "iu":
-            raise TypeError(
-                f"action: expected a column of integers, got {self.names['action']!r} of {columns['action'].dtype}"
-            )
-        probability = self.names["probability"]
+        action = column_of_actions(frame, self.names["action"], len(self.context) if self.of_arms else None)
         rounds = LoggedRounds(
             inputs=self._inputs(frame).to(self.dtype),
-            action=torch.from_numpy(columns["action"].astype(np.int64)),
-            reward=torch.from_numpy(columns["reward"].astype(np.float64)).to(self.dtype),
-            probability=None
-            if probability is None
-            else torch.from_numpy(numbers_of(frame, "probability", probability).astype(np.float64)).to(self.dtype),
+            action=torch.from_numpy(action.astype(np.int64)),
+            reward=self._numbers(frame, "reward"),
+            probability=None if self.names["probability"] is None else self._numbers(frame, "probability"),
         )
         return RoundLoader(rounds, batch_size=self.batch_size)
 
@@ -142,9 +134,7 @@ class LogDataModule(pl.LightningDataModule):
         if names["probability"] is None:
             raise ValueError("probability: expected the name of a column, which off-policy evaluation needs, got None")
         arms = len(self.context) if arms is None and self.of_arms else arms
-        log = from_frame(
-            frame, arms=arms, **{name: names[name] for name in ("action", "reward", "probability", "time")}
-        )
+        log = from_frame(frame, arms=arms, time=self.time, **names)
         values = {name: getattr(log, name) for name in ("arms", "action", "reward", "probability", "time")}
         return BanditLog(**values, context=self._inputs(frame))
 
@@ -152,6 +142,10 @@ class LogDataModule(pl.LightningDataModule):
         if self._frame is None:
             self.setup()
         return self._frame
+
+    def _numbers(self, frame: Any, name: str) -> Tensor:
+        """Return the column of a role, ``(N)``."""
+        return torch.from_numpy(numbers_of(frame, name, self.names[name]).astype(np.float64)).to(self.dtype)
 
     def _inputs(self, frame: Any) -> Tensor:
         """Return the inputs, ``(N, d)`` or ``(N, K, d)``, float64."""

@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_state_dtype, instance_of, positive_integer
-from torchonline.models.frames import checked_part, files_of, numbers_of, read_frame
+from torchonline.core.checks import check_state_dtype, positive_integer
+from torchonline.models.frames import FileDataModule, check_no_answer, numbers_of, read_frame
 from torchonline.models.round_loader import RoundLoader
 
 
-class TableDataModule(pl.LightningDataModule):
+class TableDataModule(FileDataModule):
     r"""Lightning data module of inputs and targets in CSV or Parquet files.
 
     Its batches are ``(inputs, targets)``, for :class:`~torchonline.models.NeuralLinearBandit` and
@@ -32,7 +31,7 @@ class TableDataModule(pl.LightningDataModule):
         files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their
             names.
         inputs: columns of the inputs, all numbers. ``*`` stands for any letters: ``["*"]`` are all columns that are not named by
-            another argument, in the order of the first file.
+            another argument, in the order of the first file. Columns of targets are refused.
         targets: the column of the labels; or a list of columns, one for the reward of each arm.
         time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
         batch_size: rounds in a batch of one rank.
@@ -63,15 +62,14 @@ class TableDataModule(pl.LightningDataModule):
         dtype: torch.dtype = torch.float32,
         part: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        super().__init__()
-        self.files = files_of(files)
+        super().__init__(files, time, part)
         self.inputs = _columns("inputs", inputs)
         self.has_labels = isinstance(targets, str)
         self.targets = [targets] if isinstance(targets, str) else _columns("targets", targets)
-        self.time = instance_of("time", time, (str, type(None)), "the name of a column")
+        check_no_answer("inputs", self.inputs, "targets", self.targets)
         self.batch_size = positive_integer("batch_size", batch_size)
         check_state_dtype(dtype)
-        self.dtype, self.part = dtype, checked_part(part)
+        self.dtype = dtype
         self._tensors: tuple[Tensor, Tensor] | None = None
 
     def setup(self, stage: str | None = None) -> None:

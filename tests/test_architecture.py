@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import torchonline
+from docs.site_parts.arguments import arguments_of, section
 from tests import policy_arguments
 from tests.fake_device import environment
 from tests.learners import public_classes
@@ -292,7 +293,7 @@ def test_policies_explain_their_arguments_as_their_estimators_do() -> None:
     stale = []
     for cls, estimator in policy_arguments.policies().items():
         text = Path(inspect.getsourcefile(cls) or "").read_text()
-        if policy_arguments.rewritten(text, cls.__name__, policy_arguments.arguments_of(estimator)) != text:
+        if policy_arguments.rewritten(text, cls.__name__, arguments_of(estimator)) != text:
             stale.append(cls.__name__)
     assert stale == []
     assert "OFUL" in {cls.__name__ for cls in policy_arguments.policies()}
@@ -310,8 +311,8 @@ def test_policies_of_a_kind_explain_an_argument_with_the_same_words(
 ) -> None:
     for name in names:
         mine, theirs = (
-            [(names, words) for names, words in section.items() if ", ".join(names).startswith(name)]
-            for section in map(policy_arguments.section, (getattr(torchonline, one), getattr(torchonline, other)))
+            [(names, words) for names, words in entries.items() if ", ".join(names).startswith(name)]
+            for entries in map(section, (getattr(torchonline, one), getattr(torchonline, other)))
         )
         assert mine == theirs
         assert len(mine) == 1

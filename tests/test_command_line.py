@@ -1,11 +1,19 @@
 """The command line: every command on small files, errors in one line, and the page that explains it."""
 
+import dataclasses
 import json
+import logging
+import os
 import re
 import runpy
 import shlex
+import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +22,14 @@ import pytest
 import torch
 
 from torchonline import OFUL
-from torchonline.command_line import COMMANDS, main
-from torchonline.command_line.messages import one_line
-from torchonline.command_line.service import settings_of
+from torchonline.command_line import COMMANDS, is_explained, main
+from torchonline.command_line.commands import print_table
+from torchonline.command_line.evaluation import evaluate_head
+from torchonline.command_line.service import LearnerProcess, describe_state, make_settings, run_service
+from torchonline.command_line.tool import LOGGERS, choose_warnings
 from torchonline.feedback import follow
 from torchonline.models import BanditHead, mlp, recommended_policy
+from torchonline.off_policy import BanditLog
 from torchonline.serving import Replica
 
 ROOT = Path(__file__).parents[1]
@@ -29,17 +40,22 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a configuration and the examples, in which commands run. What they set is put back."""
-    interval, threads = sys.getswitchinterval(), torch.get_num_threads()
-    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
-        monkeypatch.setenv(name, "0")
+    """A folder with a configuration and the examples, in which commands run. They leave the process as it was."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "clicks.yaml").write_text(re.findall(r"```yaml\n(# clicks.yaml.*?)```", PAGE, re.DOTALL)[0])
-    with torch.random.fork_rng():
-        yield tmp_path
-    sys.setswitchinterval(interval)
-    torch.set_num_threads(threads)
+    before = process()
+    yield tmp_path
+    assert process() == before
+
+
+def process() -> list[Any]:
+    """What commands set in a process."""
+    levels = [logging.getLogger(name).level for name in LOGGERS]
+    seeds = [os.environ.get(name) for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")]
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    threads = [torch.get_num_threads(), sys.getswitchinterval()]
+    return [levels, seeds, handlers, threads, warnings.showwarning, torch.get_rng_state().tolist()]
 
 
 def run_script(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,28 +68,36 @@ def run_script(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Service:
-    """What stands for uvicorn and for the learner's process: it asks the application, and notes how a learner is started."""
+    """What stands for uvicorn's server and for the learner's process: it asks the application, and notes how a learner starts."""
 
     def __init__(self, requests: list[str]) -> None:
         self.requests, self.answers, self.learner = requests, list[Any](), list[str]()
+        self.ended = threading.Event()
 
-    def run(self, app: Any, **options: Any) -> None:
+    def run(self, server: Any) -> None:
         from fastapi.testclient import TestClient
 
-        with TestClient(app) as client:
+        with TestClient(server.config.app) as client:
             for line in self.requests:
                 words = shlex.split(line)
                 path, body = words[3].partition("/")[2], json.loads(words[words.index("-d") + 1])
-                self.answers.append(client.post(f"/{path}", json=body))
+                for visitor in ("visitor 1", "visitor 2"):
+                    self.answers.append(client.post(f"/{path}", json=body | {"id": visitor}))
             assert client.get("/health").status_code == 200
 
     def start(self, words: list[str]) -> "Service":
         self.learner = words
         return self
 
-    def terminate(self) -> None: ...
+    def poll(self) -> None: ...
 
-    def wait(self, timeout: float) -> None: ...
+    def terminate(self) -> None:
+        self.ended.set()
+
+    kill = terminate
+
+    def wait(self, timeout: float | None = None) -> None:
+        assert self.ended.wait(60.0)
 
 
 def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,8 +105,7 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     lines = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
     assert {line.split()[3] for line in lines if " -m torchonline " in line} == set(COMMANDS)
     service = Service([line for line in lines if line.startswith("curl")])
-    monkeypatch.setattr("uvicorn.run", service.run)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: service.run(server))
     run_script("python examples/configs/data.py --output .", monkeypatch)
     for line in lines:
         if line.startswith("curl"):
@@ -94,12 +117,15 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         with monkeypatch.context() as patch:
             if words[0] == "serve":
                 patch.setattr(subprocess, "Popen", service.start)
+                words[-1] = str(free_port())
             assert main(words) == 0, capsys.readouterr().err
-    assert [answer.status_code for answer in service.answers] == [200, 200]
-    assert service.answers[1].json() == {"outcome": "joined"}
+    captured = capsys.readouterr()
+    assert "has not learnt" not in captured.err
+    assert [answer.status_code for answer in service.answers] == [200] * 4
+    assert service.answers[-1].json() == {"outcome": "joined"}
     assert service.learner[1:5] == ["-m", "torchonline", "serve", "--config"]
     assert service.learner[-2:] == ["--role", "learner"]
-    out = capsys.readouterr().out
+    out = captured.out
     assert out.count("learnt 300 rounds; checkpoint: ") == 2  # online, private
     assert out.count("learnt 3000 rounds; checkpoint: ") == 1
     for row in (
@@ -148,8 +174,23 @@ def test_clicks_with_a_model_for_each_action(
     assert int(states[1]["rounds"]) == 150
     name = "head.policy.policy.estimator.theta_hat"
     torch.testing.assert_close(states[2][name], states[0][name])
-    assert main(shlex.split(f"evaluate {config}")) == 0
-    assert "IPS" in capsys.readouterr().out
+    again = f"fit {config} --data.part [0.5,1] --data.batch_size 50 --ckpt_path outputs/clicks/last.ckpt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(shlex.split(f"{again} --trainer.max_epochs 2")) == 0
+        assert main(shlex.split(f"evaluate {config} --data.part [0.4,1]")) == 0
+    captured = capsys.readouterr()
+    for line in (
+        "learnt 150 rounds; checkpoint",
+        "learnt 150 new rounds, 300 in all",
+        "learnt 0 new rounds, 300 in all",
+    ):
+        assert line in captured.out
+    assert "fit: expected new rounds, got none: 300 were learnt before" in captured.err
+    assert "--trainer.max_epochs 3 makes one more" in captured.err
+    assert "IPS" in captured.out
+    # Both fits of the checkpoint are known, and so are their rounds.
+    assert "got some that it has, part [0.4,0.5], [0.5,1] of the files" in captured.err
 
 
 WRONG = {
@@ -161,13 +202,17 @@ WRONG = {
     "fit --config clicks.yaml --model.head.policy.dimm 3": "model.head.policy: Option 'dimm' is not accepted",
     "fit --config clicks.yaml --model.head.policy Nothing": "model.head.policy: expected a class, got Nothing",
     "fit --config clicks.yaml --trainer.callbacks Nothing": "trainer.callbacks: expected a class, got Nothing",
+    "fit --config clicks.yaml --trainer.callbacks [torch.nn.Identity]": "torch.nn.Identity does not correspond to a subclass",
+    "fit --config clicks.yaml --trainer.max_epochs a": "trainer.max_epochs: Expected <class 'int'>, got a",
     "fit --config clicks.yaml --bogus 1": "unrecognized arguments: --bogus 1",
     "test --config clicks.yaml --ckpt_path new": "data: expected the rewards of all arms",
     "evaluate --config clicks.yaml": "ckpt_path: expected a checkpoint, as fit writes, got none at outputs/last.ckpt",
+    "report": "the following arguments are required: --log",
+    "report --log clicks.yaml": "log: expected a service's log, such as decisions.db, or the URL of its database, got",
     "report --log none.db": "log: expected a log of decisions, got none at none.db",
     "export --config clicks.yaml --ckpt_path clicks.yaml": "ckpt_path: expected a checkpoint",
     "learn --config clicks.yaml": "expected one of fit, test",
-    "--print_completion sh": "print_completion: expected one of bash",
+    "--print_completion=sh": "print_completion: expected one of bash",
 }
 
 
@@ -180,13 +225,28 @@ def test_errors_are_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> 
     assert err.startswith("torchonline")
 
 
-def test_mistakes_of_the_program_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a mistake"), ValueError("too many values to unpack"), TypeError(), OSError()]
+)
+def test_mistakes_of_the_program_keep_their_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(words: list[str]) -> int:
-        raise RuntimeError("a mistake")
+        raise error
 
     monkeypatch.setattr("torchonline.command_line._run", fail)
-    with pytest.raises(RuntimeError, match="a mistake"):
+    with pytest.raises(type(error)):
         main(["fit"])
+
+
+def test_what_explains_itself_is_shown_with_its_traceback_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (
+        ValueError("dim: expected 1, got 2"),
+        ModuleNotFoundError("No module named 'a'"),
+        OSError(28, "no space"),
+    ):
+        assert is_explained(error)
+    monkeypatch.setenv("TORCHONLINE_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="files: expected files that exist"):
+        main(["fit", "--config", "clicks.yaml"])
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,10 +270,11 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--decisions" in capsys.readouterr().out
 
 
+@torch.random.fork_rng()
 def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
     """Decided from single precision, logged, learnt by the follower, and read back by another replica."""
     head = BanditHead(mlp([3, 4]), recommended_policy(4, actions=2, scale=False))
-    settings = settings_of(head, str(folder / "serving"), window=None, default_reward=None)
+    settings = make_settings(head, str(folder / "serving"), window=None, default_reward=None)
     assert (settings.dim, settings.actions, settings.dtype) == (3, 2, torch.float32)
     with settings.open_log() as log:
         replica = Replica(settings, log)
@@ -225,12 +286,118 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         replica.refresh()
         assert int(replica.policy.policy.rounds) == 2
     assert int(head.policy.rounds) == 0
-    for wrong in (BanditHead(torch.nn.Identity(), OFUL(3)), BanditHead(torch.nn.Tanh(), OFUL(3), actions=2)):
+    assert describe_state(settings, "new") == f"{settings.snapshot}, 2 rounds learnt by the service"
+    assert describe_state(settings, "last.ckpt").endswith("; not last.ckpt, which the snapshot goes before")
+    assert describe_state(dataclasses.replace(settings, encoder="v2"), "last.ckpt") == "last.ckpt"
+    other = dataclasses.replace(settings, head=BanditHead(mlp([3, 5]), recommended_policy(5, actions=2, scale=False)))
+    with pytest.raises(ValueError, match="folder: expected snapshots of this model, or none"):
+        describe_state(other, "new")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ValueError, match="port: expected one that is free"),
+    ):
+        run_service(settings, "all", "127.0.0.1", taken.getsockname()[1], [], "new")
+    for role, port, wrong in (
+        ("both", 8000, "role: expected one of"),
+        ("all", 70_000, "port: expected an integer from 1 to 65535"),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            run_service(settings, role, "127.0.0.1", port, [], "new")
+    for unfit in (BanditHead(torch.nn.Identity(), OFUL(3)), BanditHead(torch.nn.Tanh(), OFUL(3), actions=2)):
         with pytest.raises(ValueError, match="model: expected"):
-            settings_of(wrong, str(folder))
+            make_settings(unfit, str(folder))
 
 
-def test_one_line_takes_the_deepest_leaf() -> None:
-    tree = 'Parser key "a":\n  Errors:\n    - not this\n    - Parser key "b":\n        this\n  Given value: 3'
-    assert one_line(tree) == "a.b: this"
-    assert one_line("one\n  two") == "one two"
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def test_a_fit_says_that_its_budget_ended_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_script("python examples/configs/data.py --smoke", monkeypatch)
+    private = "fit --config examples/configs/private.yaml --model.init_args.learner.init_args.horizon 200"
+    assert main(shlex.split(f"{private} --data.init_args.batch_size 120")) == 0, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert "the privacy budget, stop_at 1, ended the fit after 1 of 2 batches: one more might exceed it" in out
+    assert "learnt 120 rounds; " in out
+
+
+def test_an_estimator_that_fails_has_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values: dict[str, Any] = {"reward": [0.0, 1.0, 0.0, 1.0], "probability": [0.5] * 4, "context": torch.eye(4)}
+    log = BanditLog(arms=2, action=[0, 1, 0, 1], **values)
+    head = BanditHead(torch.nn.Identity(), recommended_policy(4, actions=2, scale=False))
+
+    def fail(*_: Any, **options: Any) -> None:
+        raise torch.linalg.LinAlgError("the matrix\nis singular")
+
+    monkeypatch.setattr("torchonline.command_line.evaluation.predicted_rewards", fail)
+    table = evaluate_head(head, log, 0.05, (0.0, 0.5))
+    with pytest.raises(
+        ValueError, match="estimators: expected a value of each, got none of doubly robust, IPS, at all times"
+    ):
+        print_table(table)
+    out = capsys.readouterr().out
+    assert "doubly robust      failed: the matrix is singular\n" in out
+    assert "IPS, at all times  failed: " in out
+    assert re.search(r"SNIPS +\d", out)
+    with pytest.raises(
+        ValueError, match="log: expected at least 2 rounds, from which a spread can be estimated, got 1"
+    ):
+        evaluate_head(head, log[:1], 0.05, None)
+
+
+class Server:
+    """What stands for uvicorn's server: it runs until it is told to end."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "should_exit":
+            self.ended.set()
+
+
+def python(text: str) -> list[str]:
+    return [sys.executable, "-S", "-c", text]
+
+
+def test_a_service_ends_with_its_learner(capfd: pytest.CaptureFixture[str]) -> None:
+    server, asked = Server(), threading.Event()
+    with (
+        pytest.raises(
+            RuntimeError, match="learner: expected a process as long as the service, got one that ended with code 3"
+        ),
+        LearnerProcess(python("raise SystemExit(3)"), server, asked),
+    ):
+        assert server.ended.wait(60.0)
+    # Asked to end, it is no failure.
+    server = Server()
+    asked.set()
+    with LearnerProcess(python("raise SystemExit(3)"), server, asked):
+        assert server.ended.wait(60.0)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_learner_that_does_not_stop_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    with LearnerProcess(python(deaf), Server(), threading.Event(), patience=0.05) as learner:
+        while "up" not in capfd.readouterr().out:
+            time.sleep(0.01)
+    assert learner.process.returncode == -9
+    assert "learner: killed, after 0.05 s without a last snapshot" in capfd.readouterr().err
+
+
+def test_deprecations_of_lightning_and_torch_alone_are_left_out() -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.resetwarnings()
+        warnings.simplefilter("ignore", DeprecationWarning)  # as Python begins
+        choose_warnings()
+        for module in ("torch.jit", "pytorch_lightning.cli", "torchonline.core.options", "jsonargparse._core"):
+            for category in (DeprecationWarning, FutureWarning):
+                warnings.warn_explicit("old", category, "file.py", 1, module)
+    assert len(shown) == 4

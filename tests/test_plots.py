@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import sys
+import warnings
 from typing import Any
 
 import matplotlib
@@ -15,8 +16,10 @@ from torchmetrics import Metric
 
 import torchonline.metrics
 from tests.pictures import PICTURES, TOLERANCE, arms, distance, kept, learnt, pixels, regret
+from torchonline import DPTOFW
 from torchonline.core.figures import GREY, axes_or_new, label_right
 from torchonline.diagnostics import NoiseDiagnostic
+from torchonline.metrics import ActionShares, CumulativeRegret, LogHistogram
 
 EACH = pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
 
@@ -105,3 +108,28 @@ def test_plots_change_no_state() -> None:
     policy.plot_confidence(arms())
     policy.estimator.plot_confidence_set()
     assert all(torch.equal(value, policy.state_dict()[name]) for name, value in before.items())
+
+
+def test_plots_do_not_depend_on_the_default_device() -> None:
+    """What a plot makes stays beside what it draws, also after ``torch.set_default_device("cuda")``."""
+    learner, diagnostic, metrics = (
+        learnt(),
+        NoiseDiagnostic(),
+        (ActionShares(3), CumulativeRegret((3,)), LogHistogram(0.01, 100.0)),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        diagnostic.update(torch.linspace(0.01, 1.0, 400) ** -1.0, 1.0)
+    metrics[0].update(torch.arange(60) % 3)
+    metrics[1].update(torch.ones(5, 3))
+    metrics[2].update(torch.linspace(0.1, 9.0, 50))
+    results = [metric.compute() for metric in metrics]
+    private, shown = DPTOFW(2, horizon=64, epsilon=1.0, delta=1e-3), arms()
+    with torch.device("meta"):  # a tensor that is made there has no values to draw
+        for metric, result in zip(metrics, results, strict=True):
+            metric.plot()
+            metric.plot([result, result])
+        diagnostic.plot()
+        learner.plot_confidence(shown)
+        learner.estimator.plot_confidence_set()
+        private.plot_privacy()

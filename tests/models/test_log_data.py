@@ -135,12 +135,23 @@ def test_a_fit_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
         ({"context": [["a"], ["b", "c"]]}, ValueError, "context: expected columns, or lists of as many columns"),
         ({"context": ["a", ["b"]]}, ValueError, "context: expected columns, or lists of as many columns"),
         ({"context": [1, 2]}, TypeError, "context: expected names of columns"),
+        ({"context": ["a", "paid"]}, ValueError, r"context: expected no column of the reward, .* got \['paid'\]"),
         ({"time": "name"}, ValueError, "time: expected a column of numbers or ISO dates, got 'name'"),
         ({"time": "gap"}, ValueError, "time: expected a column without gaps, got 'gap' with 20"),
         ({"context": ["a", "z"]}, ValueError, "files: expected the columns"),
         ({"context": ["name"]}, TypeError, "context: expected a column of numbers without gaps, got 'name'"),
         ({"action": 0}, TypeError, "action: expected the name of a column, got int"),
         ({"action": "a"}, TypeError, "action: expected a column of integers, got 'a'"),
+        (
+            {"action": "name"},
+            TypeError,
+            r"action: expected integers from 0, got text in 'name'; .*pandas.factorize\(frame\['name'\]",
+        ),
+        (
+            {"action": "from 1", "context": [["a"], ["b"], ["c"]]},
+            ValueError,
+            "action: expected integers from 0 to 2, got 1 to 3 in 'from 1', and no 0; actions count from 0",
+        ),
         ({"reward": "gap"}, ValueError, "reward: expected finite values, got 'gap' with nan"),
         ({"batch_size": 0}, ValueError, "batch_size: expected an integer above 0"),
         ({"dtype": torch.float16}, ValueError, "dtype: expected"),
@@ -148,13 +159,25 @@ def test_a_fit_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
 )
 def test_what_is_no_log(tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str) -> None:
     frame = write(tmp_path)
-    frame["name"], frame["gap"] = "x", frame["paid"].where(frame["arm"] > 0)
+    frame["name"], frame["gap"], frame["from 1"] = "x", frame["paid"].where(frame["arm"] > 0), frame["arm"] + 1
     frame.to_parquet(tmp_path / "all.parquet")
     arguments = {"files": tmp_path / "all.parquet"} | COLUMNS | changes
     with pytest.raises(error, match=f"^{message}"):
         LogDataModule(**arguments).train_dataloader()
     with pytest.raises(ValueError, match=r"^probability: expected the name of a column"):
         LogDataModule(tmp_path / "all.parquet", **(COLUMNS | {"probability": None})).bandit_log()
+
+
+def test_actions_that_may_count_from_1_are_warned_of(tmp_path: Path) -> None:
+    frame = write(tmp_path)
+    frame.assign(arm=frame["arm"] + 1).to_csv(tmp_path / "log.csv", index=False)
+    data = LogDataModule(tmp_path / "log.csv", **COLUMNS)
+    for read in (data.train_dataloader, data.bandit_log):
+        with pytest.warns(UserWarning, match=r"^action: expected integers from 0, got 1 to 3 in 'arm', and no 0"):
+            read()
+    with pytest.raises(ValueError, match=r"^action: expected integers from 0 to 2, got 1 to 3 .* subtract 1"):
+        data.bandit_log(arms=3)
+    assert data.bandit_log(arms=4).arms == 4
 
 
 def test_a_day_without_rounds_is_no_matter(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_parts_of_tables_and_logs(table: Path, part: Any, first: list[float]) ->
         ({"part": 0.5}, "part: expected two numbers"),
         ({"part": (0.0, 0.1)}, "part: expected at least one of 4 rounds"),
         ({"targets": "day"}, "targets: expected a column of numbers"),
+        ({"inputs": ["a", "r0"]}, r"inputs: expected no column of the targets, .* got \['r0'\]"),
         ({"inputs": ["c*"]}, r"files: expected columns that match 'c\*'"),
         ({"inputs": ["c"]}, r"files: expected the columns .* got none of \['c'\]"),
     ],

@@ -184,6 +184,8 @@ def test_a_frame_becomes_a_log(library: Any) -> None:
         from_frame(frame, **(plain | {"reward": "pay"}))
     with pytest.raises(TypeError, match=r"^context: expected a column of numbers without gaps, got 'person' of"):
         from_frame(frame, context=["person"], **plain)
+    with pytest.raises(ValueError, match=r"^context: expected no column of the reward, .* got \['paid'\]"):
+        from_frame(frame, context=["age", "paid"], **plain)
     with pytest.raises(TypeError, match=r"^context: expected a list of columns, got str"):
         from_frame(frame, context="age", **plain)
     with pytest.raises(TypeError, match=r"^time: expected a column of numbers or dates, got 'person' of"):

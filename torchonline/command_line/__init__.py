@@ -1,6 +1,6 @@
 """The command line: ``python -m torchonline``, or ``torchonline``.
 
-docs/command_line.md leads through it. It needs the extra ``cli``.
+The page "The command line" of the documentation leads through it. It needs the extra ``cli``.
 """
 
 import importlib.util
@@ -23,13 +23,13 @@ COMMANDS = {
     "report": "write an HTML page about a log of decisions",
 }
 EXAMPLE = """\
-a first run, on a CSV file of your own:
-  python -m torchonline fit --config clicks.yaml
-  python -m torchonline evaluate --config clicks.yaml
+a first run, on a CSV file of your own: learn its first half, and evaluate on the other one
+  python -m torchonline fit --config clicks.yaml --data.part "[0,0.5]"
+  python -m torchonline evaluate --config clicks.yaml --data.part "[0.5,1]"
 
 Each command explains itself: python -m torchonline fit --help.
 Completion of words by the shell: torchonline --print_completion bash (or zsh) prints a script for it.
-docs/command_line.md has the configurations."""
+The page "The command line" of the documentation has the configurations."""
 COMPLETION = "--print_completion"
 # With this variable set, an error shows where it came from.
 TRACEBACK = "TORCHONLINE_TRACEBACK"
@@ -38,14 +38,22 @@ TRACEBACK = "TORCHONLINE_TRACEBACK"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code: 0, or 2 if the input is wrong.
 
+    What a command sets in the process is put back: warnings, log levels, threads, and the states of random numbers.
+
     Args:
         arguments: words of the command line, without the program's name. None takes those of the process.
+
+    Raises:
+        Exception: an error that does not explain itself, see :func:`is_explained`; with ``TORCHONLINE_TRACEBACK`` in the
+            environment, any.
 
     Example:
         >>> main(["learn"])  # no command: the error goes to the standard error
         2
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0].startswith(f"{COMPLETION}="):
+        words[:1] = words[0].split("=", 1)
     if not words or words[0] in ("-h", "--help"):
         print(overview())
         return 0
@@ -55,11 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(__version__)
         return 0
     if words[0] not in (*COMMANDS, COMPLETION):
-        return failed(f"expected one of {', '.join(COMMANDS)}, got {words[0]!r}")
+        return print_error(f"expected one of {', '.join(COMMANDS)}, got {words[0]!r}")
     needed = ["jsonargparse", *(["shtab"] if words[0] == COMPLETION else [])]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        return failed(f"the command line needs {' and '.join(missing)}: pip install torchonline[cli]")
+        return print_error(f"the command line needs {' and '.join(missing)}: pip install torchonline[cli]")
     try:
         with warnings.catch_warnings():
             return _run(words)
@@ -67,12 +75,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.code if isinstance(error.code, int) else 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # what reads our output has ended, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Exception as error:
-        # The library's refusals say what they expected. Any other error of another type is a mistake of the program.
-        is_refusal = isinstance(error, (ValueError, TypeError, OSError, ImportError)) or ": expected " in str(error)
-        if TRACEBACK in os.environ or not (is_refusal or type(error).__name__ == "MisconfigurationException"):
+        if TRACEBACK in os.environ or not is_explained(error):
             raise
-        return failed(str(error) or type(error).__name__, words[0])
+        return print_error(str(error), words[0])
+
+
+def is_explained(error: Exception) -> bool:
+    """Return whether an error says by itself what is wrong with the input.
+
+    Nobody needs the traceback of such an error. These are refusals of the library, which say what they expected and what came;
+    files and addresses that the system refuses; packages that are missing; refusals of Lightning's trainer; and logs that cannot
+    be read. All others may be mistakes of a program.
+    """
+    is_of_system = isinstance(error, OSError) and error.strerror is not None
+    has_reason = type(error).__name__ in ("MisconfigurationException", "LogStorageError")
+    return ": expected " in str(error) or is_of_system or isinstance(error, ModuleNotFoundError) or has_reason
 
 
 def overview() -> str:
@@ -81,7 +102,7 @@ def overview() -> str:
     return "\n".join(["usage: python -m torchonline COMMAND [--config FILE] ...", "", *lines, "", EXAMPLE])
 
 
-def failed(message: str, command: str = "") -> int:
+def print_error(message: str, command: str = "") -> int:
     """Print an error in one line, and return the exit code of wrong input."""
     program = " ".join(filter(None, ("torchonline", command)))
     print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
@@ -89,18 +110,18 @@ def failed(message: str, command: str = "") -> int:
 
 
 def _run(words: list[str]) -> int:
-    warnings.showwarning = _show
+    warnings.showwarning = _print_warning
     if words[0] == COMPLETION:
-        from torchonline.command_line.completion import completion
+        from torchonline.command_line.completion import completion_script
 
-        print(completion(words[1] if len(words) > 1 else "bash"))
+        print(completion_script(words[1] if len(words) > 1 else "bash"))
         return 0
-    from torchonline.command_line.tool import Tool
+    from torchonline.command_line.tool import run_command
 
-    Tool(words)
+    run_command(words)
     return 0
 
 
-def _show(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
+def _print_warning(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
     """Print a warning in one line, without the place in our code."""
     print(f"torchonline: warning: {' '.join(str(message).split())}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """The commands besides fit and test, as methods of a trainer."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from pickle import UnpicklingError
@@ -8,14 +9,18 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from torchonline.command_line.evaluation import evaluation, replayed
-from torchonline.command_line.service import number_of_actions, run_service, settings_of
+from torchonline.command_line.evaluation import Table, evaluate_head, evaluate_replay
+from torchonline.command_line.service import make_settings, number_of_actions, run_service
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
+from torchonline.models.frames import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
 from torchonline.reporting import report
+
+# How a file of DecisionLog begins.
+SQLITE = b"SQLite format 3\0"
 
 
 class OnlineTrainer(pl.Trainer):
@@ -45,7 +50,8 @@ class OnlineTrainer(pl.Trainer):
                 "data: expected the rewards of all arms, which a TableDataModule reads, got a log; evaluate is for logs"
             )
         print(f"state: {ckpt_path or 'new'}")
-        return super().test(restored(model, ckpt_path), datamodule=datamodule, verbose=verbose)
+        load_checkpoint(model, ckpt_path, datamodule)
+        return super().test(model, datamodule=datamodule, verbose=verbose)
 
     def evaluate(
         self,
@@ -60,7 +66,7 @@ class OnlineTrainer(pl.Trainer):
 
         Args:
             model: the model, whose head is evaluated in its present state.
-            datamodule: the log, with probabilities. Do not evaluate on rounds that were learnt: see part.
+            datamodule: the log, with probabilities: a part that the model has not learnt.
             ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
                 named; "new" takes the model as the configuration makes it.
             decisions: a service's log to evaluate on instead of data: its file, or the URL of its database.
@@ -68,9 +74,9 @@ class OnlineTrainer(pl.Trainer):
             reward_range: the least and the largest reward that are possible. With it, the table also has an interval that holds
                 for finite logs and at all times.
         """
-        head = head_of(restored(model, ckpt_path))
+        head = get_head(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
         print(f"state: {ckpt_path or 'new'}")
-        print(evaluation(head, log_of(head, datamodule, decisions), delta, reward_range))
+        print_table(evaluate_head(head, read_log(head, datamodule, decisions), delta, reward_range))
 
     def replay(
         self,
@@ -92,8 +98,8 @@ class OnlineTrainer(pl.Trainer):
             decisions: a service's log to replay instead of data: its file, or the URL of its database.
             delta: probability that an interval misses, for example 0.05 for 95 % intervals.
         """
-        head = head_of(restored(model, ckpt_path))
-        print(replayed(head, log_of(head, datamodule, decisions), delta))
+        head = get_head(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
+        print_table(evaluate_replay(head, read_log(head, datamodule, decisions), delta))
 
     def export(
         self,
@@ -112,7 +118,7 @@ class OnlineTrainer(pl.Trainer):
             ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
                 named; "new" takes the model as the configuration makes it.
         """
-        restored(model, ckpt_path)
+        load_checkpoint(model, ckpt_path)
         subject: Any = getattr(model, "head", None)
         example = None
         if subject is None:
@@ -174,9 +180,9 @@ class OnlineTrainer(pl.Trainer):
             version: name of the encoder, which goes into the log. Change it with the encoder: there is a snapshot for each.
             every: seconds between two snapshots.
         """
-        head = head_of(restored(model, ckpt_path))
+        head = get_head(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range
-        settings = settings_of(
+        settings = make_settings(
             head,
             folder,
             database=database,
@@ -187,9 +193,7 @@ class OnlineTrainer(pl.Trainer):
             lowest=lowest,
             highest=highest,
         )
-        if role != "learner":
-            print(f"state: {ckpt_path or 'new'}; http://{host}:{port}/docs explains the requests", flush=True)
-        run_service(settings, role, host, port, self.words)
+        run_service(settings, role, host, port, self.words, ckpt_path or "new")
 
     def report(
         self,
@@ -207,7 +211,7 @@ class OnlineTrainer(pl.Trainer):
         """Write an HTML page about a log of decisions.
 
         Args:
-            log: a service's log: its file, or the URL of its database.
+            log: a service's log: its file, decisions.db, or the URL of its database. No CSV or Parquet file.
             model: the model, whose head's predictions and widths are shown too; none without --config.
             datamodule: not used.
             path: page to write.
@@ -218,54 +222,94 @@ class OnlineTrainer(pl.Trainer):
             alpha: probability of a false drift alarm.
             title: title of the page.
         """
-        head = None if model is None else head_of(restored(model, None if snapshot else ckpt_path))
+        head = None if model is None else get_head(load_checkpoint(model, None if snapshot else ckpt_path))
         if snapshot is not None:
             if head is None or not Path(snapshot).is_file():
                 raise ValueError(f"snapshot: expected a file, and --config for its policy, got {snapshot!r}")
             load_snapshot(snapshot, head)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with opened(log) as decisions:
+        with open_log(log) as decisions:
             options: Any = {"window": window, "alpha": alpha, "title": title}
             print(f"wrote {report(decisions, path, policy=head, encoder=version, **options)}")
 
 
-def restored(model: pl.LightningModule, ckpt_path: str | None) -> pl.LightningModule:
-    """Load a checkpoint into a model, if one is named, and return the model."""
-    if ckpt_path is not None:
+def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = None) -> pl.LightningModule:
+    """Load a checkpoint into a model, if one is named, and return the model.
+
+    Args:
+        model: the model.
+        path: the checkpoint, or None.
+        data: rounds that the model should not have learnt. If the checkpoint's fits have taken some of them, a warning says so.
+    """
+    if path is not None:
         try:
-            found = torch.load(ckpt_path, map_location="cpu", weights_only=True)
+            found = torch.load(path, map_location="cpu", weights_only=True)
             model.on_load_checkpoint(found)
             model.load_state_dict(found["state_dict"])
         except (KeyError, RuntimeError, TypeError, UnpicklingError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"ckpt_path: expected a checkpoint of the model of this configuration, got {ckpt_path}: {reason[:200]}"
+                f"ckpt_path: expected a checkpoint of the model of this configuration, got {path}: {reason[:200]}"
             ) from error
+        if isinstance(data, FileDataModule):
+            data.load_state_dict(found.get(type(data).__qualname__, {}))
+            parts = ", ".join(f"[{first:g},{last:g}]" for first, last in data.learnt_parts())
+            if parts:
+                warnings.warn(
+                    f"data: expected rounds that the model has not learnt, got some that it has, part {parts} of the files: the "
+                    "results are too good; learn one --data.part and take another one here",
+                    stacklevel=1,
+                )
     return model.eval()
 
 
-def head_of(model: Any) -> Any:
-    """Return the head of a model, or raise."""
+def print_table(table: Table) -> None:
+    """Print a table, and raise if an estimator has failed."""
+    print(table)
+    if table.failed:
+        raise ValueError(
+            f"estimators: expected a value of each, got none of {', '.join(table.failed)}; the table says why"
+        )
+
+
+def get_head(model: Any) -> Any:
+    """Return the head of a model, or raise a ValueError if it has none."""
     head = getattr(model, "head", None)
     if head is None:
         raise ValueError(f"model: expected one with a head, such as NeuralLinearBandit, got {type(model).__name__}")
     return head
 
 
-def opened(log: str) -> FeedbackLog:
-    """Open the log of a service: a file that exists, or the URL of a database."""
+def open_log(log: str) -> FeedbackLog:
+    """Open the log of a service.
+
+    Args:
+        log: a file that exists, or the URL of a database.
+    """
     if "://" in log:
         return SQLDecisionLog(log)
     if not Path(log).is_file():
         raise ValueError(f"log: expected a log of decisions, got none at {log}")
+    with open(log, "rb") as file:
+        if file.read(len(SQLITE)) != SQLITE:
+            raise ValueError(
+                f"log: expected a service's log, such as decisions.db, or the URL of its database, got {log}, which is neither; "
+                "evaluate and replay read logs in CSV and Parquet files, as data"
+            )
     return DecisionLog(log)
 
 
-def log_of(head: Any, data: Any, decisions: str | None) -> BanditLog:
-    """Return the log of a data module or of a service, with the actions of a head."""
+def read_log(head: Any, data: Any, decisions: str | None) -> BanditLog:
+    """Read a log for off-policy evaluation of a head.
+
+    Args:
+        head: the head, which knows the number of actions.
+        data: a LogDataModule, which is read unless ``decisions`` is given.
+        decisions: a service's log, see :func:`open_log`, or None.
+    """
     arms = number_of_actions(head)
     if decisions is not None:
-        with opened(decisions) as log:
+        with open_log(decisions) as log:
             return from_decisions(log, arms=arms)
     if not isinstance(data, LogDataModule):
         raise ValueError(f"data: expected a log, which a LogDataModule reads, got {type(data).__name__}")

@@ -19,11 +19,11 @@ CLASSES: dict[str, tuple[type[Any], ...]] = {
     "data": (LogDataModule, TableDataModule),
     "trainer": (pl.Trainer,),
 }
-NOT_SAID = ("self", "model", "datamodule", "train_dataloaders", "val_dataloaders", "weights_only")
+HIDDEN = ("self", "model", "datamodule", "train_dataloaders", "val_dataloaders", "weights_only")
 FILES = ("config", "ckpt_path", "path", "log", "snapshot", "decisions", "data.files")
 
 
-def completion(shell: str) -> str:
+def completion_script(shell: str) -> str:
     """Return the script that completes commands and options of ``torchonline``.
 
     Args:
@@ -36,21 +36,24 @@ def completion(shell: str) -> str:
 
     if shell not in shtab.SUPPORTED_SHELLS:
         raise ValueError(f"print_completion: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}, got {shell!r}")
-    return str(shtab.complete(completed(shtab.FILE), shell))
+    return str(shtab.complete(completion_parser(shtab.FILE), shell))
 
 
-def completed(file: Any) -> argparse.ArgumentParser:
-    """Return a parser with the words to complete.
+def completion_parser(file: Any) -> argparse.ArgumentParser:
+    """Return a parser whose words the shell completes.
 
-    Names of files are completed by ``file``. The parser knows the arguments of the usual classes. What is below them, such as
-    the options of a policy, has no end.
+    It knows the commands, and the arguments of the usual classes of models and data. It does not know the options below them,
+    such as those of a policy.
+
+    Args:
+        file: shtab's rule of completion for options that name files.
     """
     parser = argparse.ArgumentParser("torchonline", description="Online learners as PyTorch modules.")
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command")
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
-        own = [one for one in inspect.signature(getattr(OnlineTrainer, name)).parameters if one not in NOT_SAID]
+        own = [one for one in inspect.signature(getattr(OnlineTrainer, name)).parameters if one not in HIDDEN]
         below = {
             f"{key}.{one}"
             for key, classes in CLASSES.items()

@@ -1,6 +1,7 @@
 """Tables of what a policy would have earned on a log."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,35 +26,96 @@ from torchonline.off_policy import (
 )
 
 
-def evaluation(head: Any, log: BanditLog, delta: float, reward_range: tuple[float, float] | None) -> str:
+class Table:
+    """Table of estimates, a line each.
+
+    An estimator that fails gets a line with its reason, and the others go on.
+
+    Args:
+        log: the log.
+        delta: probability that an interval misses.
+    """
+
+    def __init__(self, log: BanditLog, delta: float) -> None:
+        if len(log) < 2:
+            raise ValueError(f"log: expected at least 2 rounds, from which a spread can be estimated, got {len(log)}")
+        self.delta = within("delta", delta, 0.0, 1.0)
+        self.facts = f"log: {len(log)} rounds, {log.arms} actions"
+        self.failed: list[str] = []
+        self.lines = [f"{'':<18} {'mean reward':>11}   {100 * (1 - delta):g} % interval"]
+        mean, error = float(log.reward.mean()), float(log.reward.std()) / math.sqrt(len(log))
+        half = error * float(torch.special.ndtri(torch.tensor(1.0 - delta / 2.0, dtype=torch.float64)))
+        self.lines.append(_row("as logged", mean, mean - half, mean + half))
+
+    def __str__(self) -> str:
+        return "\n".join([self.facts, *self.lines])
+
+    def add(self, name: str, estimator: Callable[[], Estimate]) -> Estimate | None:
+        """Add the line of an estimator, with an interval by the bootstrap.
+
+        Returns:
+            Its estimate, or None if it fails.
+        """
+
+        def bounds(estimate: Estimate) -> tuple[float, float]:
+            try:
+                low, high = map(float, bootstrap_interval(estimate, delta=self.delta))
+            except ValueError:  # resamples without any weight
+                return -math.inf, math.inf
+            return low, high
+
+        return self.add_row(name, estimator, bounds)
+
+    def add_row(
+        self, name: str, estimator: Callable[[], Estimate], bounds: Callable[[Estimate], tuple[float, float]]
+    ) -> Estimate | None:
+        """Add the line of an estimator, with an interval by ``bounds``."""
+        try:
+            estimate = estimator()
+            line = _row(name, estimate.value, *bounds(estimate))
+        except (ValueError, RuntimeError) as error:  # of a check, or of linear algebra
+            self.failed.append(name)
+            self.lines.append(f"{name:<18} failed: {' '.join(str(error).split())[:200]}")
+            return None
+        self.lines.append(line)
+        return estimate
+
+    def add_weighted(self, log: BanditLog, target: Tensor) -> None:
+        """Add the lines of IPS and SNIPS."""
+        estimate = self.add("IPS", lambda: ips(log, target))
+        if estimate is not None:
+            self.facts += f"; effective sample size {estimate.effective_sample_size:.0f}"
+        self.add("SNIPS", lambda: snips(log, target))
+
+
+def evaluate_head(head: Any, log: BanditLog, delta: float, reward_range: tuple[float, float] | None) -> Table:
     """Return a table of estimates of a head's mean reward in its present state."""
-    within("delta", delta, 0.0, 1.0)
-    target = target_probabilities(log, head)
-    estimates = {"IPS": ips(log, target), "SNIPS": snips(log, target)}
-    if len(log) > 1:  # for cross-fitting
-        predicted = predicted_rewards(_regression(log), log, folds=min(5, len(log)))
-        estimates["doubly robust"] = doubly_robust(log, target, predicted)
-    lines = [_facts(log, estimates["IPS"]), *_table(log, estimates, delta)]
+    table, target = Table(log, delta), target_probabilities(log, head)
+    table.add_weighted(log, target)
+    folds = min(5, len(log))  # for cross-fitting
+    table.add(
+        "doubly robust", lambda: doubly_robust(log, target, predicted_rewards(_regression(log), log, folds=folds))
+    )
     if reward_range is not None:
-        sequence = confidence_sequence(estimates["IPS"], reward_range=reward_range, delta=delta)
-        value = estimates["IPS"].value
-        low, high = (float(end[-1]) for end in sequence)
-        lines.append(_row("IPS, at all times", value, low, high))
-    return "\n".join(lines)
+
+        def bounds(estimate: Estimate) -> tuple[float, float]:
+            low, high = confidence_sequence(estimate, reward_range=reward_range, delta=delta)
+            return float(low[-1]), float(high[-1])
+
+        table.add_row("IPS, at all times", lambda: ips(log, target), bounds)
+    return table
 
 
-def replayed(head: Any, log: BanditLog, delta: float) -> str:
+def evaluate_replay(head: Any, log: BanditLog, delta: float) -> Table:
     """Return a table of estimates of a head's mean reward while it learns a log.
 
     The head learns the rounds in which its choice is the logged action.
     """
-    within("delta", delta, 0.0, 1.0)
-    choices = replay_head(head, log)
+    table, choices = Table(log, delta), replay_head(head, log)
     target = torch.zeros(len(log), log.arms, dtype=torch.float64).scatter_(1, choices.unsqueeze(1), 1.0)
-    estimates = {"IPS": ips(log, target), "SNIPS": snips(log, target)}
-    matches = int((choices == log.action).sum())
-    facts = f"{_facts(log, estimates['IPS'])}; {matches} choices were those of the log, and were learnt"
-    return "\n".join([facts, *_table(log, estimates, delta)])
+    table.add_weighted(log, target)
+    table.facts += f"; {int((choices == log.action).sum())} choices were those of the log, and were learnt"
+    return table
 
 
 def replay_head(head: Any, log: BanditLog) -> Tensor:
@@ -81,26 +143,6 @@ def _regression(log: BanditLog) -> Any:
     scaler = RunningScaler(log.context.size(-1), intercept=1.0)
     model = RidgeRegression(scaler.features)
     return DisjointArms(model, log.arms, scaler=scaler) if log.context.dim() == 2 else ScaledPolicy(model, scaler)
-
-
-def _facts(log: BanditLog, estimate: Estimate) -> str:
-    size = estimate.effective_sample_size
-    return f"log: {len(log)} rounds, {log.arms} actions; effective sample size {size:.0f}"
-
-
-def _table(log: BanditLog, estimates: dict[str, Estimate], delta: float) -> list[str]:
-    """Return the lines of a table, the logged mean first."""
-    lines = [f"{'':<18} {'mean reward':>11}   {100 * (1 - delta):g} % interval"]
-    mean, error = log.reward.mean(), log.reward.std() / math.sqrt(len(log))
-    half = float(error) * float(torch.special.ndtri(torch.tensor(1.0 - delta / 2.0, dtype=torch.float64)))
-    lines.append(_row("as logged", float(mean), float(mean) - half, float(mean) + half))
-    for name, estimate in estimates.items():
-        try:
-            low, high = map(float, bootstrap_interval(estimate, delta=delta))
-        except ValueError:  # resamples without any weight
-            low, high = -math.inf, math.inf
-        lines.append(_row(name, estimate.value, low, high))
-    return lines
 
 
 def _row(name: str, value: float, low: float, high: float) -> str:

@@ -2,15 +2,24 @@
 
 import re
 
+from torchonline.command_line import COMMANDS
+
 # Lines about how the parser searched, and not about what is wrong.
 FRAME = re.compile(
-    r"Does not validate against any of the Union|Subtypes:|Errors:$|Given value|Problem with given class_path|"
-    r"Expected a <class 'NoneType'>|Expected a path but .* either not accessible|Not a valid subclass"
+    r"Does not validate against any of the Union|Subtypes:|Errors:$|Given value type:|Problem with given class_path|"
+    r"Expected (a )?<class 'NoneType'>|Expected a path but .* either not accessible|Not a valid subclass|"
+    r"Subclass types expect one of:|a class path \(str\)$|a dict with(out)? "
 )
+# `Parser key "a":`, perhaps with a message behind it.
 KEY = re.compile(r"Parser key \"([^\"]+)\":\s*(.*)")
+# What was tried for one key: a class of another kind says least, and an unknown name most.
+OTHER_KIND = re.compile(r"Import path (.* )?does not correspond to a subclass of|Expected a <class '(list|dict)'>")
 NO_CLASS = re.compile(r"Expected a dot import path string: (.*)")
-
-OTHER_KIND = re.compile(r"Import path .* does not correspond to a subclass of|Expected a <class '(list|dict)'>")
+# Arguments of a command, which begin with its name.
+MISSING = re.compile(rf"\b({'|'.join(COMMANDS)})\.(\w+)")
+# The value that fits none of the alternatives comes after them. Messages of one alternative may name it, too.
+GIVEN = re.compile(r"Given value: (?!NestedArg|Namespace)(.*)")
+WITHOUT_VALUE = re.compile(r"Expected (?!.*[Gg]ot )|Import path does not")
 
 
 def one_line(message: str) -> str:
@@ -31,9 +40,13 @@ def one_line(message: str) -> str:
         if key := KEY.match(line):
             keys.append((indent, key.group(1)))
             line = key.group(2)
+        if line.startswith("Given value:"):
+            given = GIVEN.match(line)
+            if given and found and WITHOUT_VALUE.match(found[1]):
+                found = found[0], f"{found[1]}, got {given.group(1)}", found[2]
+            continue
         if not line or FRAME.match(line):
             continue
-        # Of what was tried for one key, a class of another kind says least, and an unknown name most.
         rank = -1 if OTHER_KIND.match(line) else 0
         if unknown := NO_CLASS.match(line):
             line = f"expected a class, got {unknown.group(1)}: no known name, and no path such as package.Class"
@@ -41,5 +54,6 @@ def one_line(message: str) -> str:
         if found is None or (len(keys), rank) > (len(found[0]), found[2]):
             found = [key for _, key in keys], line, rank
     if found is None or not found[0]:
-        return " ".join(message.split())
+        text = " ".join(message.split())
+        return MISSING.sub(r"--\2", text) if text.startswith("the following arguments are required") else text
     return f"{'.'.join(found[0])}: {found[1]}"

@@ -1,30 +1,37 @@
 """The parser of commands and configurations, by LightningCLI and jsonargparse."""
 
 import argparse
+import contextlib
 import logging
+import os
+import random
 import sys
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 # Short names of classes are found among those that are imported.
 import torchonline.callbacks  # noqa: F401
+from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
 from torchonline.command_line.commands import OnlineTrainer
 from torchonline.command_line.messages import one_line
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
+LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
 # Commands that begin with what fit has learnt.
 FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
-# Options of all commands, and what help says of them.
-KNOWN = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
-SHARED = [
+# Arguments that help explains by the rows of SHARED_OPTIONS.
+LISTED_BELOW = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
+SHARED_OPTIONS = [
     (
         "-c, --config FILE",
         "YAML file with model, data and trainer; several are merged, and words after them go before them",
@@ -42,10 +49,17 @@ SHARED = [
     ("--seed_everything N", "seed of random draws (default: 0)"),
     ("--print_config", "print the whole configuration, with every option that there is, and exit"),
 ]
-# Where Lightning's own words are about something else.
-OWN = {("fit", "ckpt_path"): "checkpoint to go on from, such as outputs/last.ckpt; none begins anew"}
-MORE = """\
-docs/command_line.md has examples. TORCHONLINE_TRACEBACK=1 in the environment shows where an error came from."""
+# Help in place of Lightning's own, which is about something else.
+OWN_HELP = {
+    (
+        "fit",
+        "ckpt_path",
+    ): "checkpoint to go on from, such as outputs/last.ckpt, with a max_epochs that counts its epochs, too; "
+    "none begins anew"
+}
+FOOTER = """\
+The page "The command line" of the documentation has examples.
+TORCHONLINE_TRACEBACK=1 in the environment shows where an error came from."""
 
 
 class Parser(LightningArgumentParser):
@@ -62,24 +76,56 @@ class Parser(LightningArgumentParser):
         command = self.prog.rpartition(" ")[2]
         if command not in COMMANDS:
             return super().format_help(*formatter)
-        own = [action for action in self._actions if "." not in action.dest and action.dest not in KNOWN]
-        rows = [(f"--{one.dest} {one.dest.upper()}", OWN.get((command, one.dest), _help_of(one))) for one in own]
+        own = [action for action in self._actions if "." not in action.dest and action.dest not in LISTED_BELOW]
+        rows = [(f"--{one.dest} {one.dest.upper()}", OWN_HELP.get((command, one.dest), _help_text(one))) for one in own]
         text = [self.usage or "", "", self.description or "", ""]
-        for option, explained in [*rows, *(row for row in SHARED if _is_for(row, command))]:
+        for option, explained in [*rows, *(row for row in SHARED_OPTIONS if _applies_to(row, command))]:
             text += textwrap.wrap(explained, 118, initial_indent=f"  {option:<34} ", subsequent_indent=" " * 37)
-        return "\n".join([f"usage: {text[0]}", *text[1:], "", MORE, ""])
+        return "\n".join([f"usage: {text[0]}", *text[1:], "", FOOTER, ""])
 
 
-def _help_of(action: argparse.Action) -> str:
+def _help_text(action: argparse.Action) -> str:
     default = "" if action.default is None else f" (default: {action.default})"
     return f"{' '.join((action.help or '').split()).rstrip('.')}{default}"
 
 
-def _is_for(row: tuple[str, str], command: str) -> bool:
-    """Return whether an option means something to a command."""
+def _applies_to(row: tuple[str, str], command: str) -> bool:
+    """Return whether a row of SHARED_OPTIONS applies to a command."""
     return not (row[0].startswith("--data") and command in ("serve", "report")) and (
         command == "fit" or row[0] not in ("--trainer.NAME VALUE", "--trainer.callbacks.help CLASS")
     )
+
+
+def run_command(words: Sequence[str]) -> None:
+    """Run a command, and put back what it sets in the process."""
+    with _restore_process():
+        for name in LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        choose_warnings()
+        Tool(words)
+
+
+@contextlib.contextmanager
+def _restore_process() -> Iterator[None]:
+    """Put back log levels, threads, random numbers and Lightning's seed."""
+    levels = {name: logging.getLogger(name).level for name in LOGGERS}
+    threads, interval = torch.get_num_threads(), sys.getswitchinterval()
+    numbers = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    variables = {name: os.environ.get(name) for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")}
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        torch.set_num_threads(threads)
+        sys.setswitchinterval(interval)
+        random.setstate(numbers[0])
+        np.random.set_state(numbers[1])
+        torch.set_rng_state(numbers[2])
+        for name, value in variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 class Tool(LightningCLI):
@@ -99,9 +145,6 @@ class Tool(LightningCLI):
         self.has_model = self.command != "report" or any(
             word.startswith(("-c", "--config", "--model")) for word in words
         )
-        for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric"):
-            logging.getLogger(name).setLevel(logging.WARNING)
-        _forget_warnings()
         super().__init__(
             pl.LightningModule,
             pl.LightningDataModule,
@@ -161,7 +204,7 @@ class Tool(LightningCLI):
         """Name the checkpoint that a command begins with."""
         config = self.config[self.subcommand]
         if self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot"):
-            config["ckpt_path"] = _checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
+            config["ckpt_path"] = _find_checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the trainer; a fit ends with the checkpoint ``last.ckpt``."""
@@ -177,7 +220,8 @@ class Tool(LightningCLI):
             and not any(isinstance(one, Checkpoint) for one in callbacks)
         ):
             callbacks.append(_last_checkpoint(config["default_root_dir"]))
-        config["callbacks"] = callbacks
+        self.counter = RoundCounter()
+        config["callbacks"] = [*callbacks, self.counter]
         if config["enable_progress_bar"] is None and not sys.stderr.isatty():
             config["enable_progress_bar"] = False
         return super().instantiate_trainer(**kwargs)
@@ -188,20 +232,54 @@ class Tool(LightningCLI):
         trainer.words = self.words
 
     def after_fit(self) -> None:
-        """Say what was learnt, and where it is."""
-        rounds = dict(self.model.named_buffers()).get("rounds")
-        learnt = "" if rounds is None else f"learnt {int(rounds)} rounds; "
-        saved = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
+        """Print the logged values, whether a budget ended the fit, rounds and checkpoint."""
         for name, value in self.trainer.progress_bar_metrics.items():
             print(f"{name}: {value:.4g}")
-        print(f"{learnt}checkpoint: {saved or 'none'}")
+        budgets = [one for one in self.trainer.callbacks if isinstance(one, PrivacySpendLogger) and one.has_stopped]
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress
+        if budgets and not progress.is_last_batch:
+            taken, all_batches = progress.current.completed, self.trainer.num_training_batches
+            print(
+                f"the privacy budget, stop_at {budgets[0].stop_at:g}, ended the fit after {taken} of {all_batches} batches: one "
+                "more might exceed it"
+            )
+        saved = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
+        print(f"{self._learnt_rounds()}checkpoint: {saved or 'none'}")
+
+    def _learnt_rounds(self) -> str:
+        """Return how many rounds were learnt, if the model counts them; warn if none was."""
+        before, rounds = self.counter.rounds, rounds_of(self.model)
+        if before is None or rounds is None:
+            return ""
+        if rounds == before:
+            warnings.warn(
+                f"fit: expected new rounds, got none: {before} were learnt before. A checkpoint counts its epochs; "
+                f"--trainer.max_epochs {self.trainer.current_epoch + 1} makes one more",
+                stacklevel=1,
+            )
+        return f"learnt {rounds} rounds; " if before == 0 else f"learnt {rounds - before} new rounds, {rounds} in all; "
+
+
+class RoundCounter(pl.Callback):
+    """Callback that remembers how many rounds a model had learnt when a fit began."""
+
+    rounds: int | None = None
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.rounds = rounds_of(pl_module)
+
+
+def rounds_of(model: pl.LightningModule) -> int | None:
+    """Return the number of rounds that a model has learnt, or None if it counts none."""
+    rounds = dict(model.named_buffers()).get("rounds")
+    return None if rounds is None else int(rounds)
 
 
 def _last_checkpoint(folder: str) -> ModelCheckpoint:
     return ModelCheckpoint(dirpath=folder, filename="last", enable_version_counter=False, save_on_train_epoch_end=True)
 
 
-def _checkpoint(given: str | None, folder: str) -> str | None:
+def _find_checkpoint(given: str | None, folder: str) -> str | None:
     """Return the checkpoint to begin with, or None for a new state."""
     if given == "new":
         return None
@@ -213,11 +291,16 @@ def _checkpoint(given: str | None, folder: str) -> str | None:
     return str(path)
 
 
-def _forget_warnings() -> None:
-    """Leave out warnings that are about others' code, or wrong for online learners."""
+def choose_warnings() -> None:
+    """Show deprecations, but none that Lightning or torch cause.
+
+    Lightning's hints that are wrong for online learners are left out, too.
+    """
+    # A former option of a configuration is warned of in the module that builds the object: no filter by our own modules.
+    warnings.filterwarnings("default", category=DeprecationWarning)
     for category in (DeprecationWarning, FutureWarning):
-        warnings.filterwarnings("ignore", category=category)
-    warnings.filterwarnings("ignore", "(?s).*JsonargparseDeprecationWarning|.*was deprecated in v4")
+        for module in ("pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics"):
+            warnings.filterwarnings("ignore", category=category, module=rf"{module}(\.|$)")
     for text in (
         ".*does not have many workers",
         ".*defined a `validation_step` but have no `val_dataloader`",

@@ -1,5 +1,6 @@
 """Logs of decisions with their probabilities, and where they come from."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -208,10 +209,11 @@ def from_frame(
 
     Args:
         frame: a frame with ``frame[name].to_numpy()``.
-        action: column of the logged arms, integers from 0.
+        action: column of the logged arms, integers from 0. A smallest action of 1 is refused if the largest is ``arms``, and
+            gives a warning if ``arms`` is None: the column may count from 1. Text has to be numbered before.
         reward: column of the rewards.
         probability: column of the logging probabilities.
-        context: columns of the context, all numbers: ``(N, d)``. Encode text as numbers before.
+        context: columns of the context, all numbers: ``(N, d)``. Encode text as numbers before. The column of rewards is refused.
         arms: K; None for the largest action plus 1.
         groups: column of the groups; None if there are none.
         time: column of the times; None if there is none.
@@ -229,10 +231,14 @@ def from_frame(
     """
     if isinstance(context, str):
         raise TypeError("context: expected a list of columns, got str")
-    numbers = {"action": action, "reward": reward, "probability": probability}
-    values: dict[str, Any] = {name: _numbers(frame, name, column) for name, column in numbers.items()}
+    if reward in context:
+        raise ValueError(f"context: expected no column of the reward, which is what is to be learnt, got [{reward!r}]")
+    numbers = {"reward": reward, "probability": probability}
+    values: dict[str, Any] = {name: column_of_numbers(frame, name, column) for name, column in numbers.items()}
+    values["action"] = column_of_actions(frame, action, arms)
     if context:
-        values["context"] = np.stack([_numbers(frame, "context", column).astype(float) for column in context], 1)
+        columns = [column_of_numbers(frame, "context", column).astype(float) for column in context]
+        values["context"] = np.stack(columns, 1)
     for name, column in {"groups": groups, "position": position}.items():
         if column is not None:
             values[name] = np.unique(_without_gaps(name, _column(frame, name, column), column), return_inverse=True)[1]
@@ -433,10 +439,37 @@ def _is_missing(value: Any) -> bool:
         return True
 
 
-def _numbers(frame: Any, name: str, column: str) -> np.ndarray:
+def column_of_numbers(frame: Any, name: str, column: str) -> np.ndarray:
+    """Return a column of numbers as an array, or raise."""
     values = _column(frame, name, column)
     if values.dtype.kind not in "biuf":
         raise TypeError(f"{name}: expected a column of numbers without gaps, got {column!r} of {values.dtype}")
+    return values
+
+
+def column_of_actions(frame: Any, column: str, arms: int | None) -> np.ndarray:
+    """Return a column of actions, integers from 0, as an array, or raise.
+
+    Args:
+        frame: the frame.
+        column: name of the column.
+        arms: K, or None if it is unknown. Then a smallest action of 1 gives a warning, because the actions may count from 1.
+    """
+    values = _column(frame, "action", column)
+    if values.dtype.kind in "OUST" and any(isinstance(value, str) for value in values.tolist()):
+        raise TypeError(
+            f"action: expected integers from 0, got text in {column!r}; number it, and keep the names in the order of their "
+            f"numbers: frame[{column!r}], names = pandas.factorize(frame[{column!r}], sort=True)"
+        )
+    if values.dtype.kind not in "iu":
+        raise TypeError(f"action: expected a column of integers, got {column!r} of {values.dtype}")
+    if values.size and int(values.min()) == 1:
+        largest = int(values.max())
+        facts = f"got 1 to {largest} in {column!r}, and no 0; actions count from 0: if these count from 1, subtract 1"
+        if arms is not None and largest == arms:
+            raise ValueError(f"action: expected integers from 0 to {arms - 1}, {facts}")
+        if arms is None:
+            warnings.warn(f"action: expected integers from 0, {facts}", stacklevel=3)
     return values
 
 

@@ -212,10 +212,13 @@ class PrivateLearner(ClockedLearner):
 
         Raises:
             ImportError: there is no matplotlib.
+            TypeError: ``ax`` is something else, such as a delta without its name.
             ValueError: ``delta`` or ``continuations`` is out of range, or the learner's epsilon is infinite.
         """
         from torchonline.privacy.spending import draw_spending
 
+        if isinstance(ax, (int, float)):
+            raise TypeError(f"ax: expected matplotlib axes or None, got {ax}; if it is delta, plot_privacy(delta={ax})")
         own = self.delta if delta is None else within("delta", delta, 0.0, 1.0)
         budgets = {"budget": self.epsilon} if own == self.delta else {}
         return draw_spending([self], ax, own, continuations, budgets)

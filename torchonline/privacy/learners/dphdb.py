@@ -40,7 +40,7 @@ class DPHDB(PrivateBandit):
 
     Guarantee: joint differential privacy, see ``PrivateBandit``, at the (epsilon, delta) of *one* arm's learner over its horizon
     n = T - (K - 1) :math:`t_0`, without a factor K or 2. There is no guarantee for the regret, because contributions are clipped.
-    Proof: docs/privacy.md.
+    Proof: docs/privacy_proofs.md.
     Cost of a round: K learners' steps, O(5 K d), and O(K m d) for m rewards. Cost of a decision: O(K d).
 
     Args:

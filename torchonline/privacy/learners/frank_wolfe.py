@@ -31,7 +31,7 @@ class DPTOFW(PrivateFrankWolfe):
     Guarantee: the sequence of all decisions, and of all :math:`d_t`, is (epsilon, delta)-differentially private under the
     conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`; for the Gaussian mechanisms with exact accounting.
     It holds for the numbers that this program computes and publishes, to the last bit. There is no guarantee for the losses,
-    because clipping biases long contributions. Proof: docs/privacy.md.
+    because clipping biases long contributions. Proof: docs/privacy_proofs.md.
     Cost of a step: O(5 d) time and memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
 
     Args:
