@@ -34,7 +34,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "docs" / "tables.json"
 MARK = re.compile(
-    r"^<!-- printed by (\S+?)((?: (?!as |-->)\S+)*)(?: as ([^\n]+?))? -->\n+(.*?)(?=\n\n|\n*\Z)",
+    r"^<!-- printed by (\S+?)((?: (?!as |-->)\S+)*)(?: as ([^\n]+?))? -->\n(.*?)(?=\n\n|\n*\Z)",
     re.DOTALL | re.MULTILINE,
 )
 # What parts the cells of a row and the rows of a table, in Markdown and in boxes; and a number.
@@ -50,8 +50,20 @@ FINISHED = {
     "docs/encoders.md": ("--sets", "all", "--runs", "docs/encoders_runs.jsonl.gz"),
 }
 STARTERS = ("examples/benchmarks/neural_linear.py", "examples/benchmarks/run.py")
-# Columns that are times, which no two runs have in common.
-TIMES = {"examples/demo.py": "time of a round", "examples/distributed/sweep.py": "rounds/s"}
+# Columns that are times, which no two runs have in common. If it is the first one, all of the table is times.
+TIMES = {
+    "examples/benchmarks/run.py": "a round, in rounds of VW",
+    "examples/demo.py": "time of a round",
+    "examples/distributed/sweep.py": "rounds/s",
+}
+# Scripts that print times and rates alone.
+ALL_TIMES = (
+    "examples/benchmarks/devices.py",
+    "examples/benchmarks/scaling.py",
+    "examples/serving/load.py",
+    "examples/serving/log_speed.py",
+    "tests/benchmarks/test_speed.py",
+)
 
 
 class Table(NamedTuple):
@@ -138,6 +150,11 @@ def numbers(cells: list[str]) -> list[str]:
     return [number.replace(",", "") for cell in cells for number in NUMBER.findall(cell.replace("infinite", "inf"))]
 
 
+def is_times(table: Table) -> bool:
+    """Return whether all numbers of a table are times, which no two runs have in common."""
+    return table.script in ALL_TIMES or table.text.startswith(f"| {TIMES.get(table.script)} |")
+
+
 def is_rounded(theirs: str, ours: str) -> bool:
     """Return whether a number of a page is a printed one, or that with fewer digits."""
     if theirs == ours:
@@ -183,7 +200,7 @@ def run(script: str) -> bool:
         print(f"{' '.join(call)}: {time.monotonic() - start:.0f} s", flush=True)
         entries = record()
         for table in mine:
-            if command(table) != call:
+            if command(table) != call or is_times(table):
                 continue
             if rows := missing(table, lines):
                 print(f"{table.key}: not printed any more:", *rows[:5], sep="\n  ", flush=True)
@@ -215,7 +232,9 @@ def held(table: Table, entries: dict[str, dict[str, str]]) -> str:
         return "saved results"
     if entry.get("digest") != table.digest:
         return "CHANGED" if entry else "NEW"
-    return "a run, compared" if entry["by"] == "run" else "the page as it was accepted"
+    if entry["by"] == "run":
+        return "a run, compared"
+    return "the page as it was accepted" + (" (times)" if is_times(table) else "")
 
 
 def main() -> None:
