@@ -42,14 +42,15 @@ BAR = re.compile("[│┃]")
 RULES = set("|-: ━─┏┳┓┡╇┩└┴┘├┼┤╞╪╡╭┬╮╰╯═")
 NUMBER = re.compile(r"(?:(?<![\w.])-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?|\binf\b")
 # Scripts of a minute or two, whose numbers are not times.
-QUICK = ("examples/fit_blt.py", "examples/lqr.py", "examples/monitoring.py", "examples/pooled_means.py")
-# Finished runs that a script starts from, so that it does not play for hours: by page, what its options are then.
-FINISHED = {
-    "docs/benchmark.md": ("--sets", "all", "--runs", "docs/benchmark_runs.jsonl.gz"),
-    "docs/graded.md": ("--sets", "graded", "--runs", "docs/graded_runs.jsonl.gz"),
-    "docs/encoders.md": ("--sets", "all", "--runs", "docs/encoders_runs.jsonl.gz"),
-}
+QUICK = (
+    "examples/benchmarks/neural_linear.py",
+    "examples/benchmarks/run.py",
+    "examples/lqr.py",
+    "examples/pooled_means.py",
+)
+# Scripts that start from the finished runs beside a page, so that they do not play for hours; and the sets of a page.
 STARTERS = ("examples/benchmarks/neural_linear.py", "examples/benchmarks/run.py")
+SETS = {"docs/benchmark.md": "all", "docs/graded.md": "graded", "docs/encoders_measured.md": "all"}
 # Columns that are times, which no two runs have in common. If it is the first one, all of the table is times.
 TIMES = {
     "examples/benchmarks/run.py": "a round, in rounds of VW",
@@ -117,7 +118,9 @@ def plain(text: str) -> list[str]:
 
 def command(table: Table) -> tuple[str, ...]:
     """Return what prints a table: its script and options."""
-    return (table.script, *(FINISHED[table.page] if table.script in STARTERS else table.options))
+    if table.script not in STARTERS:
+        return (table.script, *table.options)
+    return (table.script, "--sets", SETS[table.page], "--runs", table.page.replace(".md", "_runs.jsonl.gz"))
 
 
 def printed(script: str, *options: str) -> list[str]:
