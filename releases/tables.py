@@ -6,7 +6,7 @@ the script's options, if it was run with any.
 - With a title, ``... as TITLE``, it is made of saved results, and a test makes it again (``examples/papers/pages.py``).
 - Without one, docs/tables.json holds a digest of it, and a test compares the page. A table is recorded by a run of its script
   that prints exactly this table, but for columns of times; or, if the run is too long or all its numbers are times, by
-  ``--accept``, which is noted. Words of a table are edited by hand: a row of the page has the numbers of one printed row, in
+  ``--accept``, which is noted. Words of a table are edited by hand: a row of the page has numbers of one printed row, in
   their order and perhaps rounded, and the rows have the order of the printed ones.
 
     python releases/tables.py                                  # every table, its script, and how it is held
@@ -34,24 +34,37 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "docs" / "tables.json"
 MARK = re.compile(
-    r"^<!-- printed by (\S+?)((?: (?!as |-->)\S+)*)(?: as ([^\n]+?))? -->\n+(.*?)(?=\n\n|\n*\Z)",
+    r"^<!-- printed by (\S+?)((?: (?!as |-->)\S+)*)(?: as ([^\n]+?))? -->\n(.*?)(?=\n\n|\n*\Z)",
     re.DOTALL | re.MULTILINE,
 )
 # What parts the cells of a row and the rows of a table, in Markdown and in boxes; and a number.
 BAR = re.compile("[│┃]")
 RULES = set("|-: ━─┏┳┓┡╇┩└┴┘├┼┤╞╪╡╭┬╮╰╯═")
-NUMBER = re.compile(r"(?:(?<![\w.])-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?|infinite")
+NUMBER = re.compile(r"(?:(?<![\w.])-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?|\binf\b")
 # Scripts of a minute or two, whose numbers are not times.
-QUICK = ("examples/fit_blt.py", "examples/lqr.py", "examples/monitoring.py", "examples/pooled_means.py")
-# Finished runs that a script starts from, so that it does not play for hours: by page, what its options are then.
-FINISHED = {
-    "docs/benchmark.md": ("--sets", "all", "--runs", "docs/benchmark_runs.jsonl.gz"),
-    "docs/graded.md": ("--sets", "graded", "--runs", "docs/graded_runs.jsonl.gz"),
-    "docs/encoders.md": ("--sets", "all", "--runs", "docs/encoders_runs.jsonl.gz"),
-}
+QUICK = (
+    "examples/benchmarks/neural_linear.py",
+    "examples/benchmarks/run.py",
+    "examples/lqr.py",
+    "examples/pooled_means.py",
+)
+# Scripts that start from the finished runs beside a page, so that they do not play for hours; and the sets of a page.
 STARTERS = ("examples/benchmarks/neural_linear.py", "examples/benchmarks/run.py")
-# Columns that are times, which no two runs have in common.
-TIMES = {"examples/demo.py": "time of a round", "examples/distributed/sweep.py": "rounds/s"}
+SETS = {"docs/benchmark.md": "all", "docs/graded.md": "graded", "docs/encoders_measured.md": "all"}
+# Columns that are times, which no two runs have in common. If it is the first one, all of the table is times.
+TIMES = {
+    "examples/benchmarks/run.py": "a round, in rounds of VW",
+    "examples/demo.py": "time of a round",
+    "examples/distributed/sweep.py": "rounds/s",
+}
+# Scripts that print times and rates alone.
+ALL_TIMES = (
+    "examples/benchmarks/devices.py",
+    "examples/benchmarks/scaling.py",
+    "examples/serving/load.py",
+    "examples/serving/log_speed.py",
+    "tests/benchmarks/test_speed.py",
+)
 
 
 class Table(NamedTuple):
@@ -105,7 +118,9 @@ def plain(text: str) -> list[str]:
 
 def command(table: Table) -> tuple[str, ...]:
     """Return what prints a table: its script and options."""
-    return (table.script, *(FINISHED[table.page] if table.script in STARTERS else table.options))
+    if table.script not in STARTERS:
+        return (table.script, *table.options)
+    return (table.script, "--sets", SETS[table.page], "--runs", table.page.replace(".md", "_runs.jsonl.gz"))
 
 
 def printed(script: str, *options: str) -> list[str]:
@@ -135,27 +150,30 @@ def rows_of(lines: list[str], script: str) -> list[list[str]]:
 
 def numbers(cells: list[str]) -> list[str]:
     """Return the numbers of some cells, without commas that part thousands."""
-    return [number.replace(",", "") for cell in cells for number in NUMBER.findall(cell)]
+    return [number.replace(",", "") for cell in cells for number in NUMBER.findall(cell.replace("infinite", "inf"))]
+
+
+def is_times(table: Table) -> bool:
+    """Return whether all numbers of a table are times, which no two runs have in common."""
+    return table.script in ALL_TIMES or table.text.startswith(f"| {TIMES.get(table.script)} |")
 
 
 def is_rounded(theirs: str, ours: str) -> bool:
     """Return whether a number of a page is a printed one, or that with fewer digits."""
     if theirs == ours:
         return True
-    if "infinite" in (theirs, ours) or "e" in theirs + ours:
+    if "inf" in (theirs, ours) or "e" in theirs + ours:
         return False
     digits, ours_digits = (len(number.partition(".")[2]) for number in (theirs, ours))
     return ours_digits < digits and abs(float(theirs) - float(ours)) <= 0.5 * 10.0**-ours_digits + 1e-9
 
 
 def has(printed_row: list[str], row: list[str]) -> bool:
-    """Return whether a printed row says what a row of a page does: the same text, or the same numbers after its first cell."""
+    """Return whether a printed row says what a row of a page does: the same text, or its numbers after the first cell."""
     if printed_row == row:
         return True
-    theirs, ours = numbers(printed_row), numbers(row[1:])
-    return len(ours) > 0 and any(
-        all(map(is_rounded, theirs[i : i + len(ours)], ours)) for i in range(len(theirs) - len(ours) + 1)
-    )
+    theirs, ours = iter(numbers(printed_row)), numbers(row[1:])
+    return len(ours) > 0 and all(any(is_rounded(their, our) for their in theirs) for our in ours)
 
 
 def missing(table: Table, lines: list[str]) -> list[str]:
@@ -185,7 +203,7 @@ def run(script: str) -> bool:
         print(f"{' '.join(call)}: {time.monotonic() - start:.0f} s", flush=True)
         entries = record()
         for table in mine:
-            if command(table) != call:
+            if command(table) != call or is_times(table):
                 continue
             if rows := missing(table, lines):
                 print(f"{table.key}: not printed any more:", *rows[:5], sep="\n  ", flush=True)
@@ -217,7 +235,9 @@ def held(table: Table, entries: dict[str, dict[str, str]]) -> str:
         return "saved results"
     if entry.get("digest") != table.digest:
         return "CHANGED" if entry else "NEW"
-    return "a run, compared" if entry["by"] == "run" else "the page as it was accepted"
+    if entry["by"] == "run":
+        return "a run, compared"
+    return "the page as it was accepted" + (" (times)" if is_times(table) else "")
 
 
 def main() -> None:
