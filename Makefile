@@ -14,7 +14,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help demo test test-fast lint wheel docs bench papers clean release matrix numbers
+.PHONY: help demo test test-fast lint wheel docs linkcheck bench papers clean release matrix numbers
 
 help:
 	@echo "make demo      the default bandit beside Greedy, LinUCB and Vowpal Wabbit: a table, a figure, a file"
@@ -23,6 +23,7 @@ help:
 	@echo "make lint      ruff, and mypy and pyright on an installed copy"
 	@echo "make wheel     build the wheel and check what it holds"
 	@echo "make docs      build the site in docs/_build/html and check its links"
+	@echo "make linkcheck ask for every address that the site links to: needs the network"
 	@echo "make release   build sdist and wheel twice, and keep them in dist/ if the bytes are the same"
 	@echo "make matrix    the quick tier on pairs of Python and torch, for docs/versions.md: hours, and 8 GB at a time"
 	@echo "make numbers   list the tables of the docs and what prints them; RUN=\"--run quick\" runs scripts and compares"
@@ -57,11 +58,19 @@ lint: $(READY)
 wheel: $(READY)
 	$(BIN)/python tests/check_wheel.py
 
-# Pages of names and scripts that are gone would stay. What the gallery has drawn is kept until its script changes.
+# Pages of names and scripts that are gone would stay, and what was read before is not warned of again. What the gallery has drawn
+# is kept until its script or the code of the library changes.
 docs: $(READY)
-	rm -rf docs/_build/html docs/reference/generated docs/reference/examples
-	$(ONE_THREAD) $(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --jobs 2 docs docs/_build/html
+	rm -rf docs/_build/html docs/_build/doctrees docs/reference/generated docs/reference/examples
+	$(ONE_THREAD) $(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --jobs 2 \
+		--doctree-dir docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python docs/site_parts/check_links.py docs/_build/html
+
+# Needs the network, so it is no part of `make docs`: a site that is down must not stop a change. A workflow runs it each month.
+linkcheck: $(READY)
+	rm -rf docs/_build/linkcheck
+	$(ONE_THREAD) $(BIN)/python -m sphinx --builder linkcheck --keep-going --quiet --jobs 2 \
+		--doctree-dir docs/_build/linkcheck/doctrees docs docs/_build/linkcheck
 
 release: $(READY)
 	$(BIN)/python releases/build.py

@@ -1,17 +1,23 @@
 """Figures for the loggers that take them."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytorch_lightning as pl
 
 from torchonline.core.figures import axes_of_figure
 
+# Names of the figures that have failed, by trainer.
+_FAILED: WeakKeyDictionary[pl.Trainer, set[str]] = WeakKeyDictionary()
+
 
 def log_figure(trainer: pl.Trainer, name: str, draw: Callable[[Any], Any], step: int) -> None:
     """Give a figure to the loggers with ``add_figure``, as TensorBoard's has.
 
-    ``draw`` gets matplotlib axes. Other loggers get nothing, and without matplotlib none does.
+    ``draw`` gets matplotlib axes. Other loggers get nothing, and without matplotlib none does. An error in drawing or logging
+    warns, once for each name and trainer, and the fit goes on.
     """
     if not trainer.is_global_zero:
         return
@@ -22,5 +28,11 @@ def log_figure(trainer: pl.Trainer, name: str, draw: Callable[[Any], Any], step:
             axes = axes_of_figure()
         except ImportError:
             return
-        draw(axes)
-        add_figure(name, axes.figure, global_step=step)
+        try:
+            draw(axes)
+            add_figure(name, axes.figure, global_step=step)
+        except Exception as error:
+            failed = _FAILED.setdefault(trainer, set())
+            if name not in failed:
+                failed.add(name)
+                warnings.warn(f"{name}: the figure failed, and the fit goes on: {error!r}", stacklevel=2)

@@ -62,7 +62,12 @@ class BanditMonitor(Watching):
         points: largest number of points of a curve over time, even.
 
     Attributes:
-        shares, rewards, regrets, probabilities, weights, widths: the metrics, each with a ``plot()``.
+        shares: an :class:`~torchonline.metrics.ActionShares`. All of these metrics have a ``plot()``.
+        rewards: a :class:`~torchonline.metrics.MeanByArm` of rewards.
+        regrets: a :class:`~torchonline.metrics.MeanByArm` of regrets.
+        probabilities: a :class:`~torchonline.metrics.LoggedProbabilities`.
+        weights: an :class:`~torchonline.metrics.EffectiveSampleSize`.
+        widths: a :class:`~torchonline.metrics.ValueByTime` of the intervals' widths.
 
     Raises:
         ValueError: an action is not from 0 to K - 1, or ``drift`` has another ``batch_shape`` than the learners.

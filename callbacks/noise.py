@@ -35,9 +35,9 @@ class NoiseMonitor(Watching):
     whose ``training_step`` returns ``reward``, ``prediction``, ``low`` and ``high``; the callback sets its ``watched`` during a
     fit.
 
-    *Arms with a model each* are tested together: their rounds are those of one learner. *Several processes.* Each rank tests its
-    own rounds, with an ``alpha`` of its own, and warns. A checkpoint holds the states of all ranks. With another number of
-    processes the tests begin anew.
+    *Arms with a model each.* One test covers all arms, round by round in the order in which they are learnt. *Several processes.*
+    Each rank tests its own rounds at level ``alpha`` and gives its own warning. A checkpoint holds the tests of all ranks. If a
+    run resumes with another number of processes, the tests start again.
 
     Args:
         alpha: probability of a false warning, in (0, 1).

@@ -29,8 +29,8 @@ class PrivacySpendLogger(pl.Callback):
     r"""Callback that logs the privacy spent by a module and enforces a budget.
 
     After each batch it logs ``privacy_spent``, the epsilon at ``delta`` of everything released so far. The x axis of the logs
-    counts steps of the learner. The epsilon does not cover losses or regrets that are logged beside it. docs/privacy.md says
-    what the callback assumes about people, and what it cannot detect.
+    counts steps of the learner. The epsilon does not cover losses or regrets that are logged beside it. docs/privacy_lightning.md
+    says what the callback assumes about people, and what it cannot detect.
 
     *Several learners* get the same people: the logged value is the epsilon of the sum of their ledgers
     (:func:`~torchonline.privacy.composition.total_ledger`). Learners of different adjacency have no common total.

@@ -7,7 +7,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(DOCS), str(ROOT)]
 
-from site_parts import arguments, front_page, inventories, links, members
+from site_parts import arguments, front_page, gallery, inventories, links, members
 
 import torchonline
 
@@ -30,7 +30,17 @@ extensions = [
 ]
 exclude_patterns = ["_build", "**/GALLERY_HEADER.rst", "gallery/*.ipynb", "gallery/*.py"]
 templates_path = ["_templates"]
-nitpicky = False
+# Every reference is resolved, but for
+nitpicky = True
+nitpick_ignore_regex = [
+    # methods for those who write a subclass, which stand in the source alone,
+    ("py:meth", r"_\w+"),
+    # what all metrics compute, in the words of a base that has none,
+    ("py:meth", "compute"),
+    # and types in signatures that nobody names.
+    ("py:class", r"torchonline\.(core\.(views|options)|privacy\.learners\.released|serving\.replica)\.\w+"),
+    ("py:class", r"torchonline\.baselines\.private\.dp_ucb\.ReleasedDPUCB"),
+]
 
 # Markdown pages, which GitHub shows as well: headings have GitHub's anchors.
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
@@ -57,6 +67,7 @@ toc_object_entries_show_parents = "hide"
 
 intersphinx_mapping = inventories.written(DOCS / "_build" / "inventories")
 
+gallery.remove_if_stale(DOCS / "gallery")
 sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples" / "gallery"),
     "gallery_dirs": "gallery",
@@ -78,11 +89,19 @@ sphinx_gallery_conf = {
     "plot_gallery": "True",
 }
 
+# For `make linkcheck`. GitHub makes the anchors of its pages by scripts.
+linkcheck_anchors_ignore_for_url = [r"https://github\.com/.*"]
+linkcheck_allowed_redirects = {r"https?://.*": r"https?://.*"}
+linkcheck_ignore = [r"(\.\./)*_modules/.*", r"http://(localhost|127\.0\.0\.1).*"]
+linkcheck_timeout = 30
+linkcheck_retries = 2
+
 html_theme = "pydata_sphinx_theme"
 html_title = "torchonline"
-html_static_path = ["_static", front_page.drawn(DOCS / "_build" / "front")]
+html_static_path = ["_static", front_page.folder()]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_copy_source = False
 html_theme_options = {
     "logo": {"text": "torchonline"},
     "show_toc_level": 2,
@@ -99,6 +118,7 @@ html_sidebars = {"index": [], "start": []}
 
 def setup(app) -> None:
     """Connect what Sphinx has no option for."""
+    app.connect("builder-inited", front_page.draw, priority=900)  # after the gallery
     app.connect("source-read", links.copy_page)
     # Before napoleon, whose priority is 500, turns sections into fields.
     app.connect("autodoc-process-docstring", arguments.expand, priority=400)

@@ -18,7 +18,7 @@ real visits. LocalGLB chooses, with three values of ``noise_scale`` in ``step``:
 - the square root of the dispersion, the mean of (visits - mean)^2 / mean. That is what quasi-Poisson regression does. For
   counts that vary more it is a heuristic: exponential moments are not bounded by the variance;
 - the square root of the most visits possible, here 77. For counts from 0 to M, noise_scale = sqrt(M) keeps the guarantee
-  (docs/generalized_linear.md); draws are cut at M, which moves some means by a few percent.
+  (docs/generalized_linear_theory.md); draws are cut at M, which moves some means by a few percent.
 
 The table has the number of runs whose set ever lost the truth, and what a user can see, for the real visits too:
 

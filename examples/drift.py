@@ -11,7 +11,7 @@ memory is the best of the same seven values, by mean regret over as many trials 
 The script prints the final regret against the best arm of each round, and draws the regret curves.
 
 All learners are told the noise's standard deviation and have ridge = d. No theorem covers OFUL under this noise,
-HeavyTailUCB while the parameter turns, or the heuristic in any setting. docs/drift.md says what is proved.
+HeavyTailUCB while the parameter turns, or the heuristic in any setting. docs/drift_theory.md says what is proved.
 
     python examples/drift.py    # a few minutes; seconds with --smoke
 """

@@ -15,7 +15,8 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
-from torchonline.core.citations import cite
+from torchonline.core.citations import Citable
+from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
@@ -26,7 +27,7 @@ from torchonline.models.input_scaling import check_inputs, check_scalable, check
 ENCODED_AT_ONCE = 8192
 
 
-class BanditHead(nn.Module):
+class BanditHead(Citable, WithDelegated):
     r"""Encoder of the arms' features with a policy on top.
 
     A round::
@@ -81,8 +82,8 @@ class BanditHead(nn.Module):
         >>> context = torch.rand(4)
         >>> k = head.select(context)
         >>> head.step(context, k, 1.0)
-        >>> head.policy.rounds
-        tensor(1)
+        >>> head.rounds, head.predict(context).shape
+        (tensor(1), torch.Size([3]))
 
     Reference:
         Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018, for linear bandits on encoders. Here any policy
@@ -97,7 +98,7 @@ class BanditHead(nn.Module):
         def __call__(self, inputs: ArrayLike) -> Tensor: ...
 
     __constants__ = ("has_models",)
-    cite = cite
+    held_by = "head.policy"
 
     def __init__(
         self,
@@ -170,6 +171,51 @@ class BanditHead(nn.Module):
             action: chosen arm of each decision, int64, ``(...)``.
         """
         return self._chosen(inputs, action)
+
+    # TorchScript compiles none of these, and files have none of them.
+
+    @delegated
+    def rounds(self) -> Tensor:
+        """The policy's count of rounds, ``(*B)``. Python only."""
+        return self.policy.rounds
+
+    @delegated
+    def theta_hat(self) -> Tensor:
+        """The estimator's parameter. Python only.
+
+        Its shape is ``(*B, d)``; with a model for each arm, ``(*B, K, d)``.
+        """
+        return self.policy.theta_hat
+
+    def predict(self, inputs: Any) -> Tensor:
+        """Return the estimated mean reward of each arm, ``(*B, ..., K)``, differentiable.
+
+        Inputs are raw, as in :meth:`select`. ``head(inputs)`` returns scores instead, by which arms are chosen. Changes no state.
+        Python only.
+        """
+        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
+        check_scalable(self.scaler, inputs)
+        return self.policy.predict(self.encode(inputs))
+
+    def interval(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward.
+
+        Shapes: ``(*B, ..., K)`` twice. Inputs are raw, as in :meth:`select`. The bounds are those of the policy on the encoder's
+        features. A theorem behind them asks for an encoder that stays, and with a ``scaler`` they are a heuristic. Changes no
+        state. Python only.
+        """
+        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
+        check_scalable(self.scaler, inputs)
+        return self.policy.interval(self.encode(inputs))
+
+    def reset(self) -> None:
+        """Put the policy and the scalers back to their first state, in place.
+
+        The encoder stays as it is. Python only.
+        """
+        self.policy.reset()
+        if self.scaler is not None:
+            self.scaler.reset()
 
     def _forward_in_python(self, inputs: Any) -> Tensor:
         return self.policy(self.encode(self._checked_inputs(inputs, learner_of(self.policy).batch_shape)))
@@ -378,6 +424,7 @@ class BanditHead(nn.Module):
         names: Sequence[str] | None = None,
         mask: Tensor | None = None,
         index: Any = None,
+        label: str | None = None,
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
@@ -392,7 +439,7 @@ class BanditHead(nn.Module):
         with torch.no_grad():
             features = self.encode(inputs)
         heuristic = "" if self.scaler is None else "the inputs are scaled"
-        return draw_confidence(self.policy, (features,), ax, names, mask, index, heuristic)
+        return draw_confidence(self.policy, (features,), ax, names, mask, index, label, heuristic)
 
     def _scaled_in_python(self, items: Tensor) -> Tensor:
         scaler: Any = self.scaler

@@ -13,7 +13,7 @@ from torchonline.bandits.chosen import chosen_probability, predicted
 from torchonline.bandits.composed import learner_of
 from torchonline.bandits.policies import drawn_with_probability
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
-from torchonline.core.citations import cite
+from torchonline.core.citations import Citable
 from torchonline.core.inputs import ArrayLike
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
@@ -32,7 +32,7 @@ from torchonline.models.strategy import LearnerStrategy
 WAITING = "torchonline_waiting_rounds"
 
 
-class NeuralLinearBandit(pl.LightningModule):
+class NeuralLinearBandit(Citable, pl.LightningModule):
     r"""Lightning module that plays a bandit head and trains its encoder.
 
     It plays against tables of rewards, or learns from logs.
@@ -77,8 +77,8 @@ class NeuralLinearBandit(pl.LightningModule):
     minibatches, and the policy's cost for each round of the replay.
 
     Args:
-        head: the encoder and the policy, :func:`torchonline.bandit` if nothing speaks for another one (docs/encoders.md compares
-            them); ``*B`` is the policy's batch shape.
+        head: the encoder and the policy, :func:`torchonline.bandit` if nothing speaks for another one (docs/encoders_measured.md
+            compares them); ``*B`` is the policy's batch shape.
         feedback: when rewards arrive: after each ``"round"`` or after each ``"batch"``, whose decisions are then made from the
             same state.
         train_encoder_every: rounds between two trainings of the encoder. None freezes the encoder.
@@ -140,7 +140,6 @@ class NeuralLinearBandit(pl.LightningModule):
     readout: Tensor | None
     rounds: Tensor
     seed: Tensor
-    cite = cite
 
     def __init__(
         self,
@@ -191,6 +190,7 @@ class NeuralLinearBandit(pl.LightningModule):
         self.save_hyperparameters(self._facts)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the scores of the arms, by the head."""
         return self.head(inputs)
 
     def extra_repr(self) -> str:
@@ -286,6 +286,10 @@ class NeuralLinearBandit(pl.LightningModule):
             action, probability = drawn_with_probability(probabilities)
         found = {"action": action, "probability": probability, "probabilities": probabilities}
         return {name: value.movedim(lead, 0) for name, value in found.items()}
+
+    def __prepare_scriptable__(self) -> Any:
+        """Refuse ``torch.jit.script``, with the part that it takes."""
+        raise TypeError("module: expected a module without a Trainer, got NeuralLinearBandit; give its .head")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put the head among the checkpoint's hyper-parameters."""

@@ -2,7 +2,8 @@
 
 Each build starts from a fresh clone of HEAD, in a folder of its own, with build tools of the versions in releases/constraints.txt
 and the time of the commit. The wheel is built from the sdist. dist/ gets both, ``SHA256SUMS``, and ``provenance.json`` with the
-commit, the time and the tools. docs/releases.md says how somebody else checks a release.
+commit, the time and the tools, and ``meta.yaml``, the recipe of releases/conda for this sdist. docs/releases.md says how somebody
+else checks a release.
 
     python releases/build.py                   # HEAD of a clean checkout
     python releases/build.py --outdir there
@@ -25,7 +26,8 @@ import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CONSTRAINTS = Path(__file__).resolve().parent / "constraints.txt"
+CONSTRAINTS = ROOT / "releases" / "constraints.txt"
+RECIPE = ROOT / "releases" / "conda" / "meta.yaml"
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
@@ -77,6 +79,15 @@ def build(epoch: int, seed: str) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
+def recipe(template: str, version: str, digest: str) -> str:
+    """Return the recipe for conda with the version and the sha256 of an sdist."""
+    text, versions = re.subn(r'(set version = )"[^"]*"', rf'\1"{version}"', template)
+    text, digests = re.subn(r"(sha256: )0{64}", rf"\g<1>{digest}", text)
+    if (versions, digests) != (1, 1):
+        sys.exit("releases/conda/meta.yaml: expected one `set version` and one sha256 of zeros")
+    return text
+
+
 def main() -> None:
     """Build twice, compare and write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -98,6 +109,9 @@ def main() -> None:
     for name, content in first.items():
         (options.outdir / name).write_bytes(content)
     (options.outdir / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+    (sdist,) = [name for name in sums if name.endswith(".tar.gz")]
+    version = sdist.removeprefix("torchonline-").removesuffix(".tar.gz")
+    (options.outdir / "meta.yaml").write_text(recipe(RECIPE.read_text(), version, sums[sdist]))
     made = {"commit": commit, "tags": tags, "SOURCE_DATE_EPOCH": int(epoch), "sha256": sums}
     made |= {"python": platform.python_version(), "zlib": zlib.ZLIB_RUNTIME_VERSION, "platform": platform.platform()}
     made |= {"constraints": [line for line in CONSTRAINTS.read_text().splitlines() if not line.startswith("#")]}

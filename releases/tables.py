@@ -1,14 +1,17 @@
 """The tables of the docs, what prints them, and whether they are still what was printed: ``make numbers``.
 
-A table that a script prints stands under a mark, ``<!-- printed by examples/x.py -->``, up to the next empty line.
+A table that a script prints stands under a mark, ``<!-- printed by examples/x.py -->``, up to the next empty line. The mark has
+the script's options, if it was run with any.
 
 - With a title, ``... as TITLE``, it is made of saved results, and a test makes it again (``examples/papers/pages.py``).
-- Without one, docs/tables.json holds a digest of it, and a test compares the page. A new table is recorded by a run of its
-  script that prints exactly this table; or, if the run is too long or its numbers are times, by ``--accept``, which is noted.
+- Without one, docs/tables.json holds a digest of it, and a test compares the page. A table is recorded by a run of its script
+  that prints exactly this table, but for columns of times; or, if the run is too long or all its numbers are times, by
+  ``--accept``, which is noted. Words of a table are edited by hand: a row of the page has numbers of one printed row, in
+  their order and perhaps rounded, and the rows have the order of the printed ones.
 
     python releases/tables.py                                  # every table, its script, and how it is held
     python releases/tables.py --run examples/pooled_means.py   # run a script, compare, and record what agrees
-    python releases/tables.py --run quick                      # the same for the scripts of QUICK
+    python releases/tables.py --run quick                      # the same for the scripts of QUICK, one after the other
     python releases/tables.py --accept examples/blocks.py      # record the pages as they are
 
 Numbers in sentences are not held by this: they are copied by hand from the tables beside them, but for those that a test of
@@ -23,6 +26,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -30,10 +34,37 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "docs" / "tables.json"
 MARK = re.compile(
-    r"^<!-- printed by (\S+?)((?: --?\S+| \d+)*)(?: as ([^\n]+?))? -->\n(.*?)(?=\n\n|\n*\Z)", re.DOTALL | re.MULTILINE
+    r"^<!-- printed by (\S+?)((?: (?!as |-->)\S+)*)(?: as ([^\n]+?))? -->\n(.*?)(?=\n\n|\n*\Z)",
+    re.DOTALL | re.MULTILINE,
 )
+# What parts the cells of a row and the rows of a table, in Markdown and in boxes; and a number.
+BAR = re.compile("[│┃]")
+RULES = set("|-: ━─┏┳┓┡╇┩└┴┘├┼┤╞╪╡╭┬╮╰╯═")
+NUMBER = re.compile(r"(?:(?<![\w.])-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?|\binf\b")
 # Scripts of a minute or two, whose numbers are not times.
-QUICK = ("examples/fit_blt.py", "examples/lqr.py", "examples/monitoring.py", "examples/pooled_means.py")
+QUICK = (
+    "examples/benchmarks/neural_linear.py",
+    "examples/benchmarks/run.py",
+    "examples/lqr.py",
+    "examples/pooled_means.py",
+)
+# Scripts that start from the finished runs beside a page, so that they do not play for hours; and the sets of a page.
+STARTERS = ("examples/benchmarks/neural_linear.py", "examples/benchmarks/run.py")
+SETS = {"docs/benchmark.md": "all", "docs/graded.md": "graded", "docs/encoders_measured.md": "all"}
+# Columns that are times, which no two runs have in common. If it is the first one, all of the table is times.
+TIMES = {
+    "examples/benchmarks/run.py": "a round, in rounds of VW",
+    "examples/demo.py": "time of a round",
+    "examples/distributed/sweep.py": "rounds/s",
+}
+# Scripts that print times and rates alone.
+ALL_TIMES = (
+    "examples/benchmarks/devices.py",
+    "examples/benchmarks/scaling.py",
+    "examples/serving/load.py",
+    "examples/serving/log_speed.py",
+    "tests/benchmarks/test_speed.py",
+)
 
 
 class Table(NamedTuple):
@@ -85,33 +116,102 @@ def plain(text: str) -> list[str]:
     return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip()]
 
 
-def printed(script: str, options: tuple[str, ...]) -> list[str]:
+def command(table: Table) -> tuple[str, ...]:
+    """Return what prints a table: its script and options."""
+    if table.script not in STARTERS:
+        return (table.script, *table.options)
+    return (table.script, "--sets", SETS[table.page], "--runs", table.page.replace(".md", "_runs.jsonl.gz"))
+
+
+def printed(script: str, *options: str) -> list[str]:
     """Run a script and return the lines of what it printed and wrote as text."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, str(ROOT / script), *options]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        one_thread = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+        environment = os.environ | one_thread | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+        paths = [str(ROOT / option) if option.startswith("docs/") else option for option in options]
+        call = [sys.executable, str(ROOT / script), *paths]
+        done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+            sys.exit(f"{' '.join(call)}\n{done.stdout}{done.stderr}")
         return plain("\n".join([done.stdout, *(path.read_text() for path in Path(folder).rglob("*.md"))]))
 
 
+def rows_of(lines: list[str], script: str) -> list[list[str]]:
+    """Return the cells of the rows among some lines, without a column of times; a line that is no row has one cell."""
+    rows, times = [], None
+    for line in lines:
+        cells = [cell.strip() for cell in BAR.sub("|", line).strip("|").split("|")]
+        if TIMES.get(script) in cells:
+            times = cells.index(TIMES[script])
+        if not set(line) <= RULES:
+            rows.append([cell for number, cell in enumerate(cells) if number != times or len(cells) == 1])
+    return rows
+
+
+def numbers(cells: list[str]) -> list[str]:
+    """Return the numbers of some cells, without commas that part thousands."""
+    return [number.replace(",", "") for cell in cells for number in NUMBER.findall(cell.replace("infinite", "inf"))]
+
+
+def is_times(table: Table) -> bool:
+    """Return whether all numbers of a table are times, which no two runs have in common."""
+    return table.script in ALL_TIMES or table.text.startswith(f"| {TIMES.get(table.script)} |")
+
+
+def is_rounded(theirs: str, ours: str) -> bool:
+    """Return whether a number of a page is a printed one, or that with fewer digits."""
+    if theirs == ours:
+        return True
+    if "inf" in (theirs, ours) or "e" in theirs + ours:
+        return False
+    digits, ours_digits = (len(number.partition(".")[2]) for number in (theirs, ours))
+    return ours_digits < digits and abs(float(theirs) - float(ours)) <= 0.5 * 10.0**-ours_digits + 1e-9
+
+
+def has(printed_row: list[str], row: list[str]) -> bool:
+    """Return whether a printed row says what a row of a page does: the same text, or its numbers after the first cell."""
+    if printed_row == row:
+        return True
+    theirs, ours = iter(numbers(printed_row)), numbers(row[1:])
+    return len(ours) > 0 and all(any(is_rounded(their, our) for their in theirs) for our in ours)
+
+
+def missing(table: Table, lines: list[str]) -> list[str]:
+    """Return the lines of a table that were not printed, or in another order. A header without numbers is not looked for."""
+    rows, found = rows_of(plain(table.text), table.script), rows_of(lines, table.script)
+    if len(rows) > 1 and not numbers(rows[0]):
+        rows = rows[1:]
+    absent, place = [], 0
+    for row in rows:
+        where = next((i for i in range(place, len(found)) if has(found[i], row)), None)
+        if where is None:
+            absent.append(" | ".join(row))
+        else:
+            place = where + 1
+    return absent
+
+
 def run(script: str) -> bool:
-    """Run a script, record the tables that it printed, and say which it did not; whether all were."""
+    """Run a script with each page's options, record the tables that it printed, and say which it did not; whether all were."""
     mine = [table for table in tables() if table.script == script and not table.title]
     if not mine:
         sys.exit(f"{script}: expected a script of a table without a title; python releases/tables.py lists them")
-    lines, entries = printed(script, mine[0].options), record()
     is_same = True
-    for table in mine:
-        missing = [line for line in plain(table.text) if line not in lines and not set(line) <= set("|-: ")]
-        if missing:
-            print(f"{table.key}: not printed any more:", *missing[:5], sep="\n  ")
-            is_same = False
-        else:
-            print(f"{table.key}: as printed")
-            entries[table.key] = {"digest": table.digest, "by": "run"}
-    write(entries)
+    for call in dict.fromkeys(command(table) for table in mine):
+        start = time.monotonic()
+        lines = printed(*call)
+        print(f"{' '.join(call)}: {time.monotonic() - start:.0f} s", flush=True)
+        entries = record()
+        for table in mine:
+            if command(table) != call or is_times(table):
+                continue
+            if rows := missing(table, lines):
+                print(f"{table.key}: not printed any more:", *rows[:5], sep="\n  ", flush=True)
+                is_same = False
+            else:
+                print(f"{table.key}: as printed", flush=True)
+                entries[table.key] = {"digest": table.digest, "by": "run"}
+        write(entries)
     return is_same
 
 
@@ -135,7 +235,9 @@ def held(table: Table, entries: dict[str, dict[str, str]]) -> str:
         return "saved results"
     if entry.get("digest") != table.digest:
         return "CHANGED" if entry else "NEW"
-    return "a run, compared" if entry["by"] == "run" else "the page as it was accepted"
+    if entry["by"] == "run":
+        return "a run, compared"
+    return "the page as it was accepted" + (" (times)" if is_times(table) else "")
 
 
 def main() -> None:

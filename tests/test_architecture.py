@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 import torchonline
+from docs.site_parts.arguments import arguments_of, section
 from tests import policy_arguments
 from tests.fake_device import environment
 from tests.learners import public_classes
@@ -292,7 +294,7 @@ def test_policies_explain_their_arguments_as_their_estimators_do() -> None:
     stale = []
     for cls, estimator in policy_arguments.policies().items():
         text = Path(inspect.getsourcefile(cls) or "").read_text()
-        if policy_arguments.rewritten(text, cls.__name__, policy_arguments.arguments_of(estimator)) != text:
+        if policy_arguments.rewritten(text, cls.__name__, arguments_of(estimator)) != text:
             stale.append(cls.__name__)
     assert stale == []
     assert "OFUL" in {cls.__name__ for cls in policy_arguments.policies()}
@@ -302,6 +304,9 @@ DEFAULT = ("estimator", "noise_scale, theta_bound, ridge")
 SAME = [("UCB", cls, DEFAULT) for cls in ("Greedy", "ThompsonSampling", "EpsilonGreedy", "Softmax", "SquareCB")]
 SAME += [("RadiusMaster", "DisjointArms", ("actions", "most_actions", "scaler"))]
 SAME += [("RadiusMaster", "SharedRadiusMaster", ("scales", "rule", "reward_range"))]
+SAME += [("DPTOFW", "DPPOFW", ("scheme", "step_scale", "records_a_step", "noise_source, seed"))]
+PROMISE = ("dim", "epsilon", "delta", "participations, min_separation", "batch_shape", "dtype", "device", "validate")
+SAME += [("privacy.PrivateLearner", cls, PROMISE) for cls in ("DPTOFW", "DPPOFW", "DPHDB")]
 
 
 @pytest.mark.parametrize(("one", "other", "names"), SAME)
@@ -310,8 +315,8 @@ def test_policies_of_a_kind_explain_an_argument_with_the_same_words(
 ) -> None:
     for name in names:
         mine, theirs = (
-            [(names, words) for names, words in section.items() if ", ".join(names).startswith(name)]
-            for section in map(policy_arguments.section, (getattr(torchonline, one), getattr(torchonline, other)))
+            [(names, words) for names, words in entries.items() if ", ".join(names).startswith(name)]
+            for entries in map(section, attrgetter(one, other)(torchonline))
         )
         assert mine == theirs
         assert len(mine) == 1

@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import sys
+import warnings
 from typing import Any
 
 import matplotlib
@@ -15,8 +16,10 @@ from torchmetrics import Metric
 
 import torchonline.metrics
 from tests.pictures import PICTURES, TOLERANCE, arms, distance, kept, learnt, pixels, regret
+from torchonline import DPTOFW
 from torchonline.core.figures import GREY, axes_or_new, label_right
 from torchonline.diagnostics import NoiseDiagnostic
+from torchonline.metrics import ActionShares, CumulativeRegret, LogHistogram
 
 EACH = pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
 
@@ -56,6 +59,28 @@ def test_marks_and_text_differ_from_the_background(draw: Any, style: str) -> Non
     shown = [text.get_color() for text in [*axes.texts, axes.xaxis.label, axes.yaxis.label]]
     shown += [line.get_color() for line in axes.lines]
     assert all(abs(light(colour) - paper) > 0.25 for colour in shown)
+
+
+@EACH
+def test_labels_lie_within_the_figure_and_apart(draw: Any) -> None:
+    figure = draw()
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    ticks = [
+        label
+        for axis in (part for one in (axes, *axes.child_axes) for part in (one.xaxis, one.yaxis))
+        for label, place in zip(axis.get_ticklabels(), axis.get_ticklocs(), strict=True)
+        if min(axis.get_view_interval()) <= place <= max(axis.get_view_interval())
+    ]
+    labels = [*axes.texts, axes.title, axes.xaxis.label, axes.yaxis.label]
+    boxes = {text: text.get_window_extent() for text in [*labels, *ticks] if text.get_text()}
+    paper = figure.bbox.padded(1.0)
+    for text in filter(boxes.__contains__, labels):
+        box = boxes[text]
+        assert paper.contains(box.x0, box.y0), text
+        assert paper.contains(box.x1, box.y1), text
+        inner = box.padded(-1.0)
+        assert [other for other, its in boxes.items() if other is not text and inner.overlaps(its)] == []
 
 
 def test_lines_in_the_same_axes_differ_without_colour() -> None:
@@ -105,3 +130,28 @@ def test_plots_change_no_state() -> None:
     policy.plot_confidence(arms())
     policy.estimator.plot_confidence_set()
     assert all(torch.equal(value, policy.state_dict()[name]) for name, value in before.items())
+
+
+def test_plots_do_not_depend_on_the_default_device() -> None:
+    """What a plot makes stays beside what it draws, also after ``torch.set_default_device("cuda")``."""
+    learner, diagnostic, metrics = (
+        learnt(),
+        NoiseDiagnostic(),
+        (ActionShares(3), CumulativeRegret((3,)), LogHistogram(0.01, 100.0)),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        diagnostic.update(torch.linspace(0.01, 1.0, 400) ** -1.0, 1.0)
+    metrics[0].update(torch.arange(60) % 3)
+    metrics[1].update(torch.ones(5, 3))
+    metrics[2].update(torch.linspace(0.1, 9.0, 50))
+    results = [metric.compute() for metric in metrics]
+    private, shown = DPTOFW(2, horizon=64, epsilon=1.0, delta=1e-3), arms()
+    with torch.device("meta"):  # a tensor that is made there has no values to draw
+        for metric, result in zip(metrics, results, strict=True):
+            metric.plot()
+            metric.plot([result, result])
+        diagnostic.plot()
+        learner.plot_confidence(shown)
+        learner.estimator.plot_confidence_set()
+        private.plot_privacy()

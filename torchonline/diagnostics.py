@@ -12,7 +12,7 @@ from torchonline.core.checks import check_shape, positive, positive_integer, siz
 from torchonline.core.figures import GREY, axes_or_new, label_end, label_right
 from torchonline.core.inputs import one_of_many
 from torchonline.metrics.base import ExactMetric, check_finite, check_rounds, level_of_caller, of_one_rank
-from torchonline.metrics.plots import check_result, results_of
+from torchonline.metrics.plots import check_result, finished, results_of
 
 # Stakes of the bets: large stakes gain and lose quickly, small ones wait for rare large noise.
 BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
@@ -209,7 +209,7 @@ class NoiseDiagnostic(ExactMetric):
             self._draw_tail(axes, place)
         else:
             self._draw_evidence(axes, [val] if (several := results_of(val)) is None else several, place)
-        return axes.figure, axes
+        return finished(axes)
 
     def _draw_tail(self, axes: Any, place: tuple[int, ...]) -> None:
         rounds, k = int(self.rounds), self._hill_count()
@@ -222,17 +222,16 @@ class NoiseDiagnostic(ExactMetric):
         axes.set_ylabel("share of rounds at or above x")
         if len(values) == 0:
             return
-        shares = torch.arange(1.0, len(values) + 1.0) / rounds
-        axes.plot(values.numpy(), shares.numpy(), ".", markersize=4)
+        axes.plot(values.numpy(), [(i + 1) / rounds for i in range(len(values))], ".", markersize=4)
         p = self.moment_order
         low, high = min(1.0, float(values[-1])), 1.1 * max(1.5, float(values[0]))
-        x = torch.logspace(math.log10(low), math.log10(high), 65, dtype=torch.float64)
+        x = torch.logspace(math.log10(low), math.log10(high), 65, dtype=torch.float64, device="cpu")
         (bound,) = axes.plot(x.numpy(), x.pow(-p).clamp(max=1.0).numpy(), "-", color=GREY, linewidth=1.5)
         label_end(axes, bound, f"promise: at most $x^{{-{p:g}}}$")
         index = float(_hill(self.largest_logs, k)[place]) if k > 0 else math.nan
         if math.isfinite(index):
             start = float(logs[k].exp())
-            x = torch.tensor([start, float(values[0])], dtype=torch.float64)
+            x = torch.tensor([start, float(values[0])], dtype=torch.float64, device="cpu")
             (line,) = axes.plot(x.numpy(), (k / rounds * (x / start) ** -index).numpy(), "--", linewidth=1.5)
             label_end(axes, line, f"Hill: $x^{{-{index:.2g}}}$")
 

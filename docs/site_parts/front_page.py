@@ -1,26 +1,29 @@
-"""Pictures of the first page, which a script of the gallery draws."""
+"""Pictures of the first page, which a script of the gallery has drawn."""
 
-import runpy
+import re
+from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
-import matplotlib
 from PIL import Image
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "gallery" / "confidence_ellipses.py"
+DOCS = Path(__file__).parents[1]
+FOLDER = DOCS / "_build" / "front"
+PAGE = DOCS / "gallery" / "confidence_ellipses.rst"
+MILLISECONDS = 200
 
 
-def drawn(folder: Path) -> str:
-    """Write the animation and its last picture into a folder, unless they are newer than the script; return the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    animated, still = folder / "exploration.gif", folder / "exploration.png"
-    if not still.exists() or still.stat().st_mtime < SCRIPT.stat().st_mtime:
-        matplotlib.use("Agg")
-        from matplotlib import pyplot as plt
+def folder() -> str:
+    """Return the folder of the pictures, which Sphinx wants to exist from the start."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    return str(FOLDER)
 
-        with plt.rc_context():
-            runpy.run_path(str(SCRIPT))["animation"].save(animated, writer="pillow", dpi=100)
-            plt.close("all")
-        with Image.open(animated) as picture:
-            picture.seek(picture.n_frames - 1)
-            picture.save(still)
-    return str(folder)
+
+def draw(app: Any) -> None:
+    """Write the animation of a page of the gallery, and its last picture, as files."""
+    found = re.findall(r'"data:image/png;base64,([^"]*)"', PAGE.read_text())
+    frames = [Image.open(BytesIO(b64decode(frame))).convert("RGB") for frame in found]
+    options = {"save_all": True, "append_images": frames[1:], "duration": MILLISECONDS, "loop": 0}
+    frames[0].save(FOLDER / "exploration.gif", **options)
+    frames[-1].save(FOLDER / "exploration.png")

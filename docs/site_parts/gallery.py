@@ -1,5 +1,8 @@
-"""The order of the gallery."""
+"""The order of the gallery, and when to draw it anew."""
 
+import ast
+import hashlib
+import shutil
 from pathlib import Path
 
 # From what can be seen to what is shipped.
@@ -19,6 +22,8 @@ ORDER = [
     "million_rows",
     "export_to_cpp",
 ]
+ROOT = Path(__file__).parents[2]
+LIBRARY = ("torchonline", "models", "callbacks")
 
 
 class InReadingOrder:
@@ -32,3 +37,24 @@ class InReadingOrder:
 
     def __repr__(self) -> str:
         return "InReadingOrder"
+
+
+def digest_of_library() -> str:
+    """Return a digest of the library's code, without its comments and docstrings."""
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in LIBRARY for path in (ROOT / folder).rglob("*.py")):
+        tree = ast.parse(path.read_bytes())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                node.value.value = None
+        digest.update(f"{path.relative_to(ROOT)}: {ast.dump(tree)}".encode())
+    return digest.hexdigest()
+
+
+def remove_if_stale(folder: Path) -> None:
+    """Remove what the gallery has drawn with another library: sphinx-gallery looks at its scripts alone."""
+    stamp, digest = folder / "library.sha256", digest_of_library()
+    if not stamp.exists() or stamp.read_text() != digest:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        stamp.write_text(digest)

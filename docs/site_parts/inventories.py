@@ -10,6 +10,7 @@ from pathlib import Path
 # Address of the project, and of each name below it. "{}" is the name.
 TORCH = "https://docs.pytorch.org/docs/stable/"
 LIGHTNING = "https://lightning.ai/docs/pytorch/stable/"
+NUMPY = "https://numpy.org/doc/stable/reference/"
 METRICS = "https://lightning.ai/docs/torchmetrics/stable/"
 PYTHON = "https://docs.python.org/3/library/"
 
@@ -28,13 +29,34 @@ CLASSES = {
         "torch.jit.ScriptModule": "generated/{}.html#{}",
         "torch.export.ExportedProgram": "export.html#{}",
         "torch.Generator": "generated/{}.html#{}",
+        "torch.optim.swa_utils.AveragedModel": "optim.html#weight-averaging-swa-and-ema",
+        # As signatures name them.
+        "torch._C.Generator": "generated/torch.Generator.html#torch.Generator",
+        "torch.nn.modules.module.Module": "generated/torch.nn.Module.html#torch.nn.Module",
+        "torch.export.exported_program.ExportedProgram": "export.html#torch.export.ExportedProgram",
     },
     "lightning": {
-        "pytorch_lightning.Trainer": "common/trainer.html#{}",
-        "pytorch_lightning.LightningModule": "common/lightning_module.html#{}",
-        "pytorch_lightning.LightningDataModule": "data/datamodule.html#{}",
-        "pytorch_lightning.Callback": "extensions/callbacks.html#{}",
+        name: f"api/{target}.html#{target}"
+        for name, target in (
+            ("pytorch_lightning.Trainer", "lightning.pytorch.trainer.trainer.Trainer"),
+            ("pytorch_lightning.trainer.trainer.Trainer", "lightning.pytorch.trainer.trainer.Trainer"),
+            ("pytorch_lightning.LightningModule", "lightning.pytorch.core.LightningModule"),
+            ("pytorch_lightning.core.module.LightningModule", "lightning.pytorch.core.LightningModule"),
+            ("pytorch_lightning.LightningDataModule", "lightning.pytorch.core.LightningDataModule"),
+            ("pytorch_lightning.Callback", "lightning.pytorch.callbacks.Callback"),
+            ("pytorch_lightning.accelerators.accelerator.Accelerator", "lightning.pytorch.accelerators.Accelerator"),
+            (
+                "pytorch_lightning.plugins.precision.precision.Precision",
+                "lightning.pytorch.plugins.precision.Precision",
+            ),
+            (
+                "lightning_fabric.plugins.environments.cluster_environment.ClusterEnvironment",
+                "lightning.pytorch.plugins.environments.ClusterEnvironment",
+            ),
+            ("lightning_fabric.plugins.io.checkpoint_io.CheckpointIO", "lightning.pytorch.plugins.io.CheckpointIO"),
+        )
     },
+    "numpy": {"numpy.ndarray": "generated/{}.html#{}", "numpy.generic": "arrays.scalars.html#{}"},
     "torchmetrics": {"torchmetrics.Metric": "references/metric.html#{}"},
     "python": {
         "pathlib.Path": "pathlib.html#{}",
@@ -44,9 +66,11 @@ CLASSES = {
         "collections.abc.Mapping": "collections.abc.html#{}",
         "collections.abc.Sequence": "collections.abc.html#{}",
         "typing.Any": "typing.html#{}",
+        "datetime.timedelta": "datetime.html#{}",
+        "os.PathLike": "os.html#{}",
     },
 }
-ADDRESSES = {"torch": TORCH, "lightning": LIGHTNING, "torchmetrics": METRICS, "python": PYTHON}
+ADDRESSES = {"torch": TORCH, "lightning": LIGHTNING, "torchmetrics": METRICS, "numpy": NUMPY, "python": PYTHON}
 
 
 def written(folder: Path) -> dict[str, tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 # Pages of the repository that the site has under another name, and pages whose text is a file of the repository.
 PAGES = {"../README.md": "index", "../CONTRIBUTING.md": "contributing", "../CHANGELOG.md": "changelog"}
 COPIES = {page: target.removeprefix("../") for target, page in PAGES.items() if page != "index"}
-# What a bare name may mean.
-OBJECTS = ("class", "function", "exception")
+# What a bare name may mean, and a name of a class and of its member.
+OBJECTS, MEMBERS = ("class", "function", "exception"), ("method", "property", "attribute")
 # Folders whose modules are parts of the package.
 PACKAGES = {"torchonline": "torchonline", "models": "torchonline/models", "callbacks": "torchonline/callbacks"}
 
@@ -35,20 +36,33 @@ def link_pages(app: Any, what: str, name: str, obj: Any, options: Any, lines: li
         lines[number] = re.sub(r"(?<![\w/`])docs/(\w+)\.md(?:#[\w-]+)?", r":doc:`/\1`", line)
 
 
-def _public_name(env: Any, target: str) -> str | None:
+def _public_name(env: Any, target: str, kinds: tuple[str, ...] = OBJECTS) -> str | None:
     """Return the full name of a public class or function, from the last part of it: the shortest if there are several."""
     objects = env.domains["py"].objects
     target = target.removeprefix("torchonline.")
     found = [name for name, entry in objects.items() if name == target or name.endswith("." + target)]
-    found = [name for name in found if objects[name].objtype in OBJECTS]
+    found = [name for name in found if objects[name].objtype in kinds]
     return min(found, key=lambda name: (name.count("."), name)) if found else None
 
 
+def _name_of_member(env: Any, node: pending_xref) -> str | None:
+    """Return the full name of a member, :meth:`OFUL.step`, or :meth:`step` in a class whose base shows it."""
+    owner, _, member = node["reftarget"].rpartition(".")
+    if owner:
+        return _public_name(env, f"{owner.rpartition('.')[2]}.{member}", MEMBERS)
+    cls = getattr(import_module(node["py:module"]), node["py:class"] or "", None)
+    found = (_public_name(env, f"{base.__name__}.{member}", MEMBERS) for base in getattr(cls, "__mro__", ()))
+    return next(filter(None, found), None)
+
+
 def find_by_last_name(app: Any, env: Any, node: pending_xref, content: nodes.Node) -> nodes.Node | None:
-    """Resolve :class:`OFUL` from anywhere."""
+    """Resolve names that Sphinx does not: :class:`OFUL` from anywhere, members of bases, and parts of the package."""
     if node.get("refdomain") != "py":
         return None
-    name = _public_name(env, node["reftarget"])
+    if node["reftype"] == "mod":
+        page = f"reference/{node['reftarget'].removeprefix('torchonline.')}"
+        return make_refnode(app.builder, node["refdoc"], page, "", content) if page in env.found_docs else None
+    name = _name_of_member(env, node) if node["reftype"] == "meth" else _public_name(env, node["reftarget"])
     if name is None:
         return None
     entry = env.domains["py"].objects[name]

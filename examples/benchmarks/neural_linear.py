@@ -7,7 +7,7 @@ Heads are ``torchonline.bandit(64, ...)`` on the encoder's features, with and wi
 The error is the share of rounds with a wrong class; the noise does not count.
 
 Runs are kept in OUTPUT/neural_linear.jsonl and not repeated, even if the code has changed: ``--again PLAYER`` plays anew. With
-``--runs docs/encoders_runs.jsonl.gz``, the runs of docs/encoders.md are not repeated either.
+``--runs docs/encoders_measured_runs.jsonl.gz``, the runs of docs/encoders_measured.md are not repeated either.
 
     python examples/benchmarks/neural_linear.py    # the development sets: half an hour on a core; seconds with --smoke
     pip install ".[examples,benchmarks]"    # the sets; those that are missing are left out
@@ -146,8 +146,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--again", nargs="+", default=[], choices=PLAYERS, metavar="PLAYER", help="forget runs")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds, from 0 on")
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
-    parser.add_argument("--runs", type=Path, help="finished runs to start from: docs/encoders_runs.jsonl.gz")
-    parser.add_argument("--page", type=Path, help="a page whose tables and runs to renew: docs/encoders.md")
+    parser.add_argument("--runs", type=Path, help="finished runs to start from: docs/encoders_measured_runs.jsonl.gz")
+    parser.add_argument("--page", type=Path, help="a page whose tables and runs to renew: docs/encoders_measured.md")
     parser.add_argument("--smoke", action="store_true", help="60 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()
     if options.seeds < 1:

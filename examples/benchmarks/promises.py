@@ -7,7 +7,7 @@ Features are standardised, with a constant. ``DisjointArms`` gives each class a 
 function of x'theta, with clicks. The parameter has norm 1, and the 20 arms have norm 1 (clicks: at most 1). Counted are the runs
 in which an interval of any arm ever missed the arm's mean reward; delta is 0.05.
 
-    python examples/benchmarks/promises.py --page docs/promises.md    # some ten minutes on a core; seconds with --smoke
+    python examples/benchmarks/promises.py --page docs/promises_measured.md    # some ten minutes on a core; seconds with --smoke
     pip install ".[examples,benchmarks]"    # the sets; those that are missing are left out
 """
 

@@ -243,7 +243,9 @@ def check_table(cells: Sequence[Cell]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
-    parser.add_argument("--page", type=Path, help="a page whose tables to renew, such as docs/radius_master.md")
+    parser.add_argument(
+        "--page", type=Path, help="a page whose tables to renew, such as docs/radius_master_measured.md"
+    )
     parser.add_argument("--smoke", action="store_true", help="30 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()
     torch.set_num_threads(1)

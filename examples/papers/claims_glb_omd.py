@@ -100,7 +100,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             "A set for any ridge",
             "not in the paper",
             '`GLBOMD(radius="empirical")`, `LocalGLB`',
-            "[proved](generalized_linear.md#the-proof)",
+            "[proved](generalized_linear_theory.md#the-proof)",
             COVERAGE,
             f"at most {most} of 1000 lost at delta = 0.05",
         ),

@@ -25,7 +25,7 @@ FREE, BOUNDS, SPEED, CALIBRATION = (
     "`online_calibration.py`",
 )
 NONE = "none"
-PROOFS = "[proof](parameter_free.md#oons)"
+PROOFS = "[proof](parameter_free_theory.md#oons)"
 
 
 class Figures:
@@ -121,7 +121,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             "Algorithm 5, MsMwC",
             "multi-scale weights with hints",
             "`MsMwC`",
-            "yes, with two indices mended",
+            "yes, with two indices corrected",
             "tests",
             "the bound holds on some hundred sequences",
         ),
@@ -264,10 +264,10 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
         (
             "Rivals: schedule-free, SGD, Adam",
             "with a rate",
-            "[what it is worth](parameter_free.md#what-it-is-worth)",
+            "[what it is worth](parameter_free_measured.md#what-it-is-worth)",
             "beside all others, with one budget",
             CALIBRATION,
-            "[table](parameter_free.md#what-it-is-worth)",
+            "[table](parameter_free_measured.md#what-it-is-worth)",
         ),
         (
             "Domains",

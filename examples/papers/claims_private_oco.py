@@ -380,7 +380,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
         (
             "Abstract: linear time",
             "one pass over the records",
-            "[time of a step](privacy.md#which-mechanism)",
+            "[time of a step](privacy_measured.md#time-of-a-step)",
             "yes",
             SPEED,
             f"a step takes {late_step(speed)}",

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 from typing import Any, get_type_hints
 
 import pytest
@@ -12,16 +13,23 @@ from tests.learners import same
 from torchonline import (
     OFUL,
     UCB,
+    DisjointArms,
     EpsilonGreedy,
+    FixedArms,
     Greedy,
     HeavyTailRegression,
+    RadiusMaster,
     RidgeRegression,
+    RunningScaler,
+    ScaledPolicy,
+    SharedRadiusMaster,
     Softmax,
     SquareCB,
     SystemIdentification,
     ThompsonSampling,
 )
 from torchonline.bandits.default_estimator import RidgeOptions
+from torchonline.models import BanditHead
 
 POLICIES = (UCB, Greedy, ThompsonSampling, EpsilonGreedy, SquareCB, Softmax)
 OPTIONS: dict[str, Any] = {"noise_scale": 0.2, "ridge": 2.0, "delta": 0.1, "radius": "classic", "restart_every": 9}
@@ -34,7 +42,8 @@ def test_a_number_of_features_builds_ridge_regression(cls: Any) -> None:
     policy, ridge = cls(3, **OPTIONS), RidgeRegression(3, **OPTIONS)
     assert type(policy.estimator) is RidgeRegression
     assert repr(policy.estimator) == repr(ridge)
-    assert repr(cls(3).estimator) == repr(OFUL(3).estimator)
+    assert repr(cls(3).estimator) == repr(cls(dim=3).estimator) == repr(OFUL(3).estimator)
+    assert repr(cls(dim=3, **OPTIONS).estimator) == repr(ridge)
     arms = torch.eye(3).expand(2, 3, 3)
     assert policy.select(arms).shape == (2,)
     for name, buffer in ridge.named_buffers():
@@ -64,7 +73,7 @@ def test_help_and_inspect_see_the_words(cls: Any) -> None:
 def test_the_options_are_those_of_ridge_regression() -> None:
     """By name and type: type checkers read the one, and the other is what is called."""
     theirs = inspect.signature(RidgeRegression).parameters
-    assert get_type_hints(RidgeOptions) == {name: one.annotation for name, one in theirs.items() if name != "dim"}
+    assert get_type_hints(RidgeOptions) == {name: one.annotation for name, one in theirs.items()}
 
 
 class Mine(UCB):
@@ -117,6 +126,14 @@ def test_wrong_values_and_unknown_options_are_refused(cls: Any) -> None:
         cls(0)
     with pytest.raises(ValueError, match=r"^delta: expected"):
         cls(3, delta=2.0)
+    with pytest.raises(ValueError, match=r"^dim: expected an integer above 0, got 0$"):
+        cls(dim=0)
+    with pytest.raises(TypeError, match=r"^dim: expected one number of features, got estimator=3 and dim=3$"):
+        cls(3, dim=3)
+    with pytest.raises(
+        TypeError, match=r"^dim: expected this option in the constructor of the RidgeRegression, got 3 "
+    ):
+        cls(RidgeRegression(3), dim=3)
     for over in (3, RidgeRegression(3)):
         with pytest.raises(TypeError, match=rf"^{cls.__name__}\(\) got an unexpected keyword argument 'ridges'$"):
             cls(over, ridges=1.0)
@@ -136,3 +153,23 @@ def test_files_are_those_of_a_policy_over_a_finished_estimator() -> None:
         return scripted(torch.eye(3))
 
     assert same(learnt(UCB(3, delta=0.1)), learnt(UCB(RidgeRegression(3, delta=0.1))))
+
+
+@pytest.mark.parametrize(
+    ("build", "wanted"),
+    [
+        (lambda: DisjointArms(3, 2), "policy: expected a Policy or an Estimator such as RidgeRegression(3), got int"),
+        (
+            lambda: ScaledPolicy(3, RunningScaler(3)),
+            "policy: expected a Policy or an Estimator such as RidgeRegression(3)",
+        ),
+        (lambda: FixedArms(3, torch.eye(3)), "policy: expected a Policy or an Estimator such as RidgeRegression(3)"),
+        (lambda: BanditHead(nn.Identity(), 3), "policy: expected a Policy or an Estimator such as RidgeRegression(3)"),
+        (lambda: RadiusMaster(3, 2), "estimator: expected an Estimator such as RidgeRegression(3), got int"),
+        (lambda: SharedRadiusMaster(3), "estimator: expected an Estimator such as RidgeRegression(3), got int"),
+        (lambda: DisjointArms("3", 2), "policy: expected a Policy or an Estimator, got str"),
+    ],
+)
+def test_what_is_made_of_an_estimator_says_which_to_give(build: Any, wanted: str) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(wanted)}"):
+        build()

@@ -72,6 +72,39 @@ def test_given_axes_are_drawn_on() -> None:
     assert learnt().estimator.plot_confidence_set(axes)[1] is axes
 
 
+def test_two_policies_stand_below_each_other_with_their_labels() -> None:
+    figure, axes = learnt(8).plot_confidence(arms(), label="before")
+    learnt().plot_confidence(arms(), axes, label="after")
+    texts = [text.get_text() for text in axes.texts]
+    assert [text.partition(":")[0] for text in texts] == ["before", "after"]
+    heights = sorted({segment[0, 1] for lines in axes.collections for segment in lines.get_segments()})
+    np.testing.assert_allclose(heights, sorted([*range(4), *(k + 0.4 for k in range(4))]))
+    assert axes.get_xlabel().count("interval") == 1  # the same theorem
+    assert axes.child_axes == []
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not boxes[0].overlaps(boxes[1])
+    for bad, said in [
+        (lambda: learnt().plot_confidence(arms(), axes), "label: expected one in each call"),
+        (
+            lambda: learnt().plot_confidence(arms(), axes, label="x"),
+            "ax: expected the arms of at most one other policy",
+        ),
+        (
+            lambda: learnt().plot_confidence(arms()[:2], learnt().plot_confidence(arms(), label="x")[1], label="y"),
+            "ax: expected the axes of another policy with 2 arms",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            bad()
+    other = UCB(AdaptiveRidgeRegression(2)).plot_confidence(arms(), label="x")[1]
+    learnt().plot_confidence(arms(), other, label="y")
+    assert other.get_xlabel().splitlines()[1:] == [
+        "x: a heuristic (AdaptiveRidgeRegression has no theorem here)",
+        "y: proved in all rounds if theta_bound = 1 holds, delta = 0.01",
+    ]
+
+
 def test_random_policies_show_probabilities_and_greedy_no_column() -> None:
     estimator = learnt().estimator
     mask = torch.tensor([True, False, True, True])
@@ -228,7 +261,7 @@ def test_the_shadow_is_what_the_set_reaches_in_each_direction() -> None:
     assert center.get_xydata().tolist() == [learner.theta_hat[[3, 1]].tolist()]
     assert truth.get_xydata().tolist() == [[3.0, 1.0]]
     assert axes.get_xlabel() == "coordinate 3 of the parameter"
-    assert axes.get_title() == "confidence set: proved in all rounds if theta_bound = 1 holds, delta = 0.01"
+    assert axes.get_title() == "confidence set\nproved in all rounds if theta_bound = 1 holds, delta = 0.01"
     assert [text.get_text() for text in axes.texts] == ["30 rounds", "truth"]
     assert axes.figure is figure
 

@@ -95,6 +95,21 @@ def test_no_figure_is_made_where_none_is_wanted_or_possible(monkeypatch: pytest.
     assert board.numbers >= 8  # the numbers go on
 
 
+def test_a_figure_that_fails_warns_once_and_the_fit_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError("disk is full")
+
+    board, callback = Board(), RegretLogger(figure_every=10)
+    monkeypatch.setattr(board.writer, "add_figure", fail)
+    with pytest.warns(
+        UserWarning, match=r"^regret_curve: the figure failed, .* goes on: OSError\('disk is full'\)"
+    ) as seen:
+        played(callback, board)
+    assert sum("regret_curve" in str(one.message) for one in seen) == 1
+    assert callback.regret is not None
+    assert int(callback.regret.rounds) == 35
+
+
 def test_wrong_options_are_named() -> None:
     with pytest.raises(TypeError, match=r"^figure: expected True or False, got str"):
         RegretLogger(figure="yes")  # type: ignore[arg-type]

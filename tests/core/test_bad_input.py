@@ -38,12 +38,15 @@ OPTIONS = [
 
 def good_arguments(cls: Any) -> dict[str, Any]:
     """Return what a constructor needs. A number of features builds the estimator of a policy."""
-    return {name: REQUIRED.get(name, DIM) for name in required(cls)}
+    names = {*required(cls), *({"estimator"} & inspect.signature(cls).parameters.keys())}
+    return {name: REQUIRED.get(name, DIM) for name in names}
 
 
 @pytest.mark.parametrize(("cls", "name", "may_be_none"), OPTIONS)
 def test_a_bad_option_is_refused_by_name(cls: Any, name: str, may_be_none: bool) -> None:
     good = good_arguments(cls)
+    if name == "dim":  # in place of an estimator
+        good.pop("estimator", None)
     for value in BAD_OPTIONS[name]:
         if value is None and may_be_none:
             continue
@@ -164,7 +167,9 @@ def test_errors_say_what_was_expected_and_what_came() -> None:
         learner.step(torch.ones(2, 3), torch.ones(3))
     with pytest.raises(ValueError, match=r"^reward: expected finite values, got nan$"):
         learner.step(torch.ones(2, 3), torch.tensor([1.0, torch.nan]))
-    with pytest.raises(TypeError, match=r"^x: expected a floating-point tensor, got torch.int64$"):
+    with pytest.raises(
+        TypeError, match=r"^x: expected a floating-point tensor, got torch.int64; convert it by \.float\(\)$"
+    ):
         learner.step(torch.ones(2, 3, dtype=torch.int64), torch.ones(2))
     with pytest.raises(
         TypeError, match=r"^x: expected a torch.Tensor, a NumPy array or \(lists of\) real numbers, got str$"

@@ -4,6 +4,9 @@ import inspect
 import re
 import sys
 import types
+from email.message import Message
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 import torch
@@ -100,8 +103,52 @@ def test_cite_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.startswith("@software{torchonline,")
     assert said.count("@") == 2
     assert "abbasi2011improved" in said
+    torchonline.cite(OFUL(2))
+    assert capsys.readouterr().out == said
     torchonline.cite()
     assert capsys.readouterr().out.count("@") == 1
+
+
+@pytest.mark.parametrize(
+    ("of", "got"),
+    [(OFUL, r"the class OFUL; construct one, because its parts are cited too$"), (3, "int$"), ([OFUL(2)], "list$")],
+)
+def test_what_is_no_learner_is_refused(of: object, got: str) -> None:
+    with pytest.raises(TypeError, match=rf"^of: expected a learner, policy, head or optimizer, or None, got {got}"):
+        torchonline.cite(of)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        OFUL.cite()  # type: ignore[call-arg]
+
+
+def test_a_users_class_has_the_papers_of_ours_by_class_and_not_by_name() -> None:
+    mine = type("Mine", (OFUL,), {"__module__": __name__})
+    assert citations.papers(mine(2)) == citations.papers(OFUL(2)) == ["abbasi2011improved"]
+    tree = type("Tree", (torch.nn.Module,), {"__module__": __name__})
+    assert citations.papers(tree()) == []
+    assert citations.papers(torch.nn.Sequential(tree(), OFUL(2))) == ["abbasi2011improved"]
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "is_release"),
+    [
+        ("1.2.3", "1.2.3", True),
+        ("0.2.0rc1", "0.2.0rc1", True),
+        ("0.1.1.dev9+gabc", "0.1.1", False),
+        ("0+unknown", "", False),
+    ],
+)
+def test_the_entry_of_the_library(number: str, said: str, is_release: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = Message()
+    named["Project-URL"] = "Homepage, https://example.org/torchonline"
+    monkeypatch.setattr(metadata, "version", lambda _: number)
+    monkeypatch.setattr(metadata, "metadata", lambda _: named)
+    text = citations.bibtex()
+    assert ("  version = {" + said + "}," in text) == bool(said)
+    assert ("  note = {development version}," in text) == (not is_release)
+    assert "  url = {https://example.org/torchonline}," in text
+    # The changelog begins with what is not released yet.
+    dated = re.search(r"^## \S+ - (\d{4})-", (Path(__file__).parents[2] / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert f"  year = {{{dated[1] if dated else citations.YEAR}}}," in text
 
 
 def test_parts_are_cited() -> None:

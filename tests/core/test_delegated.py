@@ -1,4 +1,4 @@
-"""What a policy says of its estimator, in Python alone: dim, rounds, theta_hat, predict and reset."""
+"""What a policy says of its estimator, in Python alone: dim, rounds, theta_hat, predict, interval and reset."""
 
 import copy
 import pickle
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.learners import close, same
 from torchonline import (
@@ -25,10 +26,13 @@ from torchonline import (
     ThompsonSampling,
 )
 from torchonline.bandits.chosen import predicted
+from torchonline.bandits.policies import on_arms
+from torchonline.models import BanditHead
 
 D = torch.float64
 ARMS = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=D)
-NAMES = ("dim", "rounds", "theta_hat", "predict", "reset")
+NAMES = ("dim", "rounds", "theta_hat", "predict", "interval", "reset")
+BUFFERS = RidgeRegression(2).state_dict().keys()
 
 
 def learnt(policy: Any) -> Any:
@@ -45,6 +49,7 @@ def test_a_policy_says_what_its_estimator_says(build: Any) -> None:
     assert policy.theta_hat is estimator.theta_hat
     arms = ARMS.clone().requires_grad_()
     assert same(policy.predict(arms), estimator(arms))
+    assert all(map(same, policy.interval(arms), estimator.interval(arms)))
     policy.predict(arms).sum().backward()
     assert arms.grad is not None
     close(policy.predict(ARMS.tolist()), estimator(ARMS))
@@ -81,22 +86,66 @@ def test_compiled_code_may_read_it() -> None:
 
 
 class Own(UCB):
-    """A policy that has attributes of its own under these names, as before there were any here."""
+    """A policy that has an attribute, a buffer or a parameter of its own under each of these names."""
 
-    def __init__(self, dim: int) -> None:
-        super().__init__(RidgeRegression(dim))
-        self.dim, self.rounds = "mine", 7  # type: ignore[assignment]
+    def __init__(self) -> None:
+        super().__init__(RidgeRegression(2))
+        self.dim = "mine"  # type: ignore[assignment]
+        self.register_buffer("rounds", torch.tensor(7))
+        self.theta_hat = torch.nn.Parameter(torch.ones(2, dtype=D))
+
+    @on_arms
+    def forward(self, arms: Tensor) -> Tensor:
+        return self.rounds * self.estimator.predictor(arms) + arms @ self.theta_hat
 
 
-def test_an_attribute_of_ones_own_comes_first() -> None:
-    policy = copy.deepcopy(Own(2))
-    assert (policy.dim, policy.rounds) == ("mine", 7)
-    assert int(policy.select(ARMS)) in range(3)
+class OwnLayer(DisjointArms):
+    """A learner made of a policy that has a module of its own under such a name."""
+
+    def __init__(self) -> None:
+        super().__init__(OFUL(2), 3)
+        with pytest.raises(TypeError, match="cannot assign"):  # and leaves no trace
+            self.register_parameter("theta_hat", 5)  # type: ignore[arg-type]
+        assert self.theta_hat is self.estimator.theta_hat
+        self.add_module("theta_hat", torch.nn.Linear(2, 1))
+
+
+def test_what_a_users_class_has_of_its_own_comes_first() -> None:
+    policy = Own()
+    policy.step([1.0, 0.0], 1.0)
+    scripted = torch.jit.script(policy)
+    for twin in (policy, copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), scripted):
+        assert int(twin.rounds) == 7
+        assert same(twin.theta_hat.detach(), torch.ones(2, dtype=D))
+        assert twin.state_dict().keys() == {"rounds", "theta_hat", *(f"estimator.{name}" for name in BUFFERS)}
+        close(twin(ARMS), 7.0 * policy.estimator(ARMS) + ARMS.sum(-1))
+    assert policy.dim == "mine"
+    assert isinstance(OwnLayer().theta_hat, torch.nn.Linear)
+
+
+@pytest.mark.parametrize("name", ["rounds", "theta_hat"])
+def test_it_is_not_set_on_a_policy_of_the_library(name: str) -> None:
+    """It would hide the estimator's, which stays as it is."""
+    policy = Greedy(2)
+    wanted = (
+        rf"^{name}: expected an assignment to policy\.estimator\.{name}, got one to the Greedy, which only reads it$"
+    )
+    for value in (5, torch.zeros(2), torch.nn.Parameter(torch.zeros(2)), torch.nn.Linear(2, 1)):
+        with pytest.raises(AttributeError, match=wanted):
+            setattr(policy, name, value)
+    with pytest.raises(AttributeError, match=wanted):
+        policy.register_buffer(name, torch.zeros(2))
+    with pytest.raises(
+        AttributeError, match=r"^theta_hat: expected an assignment to policy\.policy\.estimator\.theta_hat"
+    ):
+        DisjointArms(OFUL(2), 3).theta_hat = torch.zeros(3, 2)
+    assert policy.state_dict().keys() == {f"estimator.{key}" for key in BUFFERS}
 
 
 def test_an_option_of_the_estimator_is_not_set() -> None:
-    with pytest.raises(AttributeError, match=r"^dim: expected 2, the estimator's, got 3; construct another OFUL"):
-        OFUL(2).dim = 3
+    for build in (OFUL, Greedy):
+        with pytest.raises(AttributeError, match=r"^dim: expected 2, the estimator's, got 3; construct another "):
+            build(2).dim = 3
 
 
 def test_composed_policies_predict_the_mean_of_each_arm() -> None:
@@ -112,8 +161,36 @@ def test_composed_policies_predict_the_mean_of_each_arm() -> None:
         assert means.shape == policy(x).shape
         for k in range(3):
             action = torch.full(means.shape[:-1], k)
-            close(means[..., k], predicted(policy, x, action)[0])
+            found = predicted(policy, x, action)
+            for part, wanted in zip((means, *policy.interval(x)), found, strict=True):
+                close(part[..., k], wanted)
         assert policy.theta_hat is policy.estimator.theta_hat
     fixed = FixedArms(OFUL(2, batch_shape=(4,)), ARMS)
+    assert fixed.rounds is fixed.estimator.rounds
     assert fixed.predict().shape == (4, 3)
     close(fixed.predict(), fixed.estimator(ARMS.expand(4, 3, 2)))
+    close(fixed.interval()[1], fixed.estimator.interval(ARMS.expand(4, 3, 2))[1])
+
+
+@pytest.mark.parametrize("policy", [OFUL(2), DisjointArms(OFUL(2), 3)])
+def test_a_head_predicts_from_raw_inputs(policy: Any) -> None:
+    layer = torch.nn.Linear(4, 2, dtype=D)
+    head = BanditHead(layer, policy, scaler=RunningScaler(4, intercept=False))
+    inputs = torch.arange(12.0, dtype=D).reshape(3, 4)
+    context = inputs if isinstance(policy, OFUL) else inputs[0]
+    state = {name: value.clone() for name, value in head.state_dict().items()}
+    head.step(context, 1, 0.5)
+    assert int(head.rounds) == 1
+    assert head.theta_hat is policy.estimator.theta_hat
+    close(head.predict(context.tolist()), policy.predict(head.encode(context)))
+    assert all(map(same, head.interval(context), policy.interval(head.encode(context))))
+    head.predict(context).sum().backward()
+    assert layer.weight.grad is not None
+    with pytest.raises(
+        AttributeError, match=r"^rounds: expected an assignment to head\.policy\.rounds, got one to the BanditH"
+    ):
+        head.rounds = torch.tensor(3)
+    head.reset()
+    assert all(map(same, head.state_dict().values(), state.values()))
+    scripted = torch.jit.script(head.eval())
+    assert not any(hasattr(scripted, name) for name in NAMES)

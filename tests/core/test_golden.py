@@ -26,6 +26,8 @@ def check(name: str, learner: Any, wanted: dict[str, Any], when: str) -> None:
     found = golden.said(learner)
     assert set(found) >= set(wanted), name
     for key, value in wanted.items():
+        if key == "chosen" and wanted["scores"].topk(2, -1).values.diff().abs().min() < 1e-7:
+            continue  # rounding decides between equal scores
         message = f"{name}, {key}, {when}"
         torch.testing.assert_close(found[key], value, **CLOSE, msg=lambda text, m=message: f"{m}: {text}")
 

@@ -182,17 +182,17 @@ def test_the_page_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, t
 def test_the_page_of_encoders_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
     script, tables, docs = benchmark_modules.neural_linear, benchmark_modules.tables, DOCS
     runs = benchmark_modules.run.Runs(tmp_path / "runs.jsonl")
-    runs.read(docs / "encoders_runs.jsonl.gz")
+    runs.read(docs / "encoders_measured_runs.jsonl.gz")
     sets = [name for name in benchmark_modules.data.SETS if f"{name} | none | scale=False | 0 | 1500" in runs.records]
     comparison = script.Comparison(sets, script.SEEDS, script.ROUNDS, runs)
-    page = docs.joinpath("encoders.md").read_text()
+    page = docs.joinpath("encoders_measured.md").read_text()
     found = {title: comparison.table(noise) for noise, title in script.TITLES.items()}
     assert tables.renewed(page, found, script.MARK) == page
 
 
 def test_page_of_encoders_has_its_tables(benchmark_modules: SimpleNamespace) -> None:
     tables, script = benchmark_modules.tables, benchmark_modules.neural_linear
-    page = (DOCS / "encoders.md").read_text()
+    page = (DOCS / "encoders_measured.md").read_text()
     found = dict.fromkeys(script.TITLES.values(), "| new |\n")
     renewed = tables.renewed(page, found, script.MARK)
     assert all(renewed.count(f"### {title}\n") == 1 for title in found)

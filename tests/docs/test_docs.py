@@ -1,4 +1,4 @@
-"""The code in docs/ runs, and every relative link and anchor of the Markdown pages resolves."""
+"""Python blocks in docs/ run, and every relative link and anchor of the Markdown pages resolves."""
 
 import re
 from collections.abc import Iterator
@@ -27,10 +27,7 @@ def programs(path: Path) -> list[str]:
 
 
 BLOCKS = [
-    pytest.param(block, id=f"{path.stem}-{number}")
-    for path in DOCUMENTS
-    if path.stem not in OF_THE_SITE
-    for number, block in enumerate(programs(path))
+    pytest.param(block, id=f"{path.stem}-{number}") for path in DOCUMENTS for number, block in enumerate(programs(path))
 ]
 
 

@@ -83,7 +83,10 @@ def test_the_page_shows_the_outcomes(matrix: ModuleType) -> None:
 
 
 def test_classifiers_are_what_passed(matrix: ModuleType) -> None:
-    passed = {pair.partition("-")[0] for pair in matrix.read()}
+    """Each Python has passed the whole quick tier, and so have the least versions of all dependencies."""
+    whole = {pair for pair, found in matrix.read().items() if not found["only"]}
+    assert next(iter(matrix.PAIRS)) in whole
+    passed = {pair.partition("-")[0] for pair in whole}
     named = {name.rpartition(" ")[2] for name in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", name)}
     assert named == passed
     assert PROJECT["project"]["requires-python"] == f">={min(passed, key=numbers)}"
@@ -132,6 +135,31 @@ def test_workflows_run_what_the_makefile_has() -> None:
     assert "bash .ci/run" in said
 
 
+def test_workflows_install_and_test_what_the_makefile_does(matrix: ModuleType) -> None:
+    """One list of packages, an extra of pyproject.toml; one torch; the build tool of releases; one command for the quick tier."""
+    makefile = (ROOT / "Makefile").read_text()
+    paths = (ROOT / ".github" / "workflows").glob("*.yml")
+    jobs = [job for path in paths for job in yaml.safe_load(path.read_text())["jobs"].values()]
+    commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    torch = re.search(r"^TORCH \?= (\S+)$", makefile, re.MULTILINE)
+    assert torch
+    known = {torch[1], ".[test]", "build", "releases/constraints.txt"}
+    for command in commands:
+        for words in re.findall(r"pip install (.*)", command):
+            packages = {word.strip('"') for word in words.split() if not word.startswith("--")}
+            assert packages <= known, command
+    (quick,) = [command for command in commands if "-m pytest" in command]
+    (fast,) = re.findall(r"^test-fast:.*\n\t.*-m pytest (.*) \$\(PYTEST_ARGS\)", makefile, re.MULTILINE)
+    assert quick == f"python -m pytest {fast}"
+    assert 'f"{ROOT}[test]"' in MATRIX.read_text()
+    assert set(re.findall(r"^make (\w+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)) == {
+        "lint",
+        "wheel",
+        "docs",
+        "test",
+    }
+
+
 def test_citation_names_the_four_papers() -> None:
     found = yaml.safe_load((ROOT / "CITATION.cff").read_text())["references"]
     known = {paper.title: paper for paper in citations.PAPERS.values()}
@@ -166,6 +194,14 @@ def test_sdists_are_normalized() -> None:
             ("package/1.txt", 500, "", 0o644),
             ("package/2.txt", 500, "", 0o755),
         ]
+
+
+def test_the_recipe_is_filled_in() -> None:
+    template = (ROOT / "releases" / "conda" / "meta.yaml").read_text()
+    filled = script(ROOT / "releases" / "build.py").recipe(template, "0.3.0", "ab" * 32)
+    assert '{% set version = "0.3.0" %}' in filled
+    assert f"  sha256: {'ab' * 32}\n" in filled
+    assert len(filled.splitlines()) == len(template.splitlines())
 
 
 def test_outcomes_are_sorted(matrix: ModuleType) -> None:

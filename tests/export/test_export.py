@@ -39,7 +39,7 @@ from torchonline.export import compile_program, files, to_onnx, to_program, to_t
 from torchonline.export.compiled import place_in_cache
 from torchonline.export.programs import Round
 from torchonline.links import Link
-from torchonline.models import BanditHead
+from torchonline.models import BanditHead, NeuralLinearBandit
 
 DOUBLE = torch.float64
 POLICIES = {
@@ -326,7 +326,7 @@ def compiled_oful(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["script", "package"])
 def test_files_choose_and_learn_in_cpp(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """The programs of docs/files.md. A reward in ten is NaN."""
+    """The programs of docs/cpp.md. A reward in ten is NaN."""
     torch_at, source = Path(torch.__file__).parent, Path(__file__).parents[2] / "examples" / "files" / f"{name}.cpp"
     # Without optimisation, which takes half of the time.
     command = ["g++", "-std=c++20", "-O0", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
@@ -524,6 +524,10 @@ def test_bad_arguments_name_what_is_wrong(tmp_path: Path) -> None:
     head = BanditHead(Encoder(3), OFUL(3))
     with pytest.raises(TypeError, match="module: expected a Policy"):
         to_torchscript(nn.Linear(2, 2))
+    module = NeuralLinearBandit(head)
+    for export in (to_torchscript, to_program, torch.jit.script):
+        with pytest.raises(TypeError, match=r"^module: expected .*, got NeuralLinearBandit; give its \.head$"):
+            export(module)
     with pytest.raises(ValueError, match="example: expected"):
         to_program(head)
     with pytest.raises(ValueError, match="example: expected"):

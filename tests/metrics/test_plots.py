@@ -67,6 +67,25 @@ def test_empty_lists_are_empty_plots() -> None:
         assert all(len(line.get_xdata()) == 0 or line.get_linestyle() == ":" for line in metric.plot([])[1].lines)
 
 
+def test_metrics_without_rounds_say_so_until_there_are_some() -> None:
+    for metric in (
+        CumulativeRegret(),
+        ActionShares(3),
+        ValueByTime(),
+        LogHistogram(1.0, 10.0),
+        DriftAlarm(),
+        NoiseDiagnostic(),
+    ):
+        axes = metric.plot()[1]
+        assert "nothing recorded yet" in texts(axes), metric
+    empty, full = CumulativeRegret(), CumulativeRegret()
+    full.update(torch.tensor([1.0, 2.0]))
+    axes = full.plot(ax=empty.plot()[1])[1]
+    assert texts(axes) == []
+    empty.plot(ax=axes)
+    assert texts(axes) == []
+
+
 def test_labels_stand_at_the_ends_of_curves() -> None:
     metric = ValueByTime("width")
     metric.update(torch.tensor([4.0, 2.0, 1.0]))

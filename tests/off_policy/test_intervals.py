@@ -9,6 +9,7 @@ from torch import Tensor
 from torchonline.off_policy import (
     BanditLog,
     Estimate,
+    Interval,
     PredictedRewards,
     bootstrap_interval,
     bootstrap_values,
@@ -70,6 +71,11 @@ def test_differences_of_policies_are_taken_draw_by_draw() -> None:
         "ips", log, torch.zeros(500, dtype=FLOAT), ips(log, target).weights - ips(log, other).weights, log.reward
     )
     torch.testing.assert_close(difference, bootstrap_values(both), rtol=0.0, atol=1e-12)
+
+
+def test_an_interval_is_short_in_print() -> None:
+    assert repr(Interval(1.0 / 3.0, 1234567.0)) == "Interval(lower=0.3333, upper=1.235e+06)"
+    assert str(Interval(torch.zeros(2), torch.ones(2))) == "Interval(lower=tensor([0., 0.]), upper=tensor([1., 1.]))"
 
 
 @pytest.mark.parametrize("groups", [None, torch.arange(4000) // 4])

@@ -49,3 +49,5 @@ def test_a_seed_is_named_and_no_noise_refused() -> None:
         DPPOFW(2, horizon=50, epsilon=math.inf, delta=1e-3).plot_privacy()
     with pytest.raises(ValueError, match=r"^delta: expected"):
         after(1).plot_privacy(delta=2.0)
+    with pytest.raises(TypeError, match=r"^ax: expected .*, got 1e-05; if it is delta, plot_privacy\(delta=1e-05\)"):
+        after(1).plot_privacy(1e-5)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
 from torchonline.bandits.block_learner import BlockLearner
 from torchonline.bandits.blocks import learn_blocks
+from torchonline.bandits.default_estimator import suggestion
 from torchonline.bandits.early_rounds import EarlyRounds
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import ON_ARRAYS, UCB, Policy, best_of, drawn_with_probability
@@ -115,6 +116,19 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return self.policy.predict(self._features(context))
 
     @in_turn
+    def interval(self, context: ArrayLike) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward.
+
+        Shapes: ``(*B, ..., K)`` twice. See :meth:`Policy.interval`. The bounds are a heuristic while a scaler moves. With a model
+        for each arm, an estimator with a guarantee covers the bounds of all arms at once. Changes no state. Python only.
+        """
+        return self._intervals(self._checked(context, None)[0])
+
+    def _intervals(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the bounds of the mean rewards: ``(*B, ..., K)`` twice. Python only."""
+        return self.policy.interval(self._features(context))
+
+    @in_turn
     def _select_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         policy: Any = self._modules["policy"]  # a fifth of the time of self.policy
         context, available = self._checked(context, mask)
@@ -195,6 +209,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         names: Sequence[str] | None = None,
         mask: ArrayLike | None = None,
         index: Any = None,
+        label: str | None = None,
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
@@ -203,7 +218,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         """
         from torchonline.bandits.pictures import draw_confidence
 
-        return draw_confidence(self, (context,), ax, names, mask, index)
+        return draw_confidence(self, (context,), ax, names, mask, index, label)
 
     def _mixture(self, context: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""
@@ -368,7 +383,8 @@ def as_policy(name: str, value: Any) -> Policy:
     if isinstance(value, Estimator) and not value.output_shape:
         return UCB(value)
     if not isinstance(value, Policy):
-        raise TypeError(f"{name}: expected a Policy or an Estimator, got {type(value).__name__}")
+        wanted = f"expected a Policy or an Estimator{suggestion(value)}"
+        raise TypeError(f"{name}: {wanted}, got {type(value).__name__}")
     return value
 
 

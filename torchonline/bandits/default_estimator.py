@@ -10,8 +10,9 @@ from torchonline.core.options import LearnerOptions, family_of
 
 
 class RidgeOptions(LearnerOptions, total=False):
-    """Options of the default estimator, ridge regression, for ``Unpack``."""
+    """Arguments of the default estimator, ridge regression, for ``Unpack``."""
 
+    dim: int
     noise_scale: float
     theta_bound: float
     ridge: float
@@ -24,9 +25,10 @@ class RidgeOptions(LearnerOptions, total=False):
 def estimator_or_default(policy: str, estimator: Any, options: Any) -> Any:
     """Return an estimator of one response, or ridge regression; or raise.
 
-    A number builds ridge regression of so many features. ``options`` are those of ridge regression, and empty beside an
-    estimator. ``policy`` is the name of the class for errors.
+    A number builds ridge regression of so many features, as the estimator or as the option ``dim``. ``options`` are those of
+    ridge regression, and empty beside an estimator. ``policy`` is the name of the class for errors.
     """
+    options = {name: value for name, value in options.items() if name != "dim" or value is not None}
     for name in options:
         if name not in RidgeOptions.__annotations__:
             raise TypeError(f"{policy}() got an unexpected keyword argument {name!r}")
@@ -35,12 +37,22 @@ def estimator_or_default(policy: str, estimator: Any, options: Any) -> Any:
             wanted = f"expected this option in the constructor of the {type(estimator).__name__}"
             raise TypeError(f"{name}: {wanted}, got {value!r} beside a finished estimator")
         return estimator
+    if estimator is None and "dim" in options:
+        return default_estimator()(**options)
     try:
         dim = positive_integer("estimator", estimator)
     except TypeError:
         wanted = "expected an Estimator or a number of features"
         raise TypeError(f"estimator: {wanted}, got {kind(estimator)}") from None
+    if "dim" in options:
+        raise TypeError(f"dim: expected one number of features, got estimator={dim} and dim={options['dim']!r}")
     return default_estimator()(dim, **options)
+
+
+def suggestion(value: Any) -> str:
+    """Return what an error suggests in place of a number, or an empty text."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return f" such as RidgeRegression({value})" if is_number else ""
 
 
 def default_estimator() -> Any:
@@ -63,8 +75,9 @@ class PolicySignature:
 def _signature_of(cls: Any) -> inspect.Signature:
     own = list(inspect.signature(cls.__init__).parameters.values())[1:]
     if family_of(own) is RidgeOptions:
-        own = [one.replace(annotation=Estimator | int) if one.name == "estimator" else one for one in own[:-1]]
+        own = [one.replace(annotation=Estimator | int | None) if one.name == "estimator" else one for one in own[:-1]]
         taken = {parameter.name for parameter in own}
-        theirs = inspect.signature(default_estimator()).parameters.values()
+        (dim, *theirs) = inspect.signature(default_estimator()).parameters.values()
+        theirs = [dim.replace(kind=dim.KEYWORD_ONLY, default=None, annotation=int | None), *theirs]
         own += [one for one in theirs if one.name in RidgeOptions.__annotations__ and one.name not in taken]
     return inspect.Signature(own)

@@ -151,7 +151,7 @@ class DiscountedRidgeRegression(DiscountedEstimator):
     .. math:: |x^\top(\hat\theta - \theta_t)| \le \text{radius}\cdot\text{width}(x)
               + \|x\|_{V^{-1}}\Bigl(\sum_s\gamma^{t-s}(a_s^\top(\theta_s - \theta_t))^2\Bigr)^{1/2}.
 
-    The last term is 0 if the parameter stays. This is for each round, not for all rounds at once (proof: docs/drift.md).
+    The last term is 0 if the parameter stays. This is for each round, not for all rounds at once (proof: docs/drift_theory.md).
 
     Cost of a round: O(d^2) time and three d x d matrices (four in float32), the same in every round.
 
@@ -233,8 +233,8 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     weighs :math:`\gamma^n` in :math:`\hat\theta`. In the radius, :math:`d\log(\operatorname{tr}A/(\lambda d))`, which is at
     least :math:`\log\det(A/\lambda)`, takes the place of ``logdet``, and each round multiplies ``bias`` by :math:`\gamma`.
 
-    Guarantee: none, whether the parameter moves or not (docs/drift.md). ``restart_every`` of :class:`HeavyTailRegression`, which
-    starts anew, has a theorem.
+    Guarantee: none, whether the parameter moves or not (docs/drift_theory.md). ``restart_every`` of :class:`HeavyTailRegression`,
+    which starts anew, has a theorem.
 
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), about twice the time of
     :class:`HeavyTailRegression`.

@@ -39,10 +39,10 @@ class DisjointArms(ComposedPolicy):
     ``most_actions``, and its set holds whatever rule chooses the rounds that it learns from. So the sets of all arms hold at
     once, in all rounds, with probability at least 1 - ``delta``, if each arm meets the conditions of the estimator and no more
     than ``most_actions`` arms ever exist. With N arms ever, it is at least 1 - ``delta`` N / ``most_actions`` (proof:
-    docs/disjoint_arms.md). The radius depends on the m features of one arm, not on K m. A ``scaler`` makes the sets a heuristic
-    while it moves, see :class:`RunningScaler`. With the scaler's ``freeze_after``, all arms start anew when it freezes. Without
-    it, the first 32 rounds of :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into the scaler's new
-    coordinates until round 63 (docs/disjoint_arms.md).
+    docs/disjoint_arms_theory.md). The radius depends on the m features of one arm, not on K m. A ``scaler`` makes the sets a
+    heuristic while it moves, see :class:`RunningScaler`. With the scaler's ``freeze_after``, all arms start anew when it freezes.
+    Without it, the first 32 rounds of :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into the
+    scaler's new coordinates until round 63 (docs/disjoint_arms.md).
 
     Cost: O(K m^2) for a decision, O(m^2) for a step, K times the memory of one estimator.
 
@@ -411,8 +411,15 @@ class DisjointArms(ComposedPolicy):
     # TorchScript does not compile the methods below.
 
     def _means(self, context: Tensor) -> Tensor:
-        features = for_each_arm(self._features(context), self.batch_dims, self.actions, self.takes_one_row)
-        return arms_last(self.policy.predict(features), self.batch_dims)
+        return arms_last(self.policy.predict(self._rows(context)), self.batch_dims)
+
+    def _intervals(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = self.policy.interval(self._rows(context))
+        return arms_last(low, self.batch_dims), arms_last(high, self.batch_dims)
+
+    def _rows(self, context: Tensor) -> Tensor:
+        """Return the features of a context for each arm."""
+        return for_each_arm(self._features(context), self.batch_dims, self.actions, self.takes_one_row)
 
     def _blocks_are_rounds(self) -> bool:
         return learns_at_once(type(self), "_learn_part", ("_learn_round", "_learn_arm"))

@@ -48,6 +48,7 @@ class EpsilonGreedy(Exploration[E]):
             the number of features, for :class:`~torchonline.RidgeRegression`.
         epsilon: in (0, 1], the probability of a uniform draw in the first round.
         decay: at least 0, how fast it falls; 0 keeps it.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
@@ -62,7 +63,12 @@ class EpsilonGreedy(Exploration[E]):
     """
 
     def __init__(
-        self, estimator: E | int, *, epsilon: float = 0.05, decay: float = 0.0, **options: Unpack[RidgeOptions]
+        self,
+        estimator: E | int | None = None,
+        *,
+        epsilon: float = 0.05,
+        decay: float = 0.0,
+        **options: Unpack[RidgeOptions],
     ) -> None:
         super().__init__(estimator, **options)
         self.epsilon = within("epsilon", epsilon, 0.0, 1.0, closed=True)
@@ -95,6 +101,7 @@ class SquareCB(Exploration[E]):
             the number of features, for :class:`~torchonline.RidgeRegression`.
         gamma: above 0, in units of 1 / reward.
         exponent: at least 0.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
@@ -109,7 +116,12 @@ class SquareCB(Exploration[E]):
     """
 
     def __init__(
-        self, estimator: E | int, *, gamma: float = 10.0, exponent: float = 0.5, **options: Unpack[RidgeOptions]
+        self,
+        estimator: E | int | None = None,
+        *,
+        gamma: float = 10.0,
+        exponent: float = 0.5,
+        **options: Unpack[RidgeOptions],
     ) -> None:
         super().__init__(estimator, **options)
         self.gamma = positive("gamma", gamma)
@@ -152,6 +164,7 @@ class Softmax(Exploration[E]):
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
         temperature: above 0, in units of the reward.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
@@ -162,7 +175,9 @@ class Softmax(Exploration[E]):
         tensor([0.1192, 0.8808], dtype=torch.float64)
     """
 
-    def __init__(self, estimator: E | int, *, temperature: float = 0.1, **options: Unpack[RidgeOptions]) -> None:
+    def __init__(
+        self, estimator: E | int | None = None, *, temperature: float = 0.1, **options: Unpack[RidgeOptions]
+    ) -> None:
         super().__init__(estimator, **options)
         self.temperature = positive("temperature", temperature)
 

@@ -25,6 +25,7 @@ from torchonline.bandits.policies import UCB, Greedy, Policy, drawn_with_probabi
 from torchonline.bandits.policy_learner import PolicyLearner, in_turn
 from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable
 from torchonline.core.checks import check_values, refusal, shape_text
+from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
 from torchonline.core.ops import (
     along,
@@ -123,6 +124,11 @@ class FixedArms(PolicyLearner):
         self.unchanging = (*self.unchanging, "arms")  # by steps
         with torch.no_grad(), self._exactly():
             self._renew_()
+
+    @delegated
+    def rounds(self) -> Tensor:
+        """The estimator's count of rounds, ``(*B)``. Python only."""
+        return self.policy.estimator.rounds
 
     def extra_repr(self) -> str:
         return f"arms={self.arms.size(-2)}, dim={self.dim}, batch_shape={self.batch_shape}"
@@ -316,6 +322,15 @@ class FixedArms(PolicyLearner):
         with torch.no_grad():
             return self.policy.predict(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
 
+    @in_turn
+    def interval(self) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward.
+
+        Shapes: ``(*B, K)`` twice. This is ``policy.interval(arms)``, at O(K d^2). Changes no state. Python only.
+        """
+        with torch.no_grad():
+            return self.policy.interval(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
+
     def plot_confidence(
         self,
         ax: Any = None,
@@ -323,6 +338,7 @@ class FixedArms(PolicyLearner):
         names: Sequence[str] | None = None,
         mask: ArrayLike | None = None,
         index: Any = None,
+        label: str | None = None,
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
@@ -330,7 +346,7 @@ class FixedArms(PolicyLearner):
         """
         from torchonline.bandits.pictures import draw_confidence
 
-        return draw_confidence(self, (), ax, names, mask, index)
+        return draw_confidence(self, (), ax, names, mask, index, label)
 
     def add_arms(self, features: ArrayLike) -> None:
         """Add arms at the end, at O(d^2) for each. The others keep their squares.

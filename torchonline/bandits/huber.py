@@ -52,7 +52,7 @@ class HuberRegression(Estimator):
 
     With ``horizon=None`` the learner starts anew after 64, then 128, 256, ... rounds, with the constants of the next length. A
     regret of at most :math:`C\sqrt T` at a known horizon T, with C not decreasing in T, becomes at most
-    :math:`(2+\sqrt2)\,C\sqrt{T+64}`, with C as for T + 64 (docs/drift.md).
+    :math:`(2+\sqrt2)\,C\sqrt{T+64}`, with C as for T + 64 (docs/drift_theory.md).
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in
     which the step leaves the ball.

@@ -24,8 +24,8 @@ class NormalizedLMS(Estimator):
 
     .. math:: \sum_t w_t\bigl(a_t^\top(\hat\theta_t - u)\bigr)^2 \le \|u\|^2/\mu + \sum_tw_t(\tilde r_t - a_t^\top u)^2:
 
-    the errors of predictions are together no larger than the noise, whatever it is. docs/drift.md has the proof, and the bound
-    for a parameter that moves. The confidence set always holds and says nothing: V stays :math:`\lambda I`, the width is
+    the errors of predictions are together no larger than the noise, whatever it is. docs/drift_theory.md has the proof, and the
+    bound for a parameter that moves. The confidence set always holds and says nothing: V stays :math:`\lambda I`, the width is
     :math:`\|x\|/\sqrt\lambda`, and the radius :math:`\sqrt\lambda\,(\|\hat\theta\| + S)` with S = ``theta_bound``. So choose with
     :class:`~torchonline.Greedy`.
 

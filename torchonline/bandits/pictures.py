@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.disjoint import DisjointArms, arms_last, for_each_arm
+from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.fixed_arms import FixedArms
 from torchonline.bandits.radius_multiples import RadiusMultiples
@@ -19,6 +19,8 @@ from torchonline.core.inputs import one_of_many
 
 # Arms that have names of their own at the axis; among more, every so many.
 MOST_NAMES = 60
+# Mark of a policy's arms in given axes, and how far below the first policy's arms the second one's are, in rows.
+ARMS, BELOW = "torchonline: arms", 0.4
 # With these methods of Estimator, the confidence set is an ellipsoid around theta_hat.
 OF_ELLIPSOID = ("predictor", "width", "interval", "_squared_width")
 
@@ -41,6 +43,7 @@ def draw_confidence(
     names: Sequence[str] | None,
     mask: Any,
     index: Any,
+    label: str | None = None,
     heuristic: str = "",
 ) -> tuple[Any, Any]:
     """Draw the estimates and intervals of a decision; see ``plot_confidence``.
@@ -54,26 +57,47 @@ def draw_confidence(
     if names is not None and (isinstance(names, str) or len(names) != count):
         raise ValueError(f"names: expected {count} names, one for each arm, got {names!r}")
     labels = [f"arm {k}" for k in range(count)] if names is None else [str(name) for name in names]
-    axes = axes_or_new(ax, (6.4, min(16.0, 1.5 + 0.3 * max(count, 3))))
-    _draw_arms(axes, known, mark)
+    axes = axes_or_new(ax, (6.4, min(16.0, 1.5 + (0.3 if label is None else 0.5) * max(count, 3))))
+    first = _label_of_first(axes, count, label)
+    below = BELOW if first else 0.0
+    _draw_arms(axes, known, mark, below, label)
     shown = sorted({*range(0, count, -(-count // MOST_NAMES)), k})
-    axes.set_yticks(shown, [labels[i] for i in shown])
+    axes.set_yticks([0.5 * below + i for i in shown], [labels[i] for i in shown])
     axes.tick_params(axis="y", length=0)
-    axes.get_yticklabels()[shown.index(k)].set_fontweight("bold")
-    axes.set_ylim(count - 0.4, -0.9)
+    if label is None:
+        axes.get_yticklabels()[shown.index(k)].set_fontweight("bold")
+    axes.set_ylim(count - 0.4 + below, -0.9)
     status = _status_of_policy(policy, heuristic)
     if bool((known.low > known.high).any()):
         status = "no parameter within theta_bound is in the set"
     elif bool(((known.estimate < known.low) | (known.estimate > known.high)).any()):
         status = "an estimate is outside its interval: theta_bound seems too small"
-    axes.set_xlabel(f"mean reward\ninterval: {status}")
-    if column:
+    _, _, known_status = axes.get_xlabel().partition("interval: ")
+    is_another = bool(first) and known_status != status
+    said = f"{first}: {known_status}\n{label}: {status}" if is_another else f"interval: {status}"
+    axes.set_xlabel(f"mean reward\n{said}")
+    if column and label is None:
         right = axes.secondary_yaxis("right")
         values, is_open = _aligned(known.column, column == "probability"), known.available.tolist()
         right.set_yticks(shown, [values[i] if is_open[i] else "" for i in shown])
         right.tick_params(axis="y", length=0)
         right.set_ylabel(column)
     return axes.figure, axes
+
+
+def _label_of_first(axes: Any, count: int, label: str | None) -> str:
+    """Return the label of the policy that is drawn already, or "".
+
+    Raise if the next one cannot stand below it.
+    """
+    others = [line.get_label() for line in axes.lines if line.get_gid() == ARMS]
+    if others and (label is None or others[0].startswith("_")):
+        raise ValueError("label: expected one in each call of plot_confidence on the same axes, got None")
+    if len(others) > 1:
+        raise ValueError("ax: expected the arms of at most one other policy, got two; give each policy axes of its own")
+    if others and axes.get_ylim() != (count - 0.4, -0.9):
+        raise ValueError(f"ax: expected the axes of another policy with {count} arms, got others")
+    return str(others[0]) if others else ""
 
 
 def _looked_at(policy: Any, decision: tuple[Any, ...], mask: Any, index: Any) -> tuple[Knowledge, str, str]:
@@ -87,30 +111,13 @@ def _looked_at(policy: Any, decision: tuple[Any, ...], mask: Any, index: Any) ->
         marked, column, mark = policy.select(*decision, mask), policy(*decision), "chosen"
         has_link = type(policy.estimator)._response is not Estimator._response
         name = "" if not rule.uses_widths else "score of the predictor" if has_link else "score"
-    estimate, low, high = _estimates_and_bounds(policy, *decision)
+    estimate, (low, high) = policy.predict(*decision), policy.interval(*decision)
     available = torch.ones_like(estimate, dtype=torch.bool)
     if mask is not None:
         available &= torch.as_tensor(mask, device=available.device)
     place = one_of_many("index", index, tuple(marked.shape), "decisions")
     parts = (estimate, low, high, available, column, marked)
     return Knowledge(*(part[place].detach().cpu() for part in parts)), name, mark
-
-
-def _estimates_and_bounds(policy: Any, context: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return mean rewards and the ends of their intervals, ``(*B, ..., K)`` each."""
-    one, dims = policy.estimator, policy.estimator.batch_dims
-    if isinstance(policy, FixedArms):
-        rows = policy.arms.expand(*policy.batch_shape, *policy.arms.shape[-2:])
-    elif isinstance(policy, ComposedPolicy):
-        rows = policy._features(policy._checked(context, None)[0])
-    else:
-        rows = context
-    if not isinstance(policy, DisjointArms):
-        return one(rows), *one.interval(rows)
-    dims = policy.batch_dims
-    rows = for_each_arm(rows, dims, policy.actions, policy.takes_one_row)
-    estimate, low, high = (arms_last(part, dims) for part in (one(rows), *one.interval(rows)))
-    return estimate, low, high
 
 
 def _status_of_policy(policy: Any, heuristic: str) -> str:
@@ -140,8 +147,8 @@ def status_of(estimator: Any, delta: Any, heuristic: str = "") -> str:
     return f"proved {estimator.guarantee} if {promise} holds" + (f", delta = {delta:.3g}" if delta else "")
 
 
-def _draw_arms(axes: Any, known: Knowledge, mark: str) -> None:
-    heights = np.arange(len(known.estimate))
+def _draw_arms(axes: Any, known: Knowledge, mark: str, below: float, label: str | None) -> None:
+    heights = below + np.arange(len(known.estimate))
     estimate, low, high, available = (part.double().numpy() for part in known[:4])
     is_open = available > 0.0
     (line,) = axes.plot([], [])  # with the next colour of the style
@@ -156,9 +163,16 @@ def _draw_arms(axes: Any, known: Knowledge, mark: str) -> None:
             axes.plot(ends[shown], at, "|", color=tone, markersize=8, markeredgewidth=1.5)
         axes.plot(estimate[shown], at, "o", color=tone, markerfacecolor=filled, markersize=5)
     k = int(known.marked)
-    axes.plot(estimate[k], k, "D", color=colour, markersize=9)
-    text = {"xytext": (0.0, 7.0), "textcoords": "offset points", "ha": "center", "va": "bottom"}
-    axes.annotate(mark, (estimate[k], k), annotation_clip=False, **text)
+    axes.plot(estimate[k], heights[k], "D", color=colour, markersize=9, gid=ARMS, label=label)
+    text: dict[str, Any] = {"textcoords": "offset points", "annotation_clip": False}
+    if label is None:
+        axes.annotate(mark, (estimate[k], k), xytext=(0.0, 7.0), ha="center", va="bottom", **text)
+    else:
+        first, last = float(low.min()), float(high.max())
+        axes.update_datalim([(last + 0.35 * (last - first), heights[k])])  # room for the label
+        axes.autoscale_view(scaley=False)
+        place = (max(high[k], estimate[k]), heights[k])
+        axes.annotate(f"{label}: {mark}", place, xytext=(7.0, 0.0), va="center", color=colour, **text)
 
 
 def draw_confidence_set(
@@ -197,7 +211,7 @@ def draw_confidence_set(
     axes.margins(0.1)
     for name, i in zip("xy", coordinates, strict=True):
         getattr(axes, f"set_{name}label")(f"coordinate {i} of the parameter")
-    axes.set_title(f"confidence set: {status_of(estimator, getattr(estimator, 'delta', None))}", fontsize="medium")
+    axes.set_title(f"confidence set\n{status_of(estimator, getattr(estimator, 'delta', None))}", fontsize="small")
     return axes.figure, axes
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Unpack
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchonline.bandits.arguments import OWNER, checked_rows, on_rows, plain_arms
 from torchonline.bandits.blocks import has_own_step, learn_by_step
@@ -17,11 +17,11 @@ from torchonline.bandits.default_estimator import PolicySignature, RidgeOptions,
 from torchonline.bandits.estimator import Estimator
 from torchonline.core.backend import SMALL_PRODUCT, as_array, in_python, is_readable
 from torchonline.core.checks import check_array, check_values, positive_integer
-from torchonline.core.citations import cite
-from torchonline.core.delegated import delegated
+from torchonline.core.citations import Citable
+from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.core.ops import along, roundoff, trace
-from torchonline.core.options import described, differs
+from torchonline.core.options import described, differs, is_ours
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView, plain_twin
 from torchonline.linalg import add_diagonal
@@ -69,8 +69,8 @@ def _options_of(cls: Any) -> frozenset[str]:
 
     A user's constructor may pass on other values, and keep its own under the same names.
     """
-    is_ours = cls.__init__.__module__.startswith("torchonline.")
-    return frozenset(inspect.signature(cls).parameters) - {"estimator"} if is_ours else frozenset()
+    names = inspect.signature(cls).parameters if is_ours(cls.__init__) else ()
+    return frozenset(names) - {"estimator"}
 
 
 def on_arms(forward: F) -> F:
@@ -79,15 +79,16 @@ def on_arms(forward: F) -> F:
     return decorated
 
 
-class Policy(nn.Module, Generic[E]):
+class Policy(Citable, WithDelegated, Generic[E]):
     """Base of all policies: play the arm that scores highest by an estimator.
 
-    A subclass says how arms are scored, in :meth:`forward`, decorated with :func:`on_arms`. One that draws its choices from the
+    A subclass says how arms are scored, in :meth:`forward`, decorated with ``on_arms``. One that draws its choices from the
     scores says with which probabilities, in :meth:`distribution`, and sets ``is_random``.
 
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
     """
@@ -111,14 +112,13 @@ class Policy(nn.Module, Generic[E]):
     note = ""
     __constants__ = ("is_random", "draws")
     __signature__ = PolicySignature()
-    cite = cite
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.has_own_step = has_own_step(cls)
 
     # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
-    def __init__(self, estimator: E | int, **options: Unpack[RidgeOptions]) -> None:
+    def __init__(self, estimator: E | int | None = None, **options: Unpack[RidgeOptions]) -> None:
         """Build it; the docstring of the class explains the arguments."""
         super().__init__()
         self.estimator = estimator_or_default(type(self).__name__, estimator, options)
@@ -165,6 +165,14 @@ class Policy(nn.Module, Generic[E]):
         and with a link they may be predictors instead of means. Python only.
         """
         return self.estimator(checked_rows(self.estimator, arms, "arms"))
+
+    def interval(self, arms: ArrayLike) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward.
+
+        Shapes: ``(*B, ..., K, d)`` to ``(*B, ..., K)`` twice. This is ``policy.estimator.interval(arms)``, cut to what
+        ``theta_bound`` allows. The label of :meth:`plot_confidence` says whether a theorem covers the bounds. Python only.
+        """
+        return self.estimator.interval(checked_rows(self.estimator, arms, "arms"))
 
     def reset(self) -> None:
         """Put the estimator back to its first state, in place. Python only."""
@@ -285,6 +293,7 @@ class Policy(nn.Module, Generic[E]):
         names: Sequence[str] | None = None,
         mask: ArrayLike | None = None,
         index: Any = None,
+        label: str | None = None,
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
@@ -300,13 +309,16 @@ class Policy(nn.Module, Generic[E]):
             names: of the K arms; None for "arm 0" and so on.
             mask: as in :meth:`select`.
             index: which decision of ``(*B, ...)``, an integer or a tuple. None for a single one.
+            label: of the policy, to compare two of them on the same arms in the same axes: both calls have a label, which stands
+                at the chosen arm. The second policy is drawn a little below the first, and no scores on the right.
 
         Returns:
             The figure and the axes.
 
         Raises:
             ImportError: there is no matplotlib.
-            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, or an ``index`` of no decision.
+            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, an ``index`` of no decision, or axes with
+                arms where a ``label`` is missing or that hold other arms or two policies.
 
         Example:
             >>> policy = UCB(RidgeRegression(2))
@@ -318,7 +330,7 @@ class Policy(nn.Module, Generic[E]):
         """
         from torchonline.bandits.pictures import draw_confidence
 
-        return draw_confidence(self, (arms,), ax, names, mask, index)
+        return draw_confidence(self, (arms,), ax, names, mask, index, label)
 
     def _mixture(self, arms: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""
@@ -424,6 +436,7 @@ class UCB(Policy[E]):
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
@@ -463,6 +476,7 @@ class ThompsonSampling(Policy[E]):
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
         draws: number of parameters drawn for :meth:`probabilities`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 
@@ -473,7 +487,7 @@ class ThompsonSampling(Policy[E]):
         tensor(0)
     """
 
-    def __init__(self, estimator: E | int, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
+    def __init__(self, estimator: E | int | None = None, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
         super().__init__(estimator, **options)
         self.draws = positive_integer("draws", draws)
 
@@ -501,6 +515,7 @@ class Greedy(Policy[E]):
     Args:
         estimator: any :class:`~torchonline.bandits.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
             the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
 

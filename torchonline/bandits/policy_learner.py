@@ -13,7 +13,7 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.core.backend import SMALL_STEP, autocasts, exactly, is_readable
 from torchonline.core.checks import check_values
-from torchonline.core.delegated import delegated
+from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.learner import Learner
 from torchonline.core.stepping import one_at_a_time
 
@@ -25,7 +25,7 @@ def in_turn(method: F) -> F:
     return one_at_a_time(one_at_a_time(method, owner='self._modules["policy"]._modules["estimator"]'))
 
 
-class PolicyLearner(Learner):
+class PolicyLearner(WithDelegated, Learner):
     """Base of the learners made of a policy, which learn what its estimator learns.
 
     The estimator and what a subclass keeps beside it change together or not at all. A subclass learns from a round in
@@ -37,6 +37,7 @@ class PolicyLearner(Learner):
         policy: Policy
 
     response, output_shape = "reward", ()
+    held_by = "policy.policy.estimator"
 
     def __init__(self, policy: Policy, batch_shape: tuple[int, ...], dim: int) -> None:
         state, estimator = policy.estimator.theta_hat, policy.estimator

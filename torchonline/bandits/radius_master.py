@@ -18,7 +18,7 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
 
     - ``"ucb"``: with the count :math:`n_s` and the mean gain :math:`\bar g_s` of the rounds in which s named the played
       arm, play the multiple with the largest :math:`\bar g_s + 0.3\sqrt{\log(1+t)/n_s}`. A heuristic. On real data it had 2 to
-      5 % more errors than the best multiple in hindsight (docs/radius_master.md).
+      5 % more errors than the best multiple in hindsight (docs/radius_master_measured.md).
     - ``"exp4"``: EXP4-IX draws the multiple with probability :math:`p_s \propto \exp(-\eta_t\hat L_s)`, where
 
       .. math:: \hat L_s \leftarrow \hat L_s + \frac{\text{loss}\cdot 1[a_s = a]}{\sum_u p_u 1[a_u = a] + \eta_t/2},\qquad
@@ -26,7 +26,7 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
 
       after the played arm a. A loss is 1 - the gain. Guarantee: over T rounds, the sum of the played losses exceeds the sum of
       the losses of the arms that the best multiple named, on the same history, by at most
-      :math:`4\sqrt{T\min(K, M)\log M}` in expectation, for any statistics (docs/radius_master.md). This is not the
+      :math:`4\sqrt{T\min(K, M)\log M}` in expectation, for any statistics (docs/radius_master_theory.md). This is not the
       regret against that multiple played alone, whose statistics would be others. Conditions: the master chooses the arms,
       without a mask; each reward is learnt before the next decision; K does not change.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torchonline.bandits.default_estimator import suggestion
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import drawn, one_hot
 from torchonline.core.checks import finite_number, one_of, positive
@@ -61,7 +62,8 @@ class RadiusMultiples:
     def _set_options(self, estimator: Any, scales: Any, rule: Any, reward_range: Any) -> None:
         """Check the options, and set them: the base class needs them to make the buffers."""
         if not isinstance(estimator, Estimator):
-            raise TypeError(f"estimator: expected an Estimator, got {type(estimator).__name__}")
+            wanted = f"expected an Estimator{suggestion(estimator)}"
+            raise TypeError(f"estimator: {wanted}, got {type(estimator).__name__}")
         if not isinstance(scales, (tuple, list)) or not scales:
             raise TypeError(f"scales: expected a tuple of numbers above 0, got {scales!r}")
         self.scales = tuple(positive("scales", value) for value in scales)

@@ -119,7 +119,7 @@ class OFUL(UCB[RidgeRegression]):
     Regret is :math:`\tilde O(d\sqrt T)` under sub-Gaussian noise (docs/ridge.md). If the
     parameter moves by :math:`P = \sum_t\|\theta_{t+1}-\theta_t\|` over T rounds, the regret with ``restart_every=H``
     against the best arm of each round is :math:`\tilde O(dT/\sqrt H + H^{3/2}P)`: :math:`\tilde O(d^{3/4}P^{1/4}T^{3/4})` at
-    :math:`H = \sqrt{dT/P}`, if this H is between 1 and T (docs/drift.md).
+    :math:`H = \sqrt{dT/P}`, if this H is between 1 and T (docs/drift_theory.md).
 
     Args:
         dim: d, number of features.

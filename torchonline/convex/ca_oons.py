@@ -34,7 +34,7 @@ class CAOONS(ConvexLearner):
       queries, and the origin, whose gradient is ignored but must be finite. ``step`` also needs the values of the loss.
     - ``"linear"``: :math:`\langle g_t, x_t^j\rangle` with the gradient at the decision, which all learners share: one query.
     - ``"paper"``: :math:`\langle\nabla f_t(x_t^j), x_t^j\rangle`, as printed in the paper, for comparison. If losses are not
-      linear, regret is linear in T (docs/parameter_free.md). It warns.
+      linear, regret is linear in T (docs/parameter_free_theory.md). It warns.
 
     Guarantee, with the default preset. Let :math:`D = \max\{\|u\|, \ell\} \le D_N`, and let losses be convex with
     gradients no longer than ``lipschitz``. For ``"values"``, let losses be drawn with variances :math:`\sigma_t^2` around
@@ -44,7 +44,7 @@ class CAOONS(ConvexLearner):
 
     For ``"linear"`` regret is surely :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`. This is the former rate if
     losses are linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
-    docs/parameter_free.md). For :math:`\|u\| > D_N` regret is at most :math:`2GT\|u\|`. The logarithms are of T, N, d and
+    docs/parameter_free_theory.md). For :math:`\|u\| > D_N` regret is at most :math:`2GT\|u\|`. The logarithms are of T, N, d and
     :math:`D/\ell`. A loss further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped_rounds``. Then
     nothing is promised. For a squared loss on an unbounded domain take ``"linear"``.
 
@@ -54,7 +54,7 @@ class CAOONS(ConvexLearner):
     comparators that may be much closer to :math:`x_0` than the domain is large.
 
     Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This costs at
-    most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof: docs/parameter_free.md).
+    most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof: docs/parameter_free_theory.md).
     Cost of a round: that of N learners in one batch, and O(N (N + ln T)) for their weights.
 
     Args:

@@ -46,7 +46,7 @@ class CLAOONS(OptimisticNewton):
         \text{regret} = \tilde O\big((D_1 + \|u\|^2/D_1)\sqrt{\textstyle\sum_t\|g_t - g_{t-1}\|^2} + G\,D_T + G\|u\|^3/D_1^2
         + G\|u\|^2/D_1\big), \qquad D_T \le \max\{D_1, 2D_1\sqrt{S_T}\},
 
-    without knowledge of G or :math:`\|u\|` (Theorem 4.5 of the reference, corrected: docs/parameter_free.md). The
+    without knowledge of G or :math:`\|u\|` (Theorem 4.5 of the reference, corrected: docs/parameter_free_theory.md). The
     logarithms are of T and :math:`G/z_1`. :math:`G\,D_T` is of order :math:`GD_1\sqrt T` unless gradients vanish. In the
     stochastically extended adversarial model it is at most :math:`GD_1(1 + 2\sqrt{(\sigma_{1:T} + G_{1:T})/z_1})` in
     expectation, where :math:`\sigma_{1:T}` and :math:`G_{1:T}` sum the mean lengths of the noise and the lengths of the expected
@@ -55,8 +55,9 @@ class CLAOONS(OptimisticNewton):
     ``form="sketch"`` adds :math:`2D^2` times ``curvature.removed_spectrum`` for each start.
 
     This learner is here because the paper has it. In noise its regret grows almost like T for long: take
-    :class:`~torchonline.FreeGrad` (docs/parameter_free.md). On features that are not scaled it loses in nearly every round: a
-    :class:`~torchonline.convex.divergence.DivergenceWarning` says so, once. Cost of a round: that of :class:`~torchonline.OONS`.
+    :class:`~torchonline.FreeGrad` (docs/parameter_free_theory.md). On features that are not scaled it loses in nearly every
+    round: a :class:`~torchonline.convex.divergence.DivergenceWarning` says so, once. Cost of a round: that of
+    :class:`~torchonline.OONS`.
 
     Args:
         dim: number of coordinates d.

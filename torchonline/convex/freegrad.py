@@ -68,7 +68,7 @@ class FreeGrad(ConvexLearner):
     it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1`
     of the last start. With ``per_coordinate`` the bound is the sum of d such bounds, with :math:`|u_i|` for U, W for
     :math:`\epsilon h_1`, and :math:`4h_1|u_i|` more for the wait. If losses are convex, the sum on the left bounds the regret
-    (proof: docs/parameter_free.md).
+    (proof: docs/parameter_free_theory.md).
 
     Decisions do not depend on the unit of the loss, but with ``per_coordinate`` through W. A decision stops near the largest
     number that a step takes, 5.6e102 (7.0e12 in float32), where the guarantee ends. Cost of a round: O(d) time; two vectors of

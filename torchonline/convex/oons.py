@@ -34,19 +34,19 @@ class OONS(HintedLearner, OptimisticNewton):
     where :math:`\bar A_T = \rho_1I + \sum_{t \le T}\eta_tv_tv_t^\top`, :math:`\bar A_0 = \rho_1I` and :math:`\delta` =
     kappa/cap. With the default preset this is of order :math:`d\ln T\,(R\sqrt{\sum_t\|g_t - m_t\|^2} + GR)`. If losses
     are convex, the sum on the left bounds the regret. In rounds that ``clipped_rounds`` counts, the bound is for the
-    gradients as cut. docs/parameter_free.md has the proof, and the rate for losses between stochastic and adversarial
+    gradients as cut. docs/parameter_free_theory.md has the proof, and the rate for losses between stochastic and adversarial
     (Theorem 3.2 of the reference; the bound on every sequence is its Theorem 3.1 with other constants).
 
     Without a ball, ``radius_bound=math.inf``, :math:`\ell` is ``length_scale``, nothing is projected, and :math:`R_t` is
     the largest of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound has another last term, and no
-    rate in T follows (docs/parameter_free.md).
+    rate in T follows (docs/parameter_free_theory.md).
 
     With a ``domain``, decisions stay in it: a :class:`~torchonline.convex.domains.Box`, ``Simplex``, ``Polytope``, a ball of norm
     1, 2 or infinity, or a :class:`~torchonline.convex.domains.Domain` of your own. Let :math:`x_0` be its start, such as the
     middle of a box, and R the largest distance of a point of it from there. The guarantee holds for every u of the domain, with
     :math:`u - x_0` for u: its proof needs a convex set in the ball of radius R around :math:`x_0`, and no more
-    (docs/parameter_free.md). A ``radius_bound`` below R also keeps decisions in the ball of that radius around :math:`x_0`. The
-    projections are exact but for rounding, by active sets in NumPy, one learner after the other.
+    (docs/parameter_free_theory.md). A ``radius_bound`` below R also keeps decisions in the ball of that radius around
+    :math:`x_0`. The projections are exact but for rounding, by active sets in NumPy, one learner after the other.
 
     Where features are not scaled, decisions lose in nearly every round, for long: a
     :class:`~torchonline.convex.divergence.DivergenceWarning` says so, once (docs/parameter_free.md).

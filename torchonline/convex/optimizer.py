@@ -16,7 +16,7 @@ from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, kind, non_negative, one_of, shape_text
-from torchonline.core.citations import cite
+from torchonline.core.citations import Citable
 from torchonline.core.options import former_names, renamed_option
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, torn_error
 
@@ -36,7 +36,7 @@ NOT_OFFERED = {"domain"}  # a set of the moves, which a state dict of numbers co
 RESERVED = {"params", "param_names", "learner", "lr", "initial_lr"}
 
 
-class ParameterFree(torch.optim.Optimizer):
+class ParameterFree(Citable, torch.optim.Optimizer):
     r"""Optimizer without a learning rate, for small groups such as a linear head.
 
     Each group has one online learner, with a coordinate for each value of the group, in double precision. The parameters are
@@ -72,8 +72,8 @@ class ParameterFree(torch.optim.Optimizer):
         options: options of the learner's constructor, such as ``lipschitz`` or ``length_scale``, the unit of length.
 
     Attributes:
-        learners, centres: a learner and c, ``(d)``, float64, for each group. A change of ``lr`` moves c, so that the parameters
-            stay where they are.
+        learners: a learner for each group.
+        centres: c, ``(d)``, float64, for each group. A change of ``lr`` moves c, so that the parameters stay where they are.
 
     Example:
         >>> head = torch.nn.Linear(3, 1)
@@ -90,7 +90,6 @@ class ParameterFree(torch.optim.Optimizer):
 
     remedy_of_torn = "load a state dict, and the parameters that were saved with it"
     _is_torn = False
-    cite = cite
 
     def __init__(
         self, params: Any, *, learner: str | type[ConvexLearner] = "freegrad", lr: float = 1.0, **options: Any

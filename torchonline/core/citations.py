@@ -1,12 +1,16 @@
 """BibTeX of this library and of the papers that its learners come from."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from torch import nn
 
-from torchonline.core.versions import version
+from torchonline.core.options import is_ours
+from torchonline.core.versions import home, version
 
+# Of the latest release, or of what will be the next one.
+YEAR = 2026
 ICML, COLT = "International Conference on Machine Learning", "Conference on Learning Theory"
 NEURIPS, UAI = "Advances in Neural Information Processing Systems", "Uncertainty in Artificial Intelligence"
 AISTATS = "International Conference on Artificial Intelligence and Statistics"
@@ -492,17 +496,33 @@ def entry(kind: str, key: str, fields: dict[str, str]) -> str:
     return "\n".join([f"@{kind}{{{key},", *lines, "}"])
 
 
+class Citable:
+    """Mixin of learners, policies, heads and optimizers, which name their papers."""
+
+    def cite(self) -> None:
+        """Print the BibTeX of this library, and of the papers of this object.
+
+        The papers of its parts are among them. A heuristic of this library has no paper: its docstring says where it comes from.
+        :func:`torchonline.core.citations.bibtex` returns the text.
+        """
+        cite(self)
+
+
 def papers(of: Any) -> list[str]:
     """Return the keys of the papers of an object and its parts, each once."""
-    found = [key for part in _parts(of) for cls in type(part).__mro__ for key in OF_CLASS.get(cls.__name__, ())]
-    return list(dict.fromkeys(found))
+    classes = [cls for part in _parts(of) for cls in type(part).__mro__ if is_ours(cls)]
+    return list(dict.fromkeys(key for cls in classes for key in OF_CLASS.get(cls.__name__, ())))
 
 
 def bibtex(of: Any = None) -> str:
     r"""Return the BibTeX of this library and of a learner's papers.
 
     Args:
-        of: a learner, policy, head or optimizer of this library; None for the library alone.
+        of: a learner, policy, head or optimizer of this library, or a subclass's; a module with such parts; or None for the
+            library alone.
+
+    Raises:
+        TypeError: ``of`` is something else, such as a class.
 
     Example:
         >>> print(bibtex(RidgeRegression(2)).partition("@inproceedings")[2])
@@ -513,20 +533,39 @@ def bibtex(of: Any = None) -> str:
           year = {2011},
         }
     """
-    fields = {"author": "{The torchonline developers}", "title": "{torchonline: online learners as PyTorch modules}"}
-    library = entry("software", "torchonline", fields | {"version": version()})
-    return "\n\n".join([library, *(PAPERS[key].bibtex(key) for key in papers(of))])
+    wanted = "expected a learner, policy, head or optimizer, or None"
+    if isinstance(of, type):
+        raise TypeError(f"of: {wanted}, got the class {of.__name__}; construct one, because its parts are cited too")
+    if not (of is None or isinstance(of, nn.Module) or any(map(is_ours, type(of).__mro__))):
+        raise TypeError(f"of: {wanted}, got {type(of).__name__}")
+    return "\n\n".join([_library(), *(PAPERS[key].bibtex(key) for key in papers(of))])
 
 
-def cite(self: Any = None) -> None:
+def cite(of: Any = None) -> None:
     """Print the BibTeX of this library and of a learner's papers.
 
-    ``learner.cite()`` of every learner, policy, head and optimizer names the papers of its parts too. ``torchonline.cite()``
-    prints the library's entry alone.
+    ``torchonline.cite()`` prints the library's entry alone. ``learner.cite()`` of every learner, policy, head and optimizer is
+    ``torchonline.cite(learner)`` and names the papers of its parts too.
     :func:`torchonline.core.citations.bibtex` returns the text. A heuristic of this library has no paper: its docstring says where
     it comes from.
+
+    Args:
+        of: a learner, policy, head or optimizer; None for the library alone.
+
+    Raises:
+        TypeError: ``of`` is something else, such as a class.
     """
-    print(bibtex(self))
+    print(bibtex(of))
+
+
+def _library() -> str:
+    """Return the entry of this library, with the release's number or the next one's."""
+    number = version()
+    release = re.match(r"\d+(\.\d+)+((a|b|rc)\d+)?(\.post\d+)?", number)
+    fields = {"author": "{The torchonline developers}", "title": "{torchonline: online learners as PyTorch modules}"}
+    fields |= {"year": str(YEAR), "url": home(), "version": release[0] if release else ""}
+    is_release = release is not None and release[0] == number
+    return entry("software", "torchonline", fields | {"note": "" if is_release else "development version"})
 
 
 def _parts(of: Any) -> Iterator[Any]:

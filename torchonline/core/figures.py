@@ -1,9 +1,11 @@
 """Matplotlib axes, and labels that stand at what they name."""
 
+import math
 from typing import Any
 
 # Marks of labels. Those at the ends of lines move apart where they would overlap.
 END, TOP = "torchonline: label at an end", "torchonline: label on top"
+EMPTY = "torchonline: note on empty axes"
 # Of the lines in one pair of axes, in turn: they differ without colour too.
 LINE_STYLES = ("-", "--", "-.", ":")
 # Neither black nor white, so that it shows on light and on dark backgrounds.
@@ -40,6 +42,17 @@ def axes_of_figure(size: tuple[float, float] = (6.4, 4.0)) -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained").add_subplot()
+
+
+def note_if_empty(axes: Any) -> None:
+    """Write "nothing recorded yet" on axes without data, and else remove it."""
+    notes = [text for text in axes.texts if text.get_gid() == EMPTY]
+    is_empty = not all(map(math.isfinite, axes.dataLim.intervalx))
+    for note in notes:
+        note.remove()
+    if is_empty:
+        place = {"ha": "center", "va": "center", "transform": axes.transAxes}
+        axes.text(0.5, 0.5, "nothing recorded yet", color=GREY, gid=EMPTY, **place)
 
 
 def next_style(axes: Any) -> str:
@@ -88,8 +101,11 @@ def _move_apart(axes: Any) -> None:
             groups[-1][0] += total
             groups[-1][1] += count
     places = [_lowest(group, room) + room * i for group in groups for i in range(int(group[1]))]
+    lowest = axes.bbox.y0 * points + 0.4 * room  # above the labels of the axis
     for i, place in zip(order, places, strict=True):
+        place = max(place, lowest)
         labels[i].xyann = (5.0, place - heights[i])
+        lowest = place + room
 
 
 def _lowest(group: list[float], room: float) -> float:

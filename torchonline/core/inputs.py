@@ -41,7 +41,8 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
         return value
     if not value.is_floating_point():
         if not is_real or value.is_complex() or value.is_quantized:
-            raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}")
+            how = "" if value.is_complex() or value.is_quantized else "; convert it by .float()"
+            raise TypeError(f"{name}: expected a floating-point tensor, got {value.dtype}{how}")
         if value.dtype in LONG_INTEGERS and value.numel():
             _check_integers(name, _largest(value))
     return value.to(dtype)

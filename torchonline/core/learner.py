@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_state_dtype, device_or_none, instance_of, positive_integer, sizes
-from torchonline.core.citations import cite
+from torchonline.core.citations import Citable
 from torchonline.core.loading import load_, load_problems
 from torchonline.core.options import COMMON, WithOptions, added_options, described, differs, fixed_options
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, give_lock_, in_order, torn_error
 from torchonline.core.views import NumpyView, can_be_viewed
 
 
-class Learner(WithOptions, nn.Module):
+class Learner(Citable, WithOptions, nn.Module):
     """Base of all learners: an ``nn.Module`` whose statistics are buffers.
 
     A subclass sets its options, then calls :meth:`_create_buffers` once. All that evolves is a buffer and is written in place,
@@ -66,8 +66,6 @@ class Learner(WithOptions, nn.Module):
     # Attributes that cannot be set after construction, besides the constructor's arguments, and why, for the error.
     fixed_besides: tuple[str, ...] = ()
     why_fixed = "which constants and statistics derive from"
-
-    cite = cite
 
     # True in the copies that compute on NumPy arrays.
     is_view = False

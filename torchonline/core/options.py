@@ -17,6 +17,11 @@ from torchonline.core.checks import kind
 F = TypeVar("F", bound=Callable[..., None])
 
 
+def is_ours(of: Any) -> bool:
+    """Return whether a class or function is this library's, and not a user's."""
+    return of.__module__.startswith("torchonline.")
+
+
 def described(instance: object, arguments: Mapping[str, Any]) -> str:
     """Return constructor arguments as ``name=value`` pairs, for a ``repr``.
 
@@ -165,9 +170,7 @@ def fixed_options(cls: Any) -> frozenset[str]:
 @functools.cache
 def added_options(cls: Any) -> frozenset[str]:
     """Return the arguments that a user's subclass adds to the library's."""
-    ours = [
-        base for base in cls.__mro__ if base.__module__.startswith("torchonline.") and "__signature__" in vars(base)
-    ]
+    ours = [base for base in cls.__mro__ if is_ours(base) and "__signature__" in vars(base)]
     return fixed_options(cls).difference(
         *(base.__signature__.parameters for base in ours),
         cls.statistics_depend_on,

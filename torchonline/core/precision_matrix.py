@@ -9,7 +9,7 @@ They are the statistics of every linear learner. Cost: O(d^2) a term. Three thin
 A block of rounds adds a sum of such terms at once, and inverts V anew by a Cholesky factor in float64 (:func:`add_squares_`).
 
 A learner keeps the three matrices as buffers of its own, so that they stay readable under their names in state dicts and in
-TorchScript files, where one tensor cannot have two names. A :data:`PrecisionMatrix` is the three of them.
+TorchScript files, where one tensor cannot have two names. A ``PrecisionMatrix`` is the three of them.
 """
 
 from typing import Any
@@ -74,7 +74,7 @@ def add_squares_(V: PrecisionMatrix, squares: Tensor) -> tuple[Tensor, Tensor]:
     r"""Add a sum of terms ``aa'`` to V, and invert V anew. Not on arrays.
 
     Return the Cholesky factor of V, float64 ``(*B, d, d)``, and the largest variance inflation factor
-    :math:`V_{ii}(V^{-1})_{ii}`, ``(*B)``. Rounding moves the inverse by about :data:`~torch.float64`'s roundoff times d times
+    :math:`V_{ii}(V^{-1})_{ii}`, ``(*B)``. Rounding moves the inverse by about float64's roundoff times d times
     this factor. It does not depend on the units of the features. It is NaN where V has no Cholesky factor.
     """
     matrix, inverse, lost = V

@@ -1,4 +1,4 @@
-"""The version of this library."""
+"""The version of this library, and its address."""
 
 from importlib import metadata
 
@@ -13,3 +13,13 @@ def version() -> str:
         return metadata.version("torchonline")
     except metadata.PackageNotFoundError:
         return "0+unknown"
+
+
+def home() -> str:
+    """Return the first address that the installed package names, or an empty text."""
+    try:
+        addresses = metadata.metadata("torchonline").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        return ""
+    # Such as "Homepage, https://..."
+    return next((address.partition(",")[2].strip() for address in addresses), "")

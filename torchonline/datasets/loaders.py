@@ -100,6 +100,7 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
         raise ValueError(f"columns: expected one or more distinct names, got {columns!r}")
 
     _, family = np.unique([table["site"], table["plan"], table["income"]], axis=1, return_inverse=True)
+    family = family.reshape(-1)  # NumPy 2.0 returns a row
     plan = np.full(len(family), -1)
     for number, members in enumerate(HEALTH_PLANS.values()):
         plan[np.isin(table["plan"], members)] = number

@@ -54,7 +54,7 @@ class SharedLearner(nn.Module):
 
     A private learner learns on the first rank alone, and draws its noise there. Records go to that rank. What comes back is its
     :meth:`~torchonline.privacy.learners.base.PrivateLearner.public_state`. Each queued record takes its step, one that is refused
-    as ``step(None)``; the sync then raises after all have taken their steps. :meth:`state_dict` of another rank holds no secret
+    as ``step(None)``; the sync then raises after all have taken their steps. ``state_dict()`` of another rank holds no secret
     state, and no learner loads it.
 
     Errors in the rounds of one rank are raised by the sync of all ranks and name the rank. No state has changed then, and all
@@ -105,7 +105,7 @@ class SharedLearner(nn.Module):
 
     @property
     def learner(self) -> Any:
-        """The learner whose buffers are the state: the policy's estimator, or the policy."""
+        """The learner whose buffers are the state, the policy's estimator or the policy."""
         return self.policy.estimator if isinstance(self.policy, Policy) else self.policy
 
     @property

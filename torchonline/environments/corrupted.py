@@ -21,8 +21,8 @@ class CorruptedStream(SEAStream):
     :math:`\sigma_t` = ``sigma`` in every round, and :math:`\Sigma_t` = ``corruption`` in each corrupted round and in the round
     after it, else 0, so that :math:`\Sigma^2_{1:T}` is at most 2C ``corruption``. For a spacing of 1 it is twice
     ``corruption`` from the second round on. After an even number of corruptions, u minimises the sum of the expected losses, in
-    the sense of :class:`~torchonline.environments.SEAStream`. Regret counts corrupted losses as they are. Cost of a round: O(d)
-    a point.
+    the sense of :class:`~torchonline.environments.SEAStream`. Regret counts corrupted losses as they are. The attributes are
+    those of SEAStream. Cost of a round: O(d) a point.
 
     Args:
         dim: number of coordinates d.
@@ -30,9 +30,6 @@ class CorruptedStream(SEAStream):
         spacing: rounds from one corruption to the next, at least 1.
         loss, sigma, comparator_norm, scale, cells: as for :class:`~torchonline.environments.SEAStream`.
         batch_shape, seed, dtype: as for :class:`~torchonline.environments.simulated.SimulatedBandit`.
-
-    Attributes:
-        comparator, shift, noise, lipschitz, smoothness, rounds: as for :class:`~torchonline.environments.SEAStream`.
 
     Example:
         >>> stream = CorruptedStream(3, corruption=2.0, spacing=3, loss="huber", sigma=0.0)

@@ -22,17 +22,14 @@ class RandomOrderStream(SEAStream):
     with :math:`\sigma_t^2 = \text{sigma}^2 - \|a_t\|^2` at every x, and :math:`\Sigma_t = \|a_t - a_{t-1}\|`, which is small but
     at the end of a pass. Over a pass :math:`\Sigma^2_{1:T}` stays below a number that does not grow with K (Lemma 11 of the
     reference: :math:`8G^2`), and :math:`\sigma^2_{1:T}` is at most :math:`K\sigma^2`. The comparator u minimises the sum of a
-    pass. All else is as for :class:`~torchonline.environments.SEAStream`. Cost of a round: O(d) a point; O(Kd) memory a trial.
+    pass. All else is as for :class:`~torchonline.environments.SEAStream`, the attributes too, but the ``noise`` depends on the
+    past. Cost of a round: O(d) a point; O(Kd) memory a trial.
 
     Args:
         dim: number of coordinates d.
         losses: K, even.
         loss, sigma, comparator_norm, scale: as for :class:`~torchonline.environments.SEAStream`.
         batch_shape, seed, dtype: as for :class:`~torchonline.environments.simulated.SimulatedBandit`.
-
-    Attributes:
-        comparator, shift, noise, lipschitz, smoothness, rounds: as for :class:`~torchonline.environments.SEAStream`. Here the
-            noise depends on the past.
 
     Example:
         >>> stream = RandomOrderStream(3, losses=4, loss="huber", sigma=0.5)

@@ -27,7 +27,7 @@ from torchonline.export.compiled import CompiledProgram, place_in_cache
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.programs import no_blocks
 from torchonline.export.scripts import as_file
-from torchonline.export.verification import PolicyTrial, agree, agree_on_state, trial_of
+from torchonline.export.verification import PolicyTrial, agree, agree_on_state, check_kind, trial_of
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
 
@@ -73,6 +73,7 @@ def to_torchscript(
         scripted, file = _as_script(public)
         _agree_on_released(public, torch.jit.load(file))
     else:
+        check_kind(module)
         _refuse_python(module, "module")
         module = _copy(module)  # threads may let the original learn meanwhile
         trial = trial_of(module, example)
@@ -95,7 +96,7 @@ def to_program(
     """Export a learn-then-decide round as a ``torch.export`` program.
 
     The program starts from the present state. It is verified, then written to ``path``. Learning and deciding are one call,
-    because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of :mod:`torchonline.export.programs`.
+    because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of ``torchonline.export.programs``.
     ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions and K of arms may vary from call to
     call. The program takes arguments in the dtype of the state (of ``example``, for a head).
 
@@ -153,6 +154,7 @@ def to_program(
         _agree_on_released(public, _loaded(file))
         _write(path, file)
         return program
+    check_kind(module)
     _refuse_python(module, "module", is_program=True)
     module = _copy(module)
     trial = trial_of(module, example, blocks, noise_scale)

@@ -364,10 +364,8 @@ def trial_of(
             got = type(module).__name__
             raise ValueError(f"noise_scale: expected False, got True, but {got} takes no noise scale")
         return ConvexTrial(module)
+    check_kind(module)
     head: Any = module
-    if not isinstance(getattr(module, "policy", None), (Policy, ComposedPolicy)):
-        got = type(module).__name__
-        raise TypeError(f"module: expected a Policy, a head with a policy on it or a ConvexLearner, got {got}")
     if example is None:
         raise ValueError("example: expected the inputs of a decision, which a head needs; got None")
     actions = None if head.actions is None else len(head.actions)
@@ -375,6 +373,21 @@ def trial_of(
         actions = head.policy.actions
     dtypes = [parameter.dtype for parameter in head.encoder.parameters()]
     return HeadTrial(head.policy, blocks, example, actions, head.feature_dims, dtypes, noise_scale)
+
+
+def check_kind(module: Any) -> None:
+    """Refuse what is no policy, head or convex learner; name the part that is one."""
+    if not _is_of_a_kind(module):
+        parts = module.named_modules() if isinstance(module, nn.Module) else ()
+        path = next((path for path, part in parts if _is_of_a_kind(part)), None)
+        instead = "" if path is None else f"; give its .{path}"
+        wanted = "expected a Policy, a head with a policy on it or a ConvexLearner"
+        raise TypeError(f"module: {wanted}, got {type(module).__name__}{instead}")
+
+
+def _is_of_a_kind(module: Any) -> bool:
+    kinds = (Policy, ComposedPolicy, FixedArms, ConvexLearner)
+    return isinstance(module, kinds) or isinstance(getattr(module, "policy", None), (Policy, ComposedPolicy))
 
 
 def seeded(function: Any, *arguments: Tensor) -> Any:

@@ -14,7 +14,7 @@ from torchonline.core.checks import mismatch, shape_text
 from torchonline.core.inputs import as_plain, check_floats
 from torchonline.core.options import described
 from torchonline.core.processes import gathered, rank_and_world_size
-from torchonline.metrics.plots import axes_for, draw_results
+from torchonline.metrics.plots import axes_for, draw_results, finished
 
 # A warning points at the first line outside these packages.
 WITHIN = ("torchonline", "torchmetrics", "torch")
@@ -137,6 +137,8 @@ class ExactMetric(Metric):
     def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
         """Draw what :meth:`compute` returns as bars, or a list of results as lines.
 
+        Axes without data say that nothing is recorded yet.
+
         Args:
             val: a result of :meth:`compute` or of a call, or a list of them; None for ``compute()``.
             ax: matplotlib axes; None for a new figure of pyplot.
@@ -146,7 +148,7 @@ class ExactMetric(Metric):
         """
         axes = axes_for(val, ax)
         draw_results(axes, self.compute() if val is None else val, self.named)
-        return axes.figure, axes
+        return finished(axes)
 
     def _refuse_synced(self) -> None:
         """Raise while the states are those of all ranks: ``unsync`` would lose a change."""

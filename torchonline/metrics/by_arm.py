@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.core.checks import check_shape, check_values, positive_integer
 from torchonline.metrics.base import ExactMetric, check_finite
-from torchonline.metrics.plots import axes_for, draw_results, results_of
+from torchonline.metrics.plots import axes_for, draw_results, finished, results_of
 from torchonline.metrics.shares import checked_actions, names_of_actions
 
 
@@ -113,7 +113,7 @@ class MeanByArm(ExactMetric):
         reports = results_of(val)
         if reports is not None:
             draw_results(axes, [report.mean.reshape(-1) for report in reports], f"mean {self.name}", names)
-            return axes.figure, axes
+            return finished(axes)
         report = self.compute() if val is None else val
         count, mean, error = (part.cpu().reshape(-1) for part in report)  # torchmetrics squeezes those of one arm
         shown = count.nonzero().squeeze(-1)
@@ -122,7 +122,7 @@ class MeanByArm(ExactMetric):
         axes.set_xticks(range(len(shown)), [names[k] for k in shown.tolist()])
         axes.set_xlabel("mean and one standard error of each action")
         axes.set_ylabel(f"mean {self.name}")
-        return axes.figure, axes
+        return finished(axes)
 
     def _problems(self, loaded: Any) -> list[str]:
         if problems := super()._problems(loaded):

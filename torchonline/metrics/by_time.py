@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from torchonline.core.figures import axes_or_new
 from torchonline.metrics.base import check_rounds
 from torchonline.metrics.curve import TotalsByRound
-from torchonline.metrics.plots import draw_band, extremes
+from torchonline.metrics.plots import draw_band, extremes, finished
 
 
 class ValuesByTime(NamedTuple):
@@ -107,7 +107,7 @@ class ValueByTime(TotalsByRound):
         draw_band(axes, found.rounds, mean.mean(1), extremes(least)[0], extremes(largest)[1], label)
         axes.set_xlabel("round")
         axes.set_ylabel(self.name)
-        return axes.figure, axes
+        return finished(axes)
 
     def _extremes(self, states: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the smallest and largest value of each interval of all ranks."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.core.checks import positive_integer, sizes
 from torchonline.core.processes import rank_and_world_size
 from torchonline.metrics.base import ExactMetric
-from torchonline.metrics.plots import axes_for, draw_curve, draw_results
+from torchonline.metrics.plots import axes_for, draw_curve, draw_results, finished
 
 
 class TotalsByRound(ExactMetric):
@@ -87,9 +87,9 @@ class TotalsByRound(ExactMetric):
         axes = axes_for(val, ax)
         if val is not None:
             draw_results(axes, val, self.named, None if label is None else [label])
-            return axes.figure, axes
+            return finished(axes)
         draw_curve(axes, *self.curve(), self.named, label)
-        return axes.figure, axes
+        return finished(axes)
 
     def _add(self, values: Tensor) -> None:
         """Add rounds of this process, ``(n, ...)``, float64."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchonline.core.checks import check_values, instance_of, positive_integer, sizes, within
 from torchonline.core.figures import GREY, label_end, next_style
 from torchonline.metrics.base import ExactMetric, check_rounds, level_of_caller, of_one_rank
-from torchonline.metrics.plots import axes_for, results_of
+from torchonline.metrics.plots import axes_for, finished, results_of
 
 # Windows that a plot can show.
 KEPT = 256
@@ -237,7 +237,7 @@ class DriftAlarm(ExactMetric):
         axes.set_ylim(0.0, max(1.2, 1.1 * float(largest.max()), axes.get_ylim()[1]) if len(largest) else 1.2)
         axes.set_xlabel("round")
         axes.set_ylabel("statistic / threshold")
-        return axes.figure, axes
+        return finished(axes)
 
     def threshold(self, comparison: int, alarms: int = 0) -> float:
         """Return the threshold of the j-th comparison, from 1, after some alarms."""

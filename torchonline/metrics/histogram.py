@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.core.checks import finite_number, positive, positive_integer
 from torchonline.core.figures import GREY
 from torchonline.metrics.base import ExactMetric, check_finite
-from torchonline.metrics.plots import axes_for, draw_band, results_of
+from torchonline.metrics.plots import axes_for, draw_band, finished, results_of
 
 QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)
 
@@ -124,11 +124,11 @@ class LogHistogram(ExactMetric):
             _draw_spread(axes, val, self.name)
         else:
             quantiles = torch.stack([report.quantiles for report in reports]) if reports else self.ends.new_zeros(0, 5)
-            draw_band(axes, torch.arange(len(reports)), quantiles[:, 2], quantiles[:, 1], quantiles[:, 3])
+            draw_band(axes, torch.arange(len(reports), device="cpu"), quantiles[:, 2], quantiles[:, 1], quantiles[:, 3])
             axes.set_yscale("log")
             axes.set_xlabel("step")
             axes.set_ylabel(f"{self.name}: median, 10 to 90 %")
-        return axes.figure, axes
+        return finished(axes)
 
     def draw_bars(self, axes: Any) -> float:
         """Draw the histogram on matplotlib axes, and return the median."""
@@ -142,9 +142,9 @@ class LogHistogram(ExactMetric):
         missing = -len(inner) % group
         bars = torch.nn.functional.pad(inner, (0, missing)).reshape(-1, group).sum(1)
         ends = [*self.ends[:-1:group].tolist(), self.high]
-        axes.stairs(bars.numpy(), ends, fill=True)
         axes.set_xscale("log")
         if used := bars.nonzero().squeeze(-1).tolist():
+            axes.stairs(bars.numpy(), ends, fill=True)
             axes.set_xlim(ends[used[0]], ends[used[-1] + 1])
         axes.set_xlabel(self.name)
         axes.set_ylabel("count")

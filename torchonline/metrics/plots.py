@@ -1,12 +1,13 @@
 """Results of metrics as pictures."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchonline.core.figures import axes_or_new, label_end, label_right, next_style
+from torchonline.core.figures import axes_or_new, label_end, label_right, next_style, note_if_empty
 
 # Values of a fleet that are shown one by one; more are shown as their mean and range.
 MOST_LINES = 8
@@ -26,6 +27,12 @@ def axes_for(val: Any, ax: Any) -> Any:
     return axes_or_new(ax)
 
 
+def finished(axes: Any) -> tuple[Any, Any]:
+    """Return the figure and the axes, with a note where nothing was drawn."""
+    note_if_empty(axes)
+    return axes.figure, axes
+
+
 def results_of(val: Any) -> list[Any] | None:
     """Return the results in a list of them, or None for a single result.
 
@@ -43,11 +50,11 @@ def draw_results(axes: Any, val: Any, named: str, names: list[str] | None = None
         results = None if results is None else [_stacked(result) for result in results]
         val = _stacked(first)
     if results is None:
-        draw_values(axes, torch.as_tensor(val), named, names)
+        draw_values(axes, torch.as_tensor(val, device="cpu"), named, names)
     else:
-        steps = torch.arange(len(results))
-        values = torch.stack([torch.as_tensor(result).double() for result in results]) if results else torch.zeros(0)
-        draw_lines(axes, steps, values, named, names)
+        steps = torch.arange(len(results), device="cpu")
+        values = [torch.as_tensor(result, device="cpu").double() for result in results]
+        draw_lines(axes, steps, torch.stack(values) if values else torch.zeros(0), named, names)
         axes.set_xlabel("step")
 
 
@@ -104,7 +111,7 @@ def draw_curve(axes: Any, rounds: Tensor, totals: Tensor, named: str, label: str
 def draw_bands(axes: Any, rounds: Tensor, bands: Tensor, labels: list[str], colours: list[str]) -> None:
     """Draw shares ``(bands, p)`` between p points, one on top of another."""
     ends = torch.cat([rounds.new_zeros(1), rounds]).numpy()
-    bottom = torch.zeros(len(rounds), dtype=torch.float64)
+    bottom = bands.new_zeros(len(rounds))
     for band, label, colour in zip(bands, labels, colours, strict=False) if len(rounds) else ():
         axes.stairs((bottom + band).numpy(), ends, baseline=bottom.numpy(), fill=True, color=colour, label=label)
         bottom = bottom + band
@@ -131,12 +138,12 @@ def extremes(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _stacked(numbers: Mapping[str, Tensor]) -> Tensor:
-    return torch.stack([torch.as_tensor(value).double().mean() for value in numbers.values()])
+    return torch.stack([torch.as_tensor(value, device="cpu").double().mean() for value in numbers.values()])
 
 
 def _names(shape: tuple[int, ...]) -> list[str]:
     """Return a name for each learner of a fleet; "" for a single one."""
     if len(shape) == 0:
         return [""]
-    places = torch.cartesian_prod(*(torch.arange(n) for n in shape)).reshape(-1, len(shape)).tolist()
-    return [f"learner {place[0]}" if len(place) == 1 else f"learner {tuple(place)}" for place in places]
+    places = product(*(range(n) for n in shape))
+    return [f"learner {place[0]}" if len(place) == 1 else f"learner {place}" for place in places]

@@ -9,7 +9,7 @@ from torchonline.core.checks import check_values
 from torchonline.core.figures import axes_or_new
 from torchonline.metrics.base import check_finite
 from torchonline.metrics.curve import TotalsByRound
-from torchonline.metrics.plots import check_result, draw_band, results_of
+from torchonline.metrics.plots import check_result, draw_band, finished, results_of
 
 
 class SampleSize(NamedTuple):
@@ -105,7 +105,7 @@ class EffectiveSampleSize(TotalsByRound):
         draw_band(axes, rounds, effective, effective, effective, label)
         axes.set_xlabel("decision")
         axes.set_ylabel(self.named)
-        return axes.figure, axes
+        return finished(axes)
 
     def _dealt(self, loaded: Any, *arguments: Any) -> dict[str, Tensor]:
         return super()._dealt(loaded, *arguments) | {"largest": loaded["largest"].max()}

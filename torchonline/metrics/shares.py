@@ -10,7 +10,7 @@ from torchonline.core.checks import positive_integer
 from torchonline.core.figures import GREY
 from torchonline.core.inputs import as_indices, check_indices
 from torchonline.metrics.curve import TotalsByRound
-from torchonline.metrics.plots import axes_for, draw_bands, draw_results, label_bands
+from torchonline.metrics.plots import axes_for, draw_bands, draw_results, finished, label_bands
 
 # Actions with a colour of their own in a plot; the others share grey.
 MOST_SHOWN = 10
@@ -90,7 +90,7 @@ class ActionShares(TotalsByRound):
         names = names_of_actions(labels, self.actions)
         if val is not None:
             draw_results(axes, val, "share of decisions", names)
-            return axes.figure, axes
+            return finished(axes)
         rounds, shares = self._few_means()
         order = shares.mean(0).argsort(descending=True, stable=True)[:MOST_SHOWN].sort().values.tolist()
         rows = shares.T.cpu()
@@ -100,13 +100,13 @@ class ActionShares(TotalsByRound):
             bands, shown, colours = torch.cat([bands, rest.unsqueeze(0)]), [*shown, "others"], [*colours, GREY]
         draw_bands(axes, rounds.cpu(), bands, shown, colours)
         label_bands(axes, rounds.cpu(), bands, shown, colours)
-        return axes.figure, axes
+        return finished(axes)
 
     def _few_means(self) -> tuple[Tensor, Tensor]:
         """Return :meth:`means` between at most fifty points of the curve."""
         rounds, totals = self.curve()
         every = -(-len(rounds) // MOST_POINTS)
-        kept = torch.arange(len(rounds) - 1, -1, -max(every, 1)).flip(0)
+        kept = torch.arange(len(rounds) - 1, -1, -max(every, 1), device=rounds.device).flip(0)
         rounds, totals = rounds[kept], totals[kept]
         counts = rounds.diff(prepend=rounds.new_zeros(1)).unsqueeze(-1)
         return rounds, totals.diff(dim=0, prepend=torch.zeros_like(totals[:1])) / counts

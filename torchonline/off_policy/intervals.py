@@ -30,6 +30,10 @@ class Interval(NamedTuple):
     lower: Any
     upper: Any
 
+    def __repr__(self) -> str:
+        ends = [f"{end:.4g}" if isinstance(end, float) else repr(end) for end in self]
+        return f"Interval(lower={ends[0]}, upper={ends[1]})"
+
 
 def bootstrap_values(estimate: Estimate, *, draws: int = 2000, seed: int = 0) -> Tensor:
     """Return estimates from resamples of whole groups, ``(draws)``, float64.
@@ -72,8 +76,8 @@ def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 
     """Return quantiles of the bootstrap of groups: delta / 2 and 1 - delta / 2.
 
     Asymptotic: the coverage tends to 1 - delta as the number of independent groups grows, if the weighted residuals have a
-    variance. With few groups, rare rewards or heavy weights it is less (docs/off_policy.md has counts). It does not hold at all
-    times, and not for a log whose logging policy learns, where rounds are not independent.
+    variance. With few groups, rare rewards or heavy weights it is less (docs/off_policy_measured.md has counts). It does not hold
+    at all times, and not for a log whose logging policy learns, where rounds are not independent.
 
     Args:
         estimate: the estimate, of at least two groups.
@@ -152,7 +156,7 @@ def confidence_sequence(
     needed, and clipping costs width, never coverage. Its upper bound is wide for rare rewards. With W it is narrow, and
     :func:`doubly_robust` is taken too. Estimates that are self-normalised have no such guarantee, and are refused.
 
-    Proof: docs/off_policy.md. In brief, let terms :math:`X_i` have conditional means :math:`v_i` and be at least
+    Proof: docs/confidence_sequence.md. In brief, let terms :math:`X_i` have conditional means :math:`v_i` and be at least
     :math:`\hat X_i - c` for a prediction :math:`\hat X_i` from the past. Then
 
     .. math:: \exp\Bigl(\lambda\sum(X_i - v_i) - \psi(\lambda)\sum(X_i - \hat X_i)^2\Bigr),\qquad

@@ -31,7 +31,9 @@ class AuditResult:
     Attributes:
         epsilon: the lower bound, at least 0. It is 0 if the games show nothing.
         limit: the bound that these games would give for a release without noise.
-        delta, confidence, pairs: the arguments.
+        delta: the argument.
+        confidence: the argument.
+        pairs: the argument.
         games: number of fresh games in each world.
         statistic: "column 0" and so on, or "discriminant".
         direction: ">=" or "<": the event is that the statistic is on this side of the threshold.
@@ -103,7 +105,8 @@ def epsilon_lower_bound(
     - Statistics depend on releases only: public states, and for joint privacy no action of the user whose record differs.
 
     A high value refutes a claim. A low value proves nothing: it is about one pair of streams, one event and few games. See
-    docs/privacy.md for the values to expect. Cost: 4 ``games`` games, and O(k games log games + k^2 games + k^3) for k columns.
+    docs/privacy_measured.md for the values to expect. Cost: 4 ``games`` games, and O(k games log games + k^2 games + k^3) for k
+    columns.
 
     Args:
         play: takes the world, 0 or 1, and the number of games, and returns ``(games,)``, or ``(games, k)`` for k statistics,

@@ -38,7 +38,7 @@ def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
     It is :math:`g \mapsto g\,\min\{1, C/\|g\|_a\}` over the last dimension. A contribution with a NaN or infinite entry becomes 0
     as a whole, because an error, or leaving the record out, would tell of it. The norm is taken of entries divided by the
     largest. Otherwise powers of small entries would underflow, and vectors longer than the bound would pass. The norm exceeds C
-    by rounding only, some 1e-16 sqrt(d) of it, which :data:`MARGIN` covers. Cost: O(d), and no branch on a value.
+    by rounding only, some 1e-16 sqrt(d) of it, which ``MARGIN`` covers. Cost: O(d), and no branch on a value.
 
     Args:
         contribution: g, shape ``(..., d)``, floating point.

@@ -19,7 +19,7 @@ from torchonline.privacy.exact_draws import Probability, highest, rounded_normal
 # Releases are multiples of a power of two, from the 32nd to the 16th part of the standard deviation of the noise.
 FINENESS = 5
 # Sums of floating-point numbers decide a rounding if they are farther than this from a midpoint, in units of the grid, and if the
-# tail of the draw has at least this probability. Their errors are some thousand times smaller (docs/privacy.md).
+# tail of the draw has at least this probability. Their errors are some thousand times smaller (docs/privacy_proofs.md).
 SURE, COMMON_TAIL = 2.0**-32, 2.0**-25
 # They decide which score is the highest if others are lower by more than this share of all numbers that are added.
 CLOSE = 2.0**-40
@@ -63,8 +63,8 @@ class NoiseSource(WriteOnce):
     def add_normal(self, values: Any, scale: float) -> Any:
         r"""Release secret numbers with noise: values + scale N(0, 1), rounded to a grid.
 
-        The grid is :func:`grid_of` the scale. The result has exactly the law of the rounded sum of real numbers, so its last bits
-        tell nothing more. It takes and returns a float64 tensor or array of any shape.
+        The grid is a power of two, a 32nd to a 16th of the scale. The result has exactly the law of the rounded sum of real
+        numbers, so its last bits tell nothing more. It takes and returns a float64 tensor or array of any shape.
         """
         self._refuse("add_normal")
 
@@ -146,10 +146,10 @@ def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSourc
     - ``"discrete"``: ``discrete_normal`` only, in integer arithmetic on bytes from ``secrets``. Guarantee: the law to the last
       bit, as far as those bytes are random. Added to integers of l2 sensitivity s, it is :math:`s^2/(2\sigma^2)`-zCDP, as the
       continuous law would be. It is not exactly :math:`s/\sigma`-GDP, as the continuous law is; for a :math:`\sigma` of at least
-      :math:`2^{20}` it is :math:`(1 + 10^{-8})s/\sigma`-GDP (docs/privacy.md).
+      :math:`2^{20}` it is :math:`(1 + 10^{-8})s/\sigma`-GDP (docs/privacy_proofs.md).
 
     Which sums of floating-point numbers are possible can depend on the secret (Mironov, CCS 2012). So the first two round sums
-    to a grid, exactly as real numbers would be. No source hides how long a draw takes. More: docs/privacy.md.
+    to a grid, exactly as real numbers would be. No source hides how long a draw takes. More: docs/privacy_proofs.md.
 
     Args:
         name: "torch", "csprng" or "discrete"; or a source, which is returned as it is, and has no seed.

@@ -7,7 +7,7 @@ zCDP alone is not enough.) Followed by steps that are :math:`\sqrt s`-GDP togeth
 .. math:: v = \frac{2\rho}{1 - 2\rho/s},\qquad s \ge 4\rho,\qquad \rho \le 3 .
 
 So many small steps cost little more than Gaussian noise of the same rho. The steps may be chosen adaptively; their rho may not.
-Proof: docs/privacy.md, "Small steps".
+Proof: docs/privacy_proofs.md, "Small steps".
 """
 
 import math
@@ -25,8 +25,8 @@ def small_steps_mu(rhos: Iterable[float]) -> float:
     r"""Return mu such that steps in this order are mu-GDP together.
 
     ``rhos`` are their rho, each from 0 to 3: :math:`\eta^2/8` for a bounded range eta, :math:`\varepsilon^2/2` for pure epsilon,
-    :math:`\mu^2/2` for Gaussian noise. A rho of zCDP alone is not enough: see docs/privacy.md, "Small steps". The order matters
-    a little. Cost: O(n).
+    :math:`\mu^2/2` for Gaussian noise. A rho of zCDP alone is not enough: see docs/privacy_proofs.md, "Small steps". The order
+    matters a little. Cost: O(n).
 
     Example:
         >>> f"{small_steps_mu([0.001] * 500):.4f}"  # a Gaussian mechanism of the sum has 1

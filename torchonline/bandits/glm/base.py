@@ -198,9 +198,9 @@ class MixtureEstimator(GeneralizedEstimator):
 
     The loss of a round is :math:`l(z) = (m(z) - rz)/g`. Let P be a prior on the round's predictor that is fixed before the
     reward. Then with probability at least 1 - ``delta``, the losses of the truth never exceed those of the mixture,
-    :math:`-\log\int e^{-l}dP`, by more than :math:`\log(1/\delta)` in all (docs/generalized_linear.md). P is the normal law that
-    the statistics suggest, on :data:`NODES` Gauss-Legendre nodes within 6 standard deviations and :math:`\pm S\|x\|`. The nodes
-    are a prior themselves, so there is no quadrature error.
+    :math:`-\log\int e^{-l}dP`, by more than :math:`\log(1/\delta)` in all (docs/generalized_linear_theory.md). P is the normal
+    law that the statistics suggest, on ``NODES`` Gauss-Legendre nodes within 6 standard deviations and :math:`\pm S\|x\|`.
+    The nodes are a prior themselves, so there is no quadrature error.
 
     ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens with
     probability ``delta`` at most; it seldom does when they do not.

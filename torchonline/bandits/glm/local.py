@@ -47,10 +47,10 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
     whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
     all rounds and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. It holds from the
-    first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear.md. No regret bound is
-    proved for UCB over it; docs/glb_omd.md measures the regret.
+    first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear_theory.md. No regret
+    bound is proved for UCB over it; docs/glb_omd.md measures the regret.
 
-    Cost of a round: O(d^2) time, :data:`~torchonline.bandits.glm.base.NODES` exponentials, at most 10 halvings and 6 Newton steps
+    Cost of a round: O(d^2) time, ``NODES`` exponentials, at most 10 halvings and 6 Newton steps
     on one number, the same in every round; two d x d matrices (three in float32). A root that Newton's method has not reached
     costs radius, but not the guarantee.
 

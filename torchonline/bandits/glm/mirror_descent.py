@@ -33,7 +33,7 @@ class GLMRegression(MixtureEstimator):
     Guarantee. Under the conditions of :class:`LocalGLMRegression`, with probability at least 1 - ``delta``, for all rounds and
     all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`, with the radius
 
-    - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear.md.
+    - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear_theory.md.
     - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at
       round t (Theorem 1 of the reference). Holds for ``ridge`` from :meth:`theory_ridge` on, below which there is a warning, if
       no round's ``noise_scale`` is below the link's; ``step`` refuses smaller ones.
@@ -43,7 +43,7 @@ class GLMRegression(MixtureEstimator):
     UCB over the paper's radius has regret :math:`\tilde O(d\sqrt{T/\kappa_*})` (Theorem 2, whose proof asks for more where the
     slope is unbounded: docs/glb_omd.md). For the empirical radius no regret bound is proved.
 
-    Cost of a round: O(d^2) time and :data:`~torchonline.bandits.glm.base.NODES` exponentials, the same in every round; O(d^3)
+    Cost of a round: O(d^2) time and ``NODES`` exponentials, the same in every round; O(d^3)
     in a round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
 
     Args:

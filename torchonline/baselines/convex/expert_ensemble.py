@@ -37,7 +37,7 @@ class ExpertEnsemble(ConvexLearner):
               \Gamma_i = \ln(\sqrt N\max\{2, \sqrt T\}D_i/\ell),
 
     where K is the number of rates of the weights (:class:`~torchonline.baselines.OptimisticOMD` and Theorem 3 of
-    docs/parameter_free.md). Cost of a round: O(Nd) and O(N (N + ln T)) for the weights.
+    docs/parameter_free_theory.md). Cost of a round: O(Nd) and O(N (N + ln T)) for the weights.
 
     Args:
         dim: number of coordinates d.

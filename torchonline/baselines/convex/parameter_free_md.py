@@ -37,7 +37,7 @@ class ParameterFreeMirrorDescent(ConvexLearner):
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le 4Z\varepsilon
               + 6\|u\|\max\Big\{\sqrt{V_{T+1}\ell},\,Z\ell\Big\},\qquad \ell = \ln(\|u\|/\alpha_{T+1} + 1).
 
-    This is Theorem 1 of the reference for ``hint="zero"``; the same proof holds for ``"last"`` (docs/parameter_free.md).
+    This is Theorem 1 of the reference for ``hint="zero"``; the same proof holds for ``"last"`` (docs/parameter_free_theory.md).
     Decisions are cut at length R, or at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32), and the guarantee
     is for u no longer than that. Cost of a round: O(d).
 

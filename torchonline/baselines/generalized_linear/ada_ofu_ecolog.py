@@ -107,7 +107,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
     ``noise_scale`` of :math:`1/\sqrt n`, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 -
     ``delta``, in all rounds, :math:`\theta^*` is in :math:`\Theta` and the confidence set of
     :class:`~torchonline.bandits.estimator.Estimator` holds. The structure is the paper's. The radii :math:`\rho` and ``radius``
-    are ours, after the paper's form; the proof is ours (docs/generalized_linear.md). The paper's regret theorem is for its
+    are ours, after the paper's form; the proof is ours (docs/generalized_linear_theory.md). The paper's regret theorem is for its
     own constants.
 
     Cost of a round: O(d^2) time; several times O(d^3) if a minimum is outside of :math:`\Theta`; and three passes over the

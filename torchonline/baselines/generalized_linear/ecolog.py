@@ -47,7 +47,7 @@ class ECOLogRegression(GeneralizedEstimator):
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with
     g = 1/n, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set of
     :class:`~torchonline.bandits.estimator.Estimator` holds. The form of the radius is recalled; the proof is ours
-    (docs/generalized_linear.md).
+    (docs/generalized_linear_theory.md).
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); several times O(d^3) in the rounds, ever rarer, with a
     minimum outside the ball. On an accelerator, the host asks in each round whether one is, even with ``validate=False``.

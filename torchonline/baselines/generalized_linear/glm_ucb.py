@@ -33,8 +33,8 @@ class GLMUCBRegression(LikelihoodEstimator):
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, the confidence set of
     :class:`~torchonline.bandits.estimator.Estimator` holds. Gaussian, logistic and binomial rewards have
     :math:`\sigma^2 = \sup\mu'` over the whole line. **For other links** :math:`\sigma^2 = C` **is a heuristic**, and the
-    constructor warns. Proof: docs/generalized_linear.md. With ``ridge="growing"`` it holds in each single round, not in all at
-    once.
+    constructor warns. Proof: docs/generalized_linear_theory.md. With ``ridge="growing"`` it holds in each single round, not in
+    all at once.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d).
 

@@ -60,7 +60,7 @@ class MultinomialLogisticBandit(Learner):
     Guarantee. If outcomes have these probabilities given the past, :math:`\|x\| \le L` and :math:`\|W^*\|_F \le S`, then with
     probability at least 1 - ``delta``, for all rounds at once, :math:`\|\hat W - W^*\|_V \le` ``radius()``; and then no bound
     that ``select`` or ``interval`` uses is violated. It holds for any ``ridge``, and any choice of actions that knows the past.
-    Proof: docs/generalized_linear.md. No regret bound is proved for this radius.
+    Proof: docs/generalized_linear_theory.md. No regret bound is proved for this radius.
 
     ``misspecified`` becomes True when the squared radius falls below 0, which has probability ``delta`` at most if the
     assumptions hold.
@@ -69,7 +69,7 @@ class MultinomialLogisticBandit(Learner):
     width is not one number, and its rounds have outcomes for rewards. So the policies over estimators do not take it. It runs
     in eager Python alone.
 
-    Cost of a round: O(K^3 d^2) time, two matrices of K d x K d (three in float32), :data:`NODES` exponentials for each outcome;
+    Cost of a round: O(K^3 d^2) time, two matrices of K d x K d (three in float32), ``NODES`` exponentials for each outcome;
     O(K^3 d^3) in a round that leaves the ball. A choice costs O(K^2 d^2 + K^2) for each action.
 
     Args:
@@ -379,7 +379,7 @@ def tight_step_size(outcomes: int, bound: float) -> float:
 
     It is :math:`\eta` with :math:`\|b - y\|^2_{A(y)} \le 2\eta D(b, y)` for all such logits b and y, where D is the divergence of
     the log-partition. With a bound B of :math:`\log(\mu_k(y)/\mu_k(b))` it is :math:`B^2/(2(e^{-B} - 1 + B))`. Proof:
-    docs/generalized_linear.md.
+    docs/generalized_linear_theory.md.
     """
     logits = outcomes - 1
     norm = math.sqrt(1.0 + (logits - 1.0) / logits**2)

@@ -31,7 +31,7 @@ class OFUGLBRegression(LevelSetEstimator):
               V = \lambda I + \sum_{s\le t} w_s\mu'(x_s^\top\hat\theta)x_sx_s^\top.
 
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``,
-    in all rounds, :math:`\theta^*` is in C, and C is in the ellipsoid. Proof: docs/generalized_linear.md.
+    in all rounds, :math:`\theta^*` is in C, and C is in the ellipsoid. Proof: docs/generalized_linear_theory.md.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 

@@ -48,7 +48,7 @@ class OFULogRRegression(LevelSetEstimator):
     Guarantee of the default constants. If rewards are in [0, 1] with the logistic mean, or averages of n such with a
     ``noise_scale`` of :math:`1/\sqrt n`, and :math:`\|\theta^*\| \le S`, then with probability at least 1 - ``delta``,
     :math:`\theta^*` is in C and in the ellipsoid: in all rounds at once for a fixed ``ridge``, and in each single round for the
-    default. A ``noise_scale`` above 1 does no harm. Proof: docs/generalized_linear.md.
+    default. A ``noise_scale`` above 1 does no harm. Proof: docs/generalized_linear_theory.md.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each. Memory O(T d), and O(t d^2) during :meth:`upper_bound`.
 

@@ -85,7 +85,7 @@ def minimise(loss: Loss, start: Array, bound: float) -> Array:
     The start is in the ball. The minimum is NaN if the loss's score is not finite. Each step goes to the minimum over the ball of
     the loss's quadratic model, or a part of the way if that does not lower the loss enough. The method stops when its next
     step, which is shorter by the square of ``concordance`` times the largest change of a predictor, could not lower the loss by
-    :data:`LOSS_TOLERANCE`. It warns if it is not there after :data:`NEWTON_STEPS` steps.
+    ``LOSS_TOLERANCE``. It warns if it is not there after ``NEWTON_STEPS`` steps.
     """
     theta, z = start, loss.predictors(start)
     if not np.isfinite(loss.score).all():
@@ -142,8 +142,8 @@ def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, di
 
     A set holds all :math:`\|\theta\| \le S` with a loss at most a level above the loss at the set's centre. The barrier method
     (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3) treats all directions at once. It stops inside the sets,
-    where :math:`x^\top\theta` is at most about :data:`GAP_TOLERANCE` :math:`\|x\|S` below its maximum. It warns if a set is too
-    thin to be resolved, or a maximum is not reached after :data:`NEWTON_STEPS` steps.
+    where :math:`x^\top\theta` is at most about ``GAP_TOLERANCE`` :math:`\|x\|S` below its maximum. It warns if a set is too
+    thin to be resolved, or a maximum is not reached after ``NEWTON_STEPS`` steps.
 
     Args:
         losses: M convex losses, of one link.

@@ -35,7 +35,7 @@ class DPFTRL(PrivateOptimizer):
 
     with the default :math:`\eta = R_2/\sqrt{nC(C + 2\sqrt d\,\nu)}`, which reads no data. If losses are convex and nothing
     was clipped, the sum bounds the regret. For independent records 1/n of the sum then bounds the excess risk of
-    :meth:`average`. Proof: docs/private_oco.md.
+    :meth:`average`. Proof: docs/private_baselines_theory.md.
     Cost of a step: that of the mechanism, O(5 d) time and memory for ``"blt"``; and O(d log d) for p = 1.
 
     Args:

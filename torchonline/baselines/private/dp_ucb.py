@@ -38,7 +38,8 @@ class DPUCB(PrivateBandit):
     moves the sums of all :math:`x_s x_s^\top` and :math:`r_s x_s` by at most :math:`\sqrt{4.5}`. Late rewards are covered too.
     Guarantee, confidence set: with probability :math:`1 - \alpha`, at all times
     :math:`|x^\top(\theta_k - \hat\theta_k)| \le \beta_t\|x\|_{V^{-1}}`, if no context or reward is clipped and the noise of the
-    rewards is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). Proofs: docs/private_oco.md.
+    rewards is R-sub-Gaussian (Shariff and Sheffet, Proposition 4, and a union over arms). Proofs:
+    docs/private_baselines_theory.md.
     Cost of a round: O(K (d^2 log n + m d^2)) for m rewards. Cost of a call of ``select``: O(K d^3), for any number of decisions.
 
     Args:

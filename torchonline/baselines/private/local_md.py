@@ -32,8 +32,8 @@ class LocalMD(DisjointBatches):
     Guarantee: the sequence of all decisions is (epsilon, delta)-differentially private under the conditions of
     :class:`~torchonline.privacy.learners.base.PrivateLearner`, with :math:`s_i = \eta_i C(m-1)`, and under
     ``"zero_out"`` :math:`s_i = \eta_i C(m-1)^2/m`.
-    Proof: docs/private_oco.md. *No rate is claimed.* The noise is as large as the way that a phase can go, at any n, so unless
-    epsilon is far above 1 the result is worse than the start. Cost of a step: O(d).
+    Proof: docs/private_baselines_theory.md. *No rate is claimed.* The noise is as large as the way that a phase can go, at any n,
+    so unless epsilon is far above 1 the result is worse than the start. Cost of a step: O(d).
 
     Args:
         norm, radius_bound: p and R, the order of the ball's norm, in (1, 2], and its radius, whose default is explained

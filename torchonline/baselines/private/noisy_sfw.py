@@ -29,7 +29,8 @@ class NoisySFW(DisjointBatches):
     for n/2 steps, and then moves once for each batch.
 
     Guarantee: the sequence of all decisions and of all :math:`d_k` is (epsilon, delta)-differentially private under the
-    conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. Proof: docs/private_oco.md. Cost of a step: O(d).
+    conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. Proof: docs/private_baselines_theory.md. Cost of a
+    step: O(d).
 
     Args:
         norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius, whose default is explained

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchonline.baselines.private.private_optimizer import rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.checks import kind, positive, positive_integer, sizes, within
-from torchonline.core.citations import cite
+from torchonline.core.citations import Citable
 from torchonline.core.write_once import WriteOnce
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped, sum_rounding
@@ -24,7 +24,7 @@ SPENT = "fit: expected one call, got another; the privacy budget is spent"
 LEAST_NOISE = 0.1  # a multiplier that is worth computing
 
 
-class NoisySGD(WriteOnce):
+class NoisySGD(Citable, WriteOnce):
     r"""Projected SGD on random batches with noise, for records that are all at hand.
 
     Let :math:`B_k` be a random subset that has each of the n records with probability q = b/n, independently. In step k
@@ -67,8 +67,6 @@ class NoisySGD(WriteOnce):
     2014: n^2 steps of one record. Abadi et al., Deep learning with differential privacy, CCS 2016. On accounting for
     replacement: Lebeda, Regehr, Kamath and Steinke, Avoiding pitfalls for privacy accounting of subsampled mechanisms, 2024.
     """
-
-    cite = cite
 
     def __init__(
         self,

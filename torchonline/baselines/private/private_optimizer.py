@@ -40,7 +40,8 @@ class DisjointBatches(PrivateOptimizer):
     The noise is :math:`N(0, (s/\mu)^2 I)`, and nothing is released before a batch's end. Given the earlier releases, the vector
     is a function of the batch's records, of which one record moves it by at most s in the Euclidean norm. All public values are
     functions of these releases. *Each batch gets the whole budget*, because each record is in one batch only: the run is
-    (epsilon, delta)-private for the :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof: docs/privacy.md.
+    (epsilon, delta)-private for the :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof:
+    docs/privacy_proofs.md.
     """
 
     ends: tuple[int, ...]  # the last steps of the batches, up to the horizon

@@ -27,8 +27,8 @@ class MsMwCMaster(Experts):
     .. math:: r_i\Gamma_i + \sqrt{\Gamma_i\textstyle\sum_t(\ell_{t,i} - h_{t,i})^2} + Kr_1,\qquad
               \Gamma_i = \ln\big(\sqrt N\max\{2, \sqrt T\}\,r_i/r_1\big),
 
-    (Theorem 6 of Chen, Luo and Wei, which is Lemma D.1 of the paper of :class:`~torchonline.OONS`; docs/parameter_free.md has the
-    constants). A loss out of its range is cut, and its round is counted in ``clipped_rounds``.
+    (Theorem 6 of Chen, Luo and Wei, which is Lemma D.1 of the paper of :class:`~torchonline.OONS`; docs/parameter_free_theory.md
+    has the constants). A loss out of its range is cut, and its round is counted in ``clipped_rounds``.
 
     With missing experts, the bound is proved only for an expert that appears in round s and stays, from
     round s on, if the expert of the least range is always available, plus :math:`3(s - 1)` times the largest range of the experts

@@ -23,7 +23,7 @@ class NoisyVertex(WriteOnce):
     clipped to C in the maximum norm. Gumbel noise of scale b is :math:`(\Delta_t/b)^2/8`-zCDP, by its bounded range, and Laplace
     noise :math:`(\Delta_t/b)^2/2`-zCDP. With :math:`b_t = \Delta_1/\sqrt{8\rho_1 t}`, and 2 in the place of 8 for Laplace
     noise, step t is :math:`\rho_1/t`-zCDP. All steps together are bounded by the sum of these, and as small steps
-    (:mod:`~torchonline.privacy.small_steps`). The largest :math:`\rho_1` is taken for which one of the bounds keeps the promise.
+    (``torchonline.privacy.small_steps``). The largest :math:`\rho_1` is taken for which one of the bounds keeps the promise.
     :math:`\Delta_1` also allows for the rounding of sums and scores.
 
     Args:

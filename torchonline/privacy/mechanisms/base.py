@@ -28,7 +28,7 @@ class Mechanism(WriteOnce):
     Its owner keeps as buffers what evolves: the encoder's memory of summands, which is as secret as the records, and whose
     names say so; and the noisy sum and the decoder's memory, which are public. Methods that compute run on tensors and on NumPy
     views of them alike. Floating-point rows differ between neighbouring streams by more than real ones would. :meth:`rounding`
-    bounds this, and the noise allows for it (docs/privacy.md).
+    bounds this, and the noise allows for it (docs/privacy_proofs.md).
 
     Args:
         horizon: n, the number of steps.

@@ -1,4 +1,7 @@
-"""Buffered linear Toeplitz (BLT) matrices for prefix sums (docs/privacy.md)."""
+"""Buffered linear Toeplitz (BLT) matrices for prefix sums.
+
+Proofs: docs/privacy_proofs.md.
+"""
 
 import functools
 import itertools

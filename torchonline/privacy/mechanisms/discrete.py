@@ -24,8 +24,8 @@ class DiscreteTree(Tree):
 
     For integers that move by at most s the noise is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is (Canonne, Kamath
     and Steinke, NeurIPS 2020), and for a :math:`\sigma` of at least :math:`2^{20}` it is :math:`(1 + 10^{-8})s/\sigma`-GDP
-    (docs/privacy.md). Nothing that is released is computed with real numbers. ``grid`` is a power of two. Summands are rounded
-    towards 0; one that is then too long, which only rounding can cause, counts as 0.
+    (docs/privacy_proofs.md). Nothing that is released is computed with real numbers. ``grid`` is a power of two. Summands are
+    rounded towards 0; one that is then too long, which only rounding can cause, counts as 0.
 
     Args:
         horizon, source, sensitivity, longest: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`. The sensitivity

@@ -1,4 +1,7 @@
-"""Matrix mechanisms for prefix sums, published at every step (docs/privacy.md)."""
+"""Matrix mechanisms for prefix sums, published at every step.
+
+Proofs: docs/privacy_proofs.md.
+"""
 
 import math
 from typing import Any
@@ -25,7 +28,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {cls.name: cls for cls in (BLT, Tree, H
 def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: float) -> Mechanism:
     """Return the mechanism with the least noise for a learner's promise.
 
-    ``name`` is a key of :data:`MECHANISMS`. For ``sensitivity`` and ``longest`` see
+    ``name`` is a key of ``MECHANISMS``. For ``sensitivity`` and ``longest`` see
     :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
     """
     cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]

@@ -31,7 +31,7 @@ class BLT(Mechanism):
 
     Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
     numbers in use. The default numbers, of :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
-    (Dvijotham, McMahan, Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy.md.)
+    (Dvijotham, McMahan, Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy_proofs.md.)
     """
 
     name = "blt"
@@ -181,7 +181,7 @@ def _norms_of_several(
     """Return the norm of a sum of columns of a Toeplitz matrix, after each step.
 
     The columns are 1, 1 + b, 1 + 2b, ... No other columns that are b apart have a longer sum, if the coefficients are not
-    negative and fall from index b on (docs/privacy.md). Columns that begin later have zeros until then.
+    negative and fall from index b on (docs/privacy_proofs.md). Columns that begin later have zeros until then.
     """
     column = coefficients(horizon, *told)
     total = column.copy()
