@@ -200,7 +200,7 @@ WRONG = {
     "fit": "model: the following arguments are required: head",
     "fit --config clicks.yaml": "files: expected files that exist, got 'clicks.csv'",
     "fit --config clicks.yaml --data.batch_size many": "data.batch_size: Expected a <class 'int'>. Got value: many",
-    "fit --config clicks.yaml --data.batch_size 0": "batch_size: expected an integer",
+    "fit --config clicks.yaml --data.batch_size 0": "torchonline fit: error: batch_size: expected an integer above 0, got 0\n",
     "fit --config clicks.yaml --model.head.policy.dimm 3": "model.head.policy: Option 'dimm' is not accepted",
     "fit --config clicks.yaml --model.head.policy Nothing": "model.head.policy: expected a class, got Nothing",
     "fit --config clicks.yaml --trainer.callbacks Nothing": "trainer.callbacks: expected a class, got Nothing",
