@@ -51,7 +51,7 @@ PAIRS: dict[str, tuple[str, ...]] = {
     "3.14-2.12.1": (),
 }
 SHOWN = ("torch", "numpy", "pytorch-lightning", "torchmetrics")
-# Other versions of torch, NumPy and Lightning warn of what they will change; only our own warnings matter here.
+# Other versions of torch, NumPy, Lightning and Python bring warnings of their own; only ours matter here.
 QUIET = (
     "-W",
     "default::DeprecationWarning",
@@ -59,6 +59,9 @@ QUIET = (
     "default::FutureWarning",
     "-W",
     "default::PendingDeprecationWarning",
+    # torch's hint at Python 3.13.0, which has fewer hooks for its compiler than 3.13.1.
+    "-W",
+    "default:Guards may run slower on Python:RuntimeWarning",
 )
 ASK = (
     "import importlib.metadata as m, json, platform;"
