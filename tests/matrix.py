@@ -59,7 +59,7 @@ QUIET = (
     "default::FutureWarning",
     "-W",
     "default::PendingDeprecationWarning",
-    # torch's hint at Python 3.13.0, which has fewer hooks for its compiler than 3.13.1.
+    # torch's hint that its compiler may be slower on Python 3.13.0 than on later ones.
     "-W",
     "default:Guards may run slower on Python:RuntimeWarning",
 )
