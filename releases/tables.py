@@ -6,8 +6,8 @@ the script's options, if it was run with any.
 - With a title, ``... as TITLE``, it is made of saved results, and a test makes it again (``examples/papers/pages.py``).
 - Without one, docs/tables.json holds a digest of it, and a test compares the page. A table is recorded by a run of its script
   that prints exactly this table, but for columns of times; or, if the run is too long or all its numbers are times, by
-  ``--accept``, which is noted. Words of a table are edited by hand: a row of the page has numbers of one printed row, in
-  their order and perhaps rounded, and the rows have the order of the printed ones.
+  ``--accept``, which is noted. Words of a table are edited by hand: a row of the page has numbers of one printed row,
+  perhaps rounded, and the rows have the order of the printed ones. Columns may be left out, and stand in another order.
 
     python releases/tables.py                                  # every table, its script, and how it is held
     python releases/tables.py --run examples/pooled_means.py   # run a script, compare, and record what agrees
@@ -172,8 +172,13 @@ def has(printed_row: list[str], row: list[str]) -> bool:
     """Return whether a printed row says what a row of a page does: the same text, or its numbers after the first cell."""
     if printed_row == row:
         return True
-    theirs, ours = iter(numbers(printed_row)), numbers(row[1:])
-    return len(ours) > 0 and all(any(is_rounded(their, our) for their in theirs) for our in ours)
+    theirs, ours = numbers(printed_row), numbers(row[1:])
+    for our in ours:
+        rounded = [their for their in theirs if is_rounded(their, our)]
+        if not rounded:
+            return False
+        theirs.remove(our if our in rounded else rounded[0])
+    return len(ours) > 0
 
 
 def missing(table: Table, lines: list[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 For each pair of ``PAIRS`` the script makes a virtual environment, installs the package with that torch, runs
 ``pytest -m "fast and not slow"`` there, keeps the outcome in docs/versions.json, and removes the environment. A pair that has
-an outcome is not run again, so an interrupted run goes on; ``--again`` runs it all the same. A pair whose Python is not found
-is left out, and named at the end.
+an outcome of the whole tier is not run again, so an interrupted run goes on; ``--again`` runs it all the same. A pair whose
+Python is not found is left out, and named at the end.
 
     python tests/matrix.py                                   # all pairs without an outcome
     python tests/matrix.py --only 3.11-2.4.0 --again         # one pair
@@ -51,7 +51,7 @@ PAIRS: dict[str, tuple[str, ...]] = {
     "3.14-2.12.1": (),
 }
 SHOWN = ("torch", "numpy", "pytorch-lightning", "torchmetrics")
-# Other versions of torch, NumPy and Lightning warn of what they will change; only our own warnings matter here.
+# Other versions of torch, NumPy, Lightning and Python bring warnings of their own; only ours matter here.
 QUIET = (
     "-W",
     "default::DeprecationWarning",
@@ -59,6 +59,9 @@ QUIET = (
     "default::FutureWarning",
     "-W",
     "default::PendingDeprecationWarning",
+    # torch's hint that its compiler may be slower on Python 3.13.0 than on later ones.
+    "-W",
+    "default:Guards may run slower on Python:RuntimeWarning",
 )
 ASK = (
     "import importlib.metadata as m, json, platform;"
@@ -167,7 +170,7 @@ def extent(arguments: list[str]) -> str:
     """Return what was run, in a word that the page explains."""
     if not arguments:
         return "quick tier"
-    return "part" if "-k" in arguments else "most"
+    return "part"
 
 
 def table(results: dict[str, Any]) -> str:
@@ -210,7 +213,7 @@ def main() -> None:
     given = dict(item.split("=", 1) for item in options.python)
     missing, failed = [], []
     for pair in () if options.page else options.only:
-        if pair in read() and not options.again:
+        if not (options.again or options.arguments) and read().get(pair, {"only": True})["only"] == []:
             continue
         python = interpreter(pair.partition("-")[0], given)
         if python is None:
