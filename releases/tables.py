@@ -41,11 +41,16 @@ MARK = re.compile(
 BAR = re.compile("[│┃]")
 RULES = set("|-: ━─┏┳┓┡╇┩└┴┘├┼┤╞╪╡╭┬╮╰╯═")
 NUMBER = re.compile(r"(?:(?<![\w.])-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?|\binf\b")
-# Scripts of a minute or two, whose numbers are not times.
+# Scripts of at most some minutes on an idle core, whose numbers are not times but for single columns and tables.
 QUICK = (
     "examples/benchmarks/neural_linear.py",
+    "examples/benchmarks/private_radius.py",
     "examples/benchmarks/run.py",
+    "examples/counts.py",
+    "examples/fit_blt.py",
     "examples/lqr.py",
+    "examples/monitoring.py",
+    "examples/noise_scale.py",
     "examples/pooled_means.py",
 )
 # Scripts that start from the finished runs beside a page, so that they do not play for hours; and the sets of a page.
