@@ -80,6 +80,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "remove_config_comments": True,
     "image_scrapers": ("matplotlib",),
+    "capture_repr": (),  # what is printed, and not what calls of matplotlib return
     "image_srcset": ["2x"],
     "write_computation_times": False,
     "show_memory": False,

@@ -44,6 +44,11 @@ class OnlinePredictor(pl.LightningModule):
     statistics of the records, and is refused. :class:`~torchonline.callbacks.PrivacySpendLogger` logs what is spent. Their
     checkpoints are secret; ``torchonline.export.released(model)`` is a copy that predicts and holds published weights only.
 
+    *Files.* A checkpoint holds states and not the parts. Build the parts again, with the same arguments, for
+    ``OnlinePredictor.load_from_checkpoint(path, learner=..., encoder=..., scaler=...)``. The functions of
+    :mod:`torchonline.export` write the ``learner``, whose ``predict()`` returns the weights. To predict with such a file, compute
+    the features and the product by yourself, and for ``"logistic"`` its sigmoid.
+
     Cost: one pass of the encoder over each batch, and for each round the learner's cost and a few operations on vectors.
 
     Args:
@@ -108,6 +113,29 @@ class OnlinePredictor(pl.LightningModule):
             )
         self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
         self.register_buffer("total_loss", torch.zeros((), dtype=torch.float64))
+
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls, checkpoint_path: Any, map_location: Any = None, **options: Any
+    ) -> "OnlinePredictor":
+        """Build a model and load a checkpoint's state into it.
+
+        Args:
+            checkpoint_path: file of a trainer.
+            map_location: device of the state.
+            **options: arguments of the constructor. ``learner`` is needed, and ``encoder`` and ``scaler`` if the model had them;
+                ``loss`` and ``log_losses`` are in the file. Further ones are those of Lightning's method.
+
+        Raises:
+            TypeError: there is no ``learner``.
+            RuntimeError: the state is of other parts.
+        """
+        if options.get("learner") is None:
+            raise TypeError(
+                "learner: expected load_from_checkpoint(path, learner=...) with a learner built as before the fit, because a "
+                "checkpoint of an OnlinePredictor holds its state alone, got none"
+            )
+        return super().load_from_checkpoint(checkpoint_path, map_location=map_location, **options)
 
     def extra_repr(self) -> str:
         return described(self, vars(self))

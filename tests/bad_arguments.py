@@ -32,6 +32,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "feature_bound": NOT_POSITIVE,
     "ridge": NOT_POSITIVE,
     "floor": NOT_POSITIVE,
+    "ceiling": NOT_POSITIVE,
     "delta": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     "alpha": NOT_POSITIVE,
     "minimum_scale": NOT_POSITIVE,

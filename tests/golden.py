@@ -48,18 +48,36 @@ FOLDER = Path(__file__).parent / "data" / "golden"
 DIM, ARMS, ROUNDS = learners.DIM, 4, 12
 Rounds = list[tuple[Any, ...]]
 
-# Learners that are made of others. Whatever becomes of defaults, each must build what it built when its file was written.
-COMPOSED: dict[str, Callable[[], Any]] = {
-    "FixedArms": lambda: FixedArms(OFUL(DIM, radius="classic", noise_scale=1.0), numbers(0, ARMS, DIM)),
-    "ScaledPolicy": lambda: ScaledPolicy(OFUL(DIM + 1, radius="classic", noise_scale=1.0), RunningScaler(DIM)),
-    "DisjointArms": lambda: DisjointArms(RidgeRegression(DIM, radius="classic", noise_scale=1.0), ARMS),
-    "RadiusMaster": lambda: RadiusMaster(RidgeRegression(DIM, radius="classic", noise_scale=1.0), ARMS),
-    "SharedRadiusMaster": lambda: SharedRadiusMaster(RidgeRegression(DIM, radius="classic", noise_scale=1.0)),
-    "RunningScaler": lambda: RunningScaler(DIM),
-    "MultinomialLogisticBandit": lambda: baselines.MultinomialLogisticBandit(DIM, revenues=(1.0, 2.0)),
-    "BanditHead": lambda: BanditHead(torch.nn.Identity(), OFUL(DIM, radius="classic", noise_scale=1.0)),
-    "PrefixSum": lambda: prefix_sum("blt", 30, (DIM,), clip=1.0, epsilon=1.0, delta=1e-3),
+# Learners that are made of others. Whatever becomes of defaults, each must build what it built when its file was written: so all
+# options are named.
+RIDGE: dict[str, Any] = {"noise_scale": 1.0, "theta_bound": 1.0, "ridge": 1.0, "delta": 0.01, "radius": "classic"}
+RIDGE |= {"radius_scale": 1.0, "restart_every": None, "batch_shape": (), "dtype": torch.float64}
+SCALER: dict[str, Any] = {"clip": 2.5, "magnitudes": False, "intercept": True, "freeze_after": None}
+MASTER: dict[str, Any] = {"scales": (1.0, 0.3, 0.1, 0.03, 0.01), "rule": "ucb", "reward_range": None, "scaler": None}
+LOGISTIC: dict[str, Any] = {
+    "theta_bound": 1.0,
+    "feature_bound": 1.0,
+    "ridge": None,
+    "delta": 0.01,
+    "step_size": "tight",
 }
+HEAD: dict[str, Any] = {"actions": None, "combine": "product", "feature_dims": 1, "scaler": None}
+SUM: dict[str, Any] = {"clip": 1.0, "epsilon": 1.0, "delta": 1e-3, "noise_source": "torch", "adjacency": "replace_one"}
+SUM |= {"participations": 1, "min_separation": 1}
+COMPOSED: dict[str, Callable[[], Any]] = {
+    "FixedArms": lambda: FixedArms(OFUL(DIM, **RIDGE), numbers(0, ARMS, DIM)),
+    "ScaledPolicy": lambda: ScaledPolicy(OFUL(DIM + 1, **RIDGE), RunningScaler(DIM, **SCALER)),
+    "DisjointArms": lambda: DisjointArms(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, scaler=None),
+    "RadiusMaster": lambda: RadiusMaster(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, **MASTER),
+    "SharedRadiusMaster": lambda: SharedRadiusMaster(RidgeRegression(DIM, **RIDGE), **MASTER),
+    "RunningScaler": lambda: RunningScaler(DIM, **SCALER),
+    "MultinomialLogisticBandit": lambda: baselines.MultinomialLogisticBandit(
+        DIM, revenues=(1.0, 2.0), radius_scale=1.0, **LOGISTIC
+    ),
+    "BanditHead": lambda: BanditHead(torch.nn.Identity(), OFUL(DIM, **RIDGE), **HEAD),
+    "PrefixSum": lambda: prefix_sum("blt", 30, (DIM,), **SUM),
+}
+FREE_GRAD = {"length_scale": 1.0, "restarts": True, "per_coordinate": False, "initial_wealth": 1.0}
 
 
 def numbers(seed: int, *shape: int) -> Tensor:
@@ -181,7 +199,7 @@ def optimizer() -> tuple[torch.nn.Linear, ParameterFree]:
     """Return a layer and its optimizer."""
     layer = torch.nn.Linear(DIM, 1, bias=False, dtype=torch.float64)
     torch.nn.init.zeros_(layer.weight)
-    return layer, ParameterFree(layer.parameters(), learner=FreeGrad)
+    return layer, ParameterFree(layer.parameters(), learner=FreeGrad, lr=1.0, **FREE_GRAD)
 
 
 def fit(layer: torch.nn.Linear, chosen: ParameterFree, seed: int) -> None:

@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -303,6 +304,9 @@ DEFAULT = ("estimator", "noise_scale, theta_bound, ridge")
 SAME = [("UCB", cls, DEFAULT) for cls in ("Greedy", "ThompsonSampling", "EpsilonGreedy", "Softmax", "SquareCB")]
 SAME += [("RadiusMaster", "DisjointArms", ("actions", "most_actions", "scaler"))]
 SAME += [("RadiusMaster", "SharedRadiusMaster", ("scales", "rule", "reward_range"))]
+SAME += [("DPTOFW", "DPPOFW", ("scheme", "step_scale", "records_a_step", "noise_source, seed"))]
+PROMISE = ("dim", "epsilon", "delta", "participations, min_separation", "batch_shape", "dtype", "device", "validate")
+SAME += [("privacy.PrivateLearner", cls, PROMISE) for cls in ("DPTOFW", "DPPOFW", "DPHDB")]
 
 
 @pytest.mark.parametrize(("one", "other", "names"), SAME)
@@ -312,7 +316,7 @@ def test_policies_of_a_kind_explain_an_argument_with_the_same_words(
     for name in names:
         mine, theirs = (
             [(names, words) for names, words in entries.items() if ", ".join(names).startswith(name)]
-            for entries in map(section, (getattr(torchonline, one), getattr(torchonline, other)))
+            for entries in map(section, attrgetter(one, other)(torchonline))
         )
         assert mine == theirs
         assert len(mine) == 1

@@ -61,6 +61,28 @@ def test_marks_and_text_differ_from_the_background(draw: Any, style: str) -> Non
     assert all(abs(light(colour) - paper) > 0.25 for colour in shown)
 
 
+@EACH
+def test_labels_lie_within_the_figure_and_apart(draw: Any) -> None:
+    figure = draw()
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    ticks = [
+        label
+        for axis in (part for one in (axes, *axes.child_axes) for part in (one.xaxis, one.yaxis))
+        for label, place in zip(axis.get_ticklabels(), axis.get_ticklocs(), strict=True)
+        if min(axis.get_view_interval()) <= place <= max(axis.get_view_interval())
+    ]
+    labels = [*axes.texts, axes.title, axes.xaxis.label, axes.yaxis.label]
+    boxes = {text: text.get_window_extent() for text in [*labels, *ticks] if text.get_text()}
+    paper = figure.bbox.padded(1.0)
+    for text in filter(boxes.__contains__, labels):
+        box = boxes[text]
+        assert paper.contains(box.x0, box.y0), text
+        assert paper.contains(box.x1, box.y1), text
+        inner = box.padded(-1.0)
+        assert [other for other, its in boxes.items() if other is not text and inner.overlaps(its)] == []
+
+
 def test_lines_in_the_same_axes_differ_without_colour() -> None:
     first, second = regret().axes[0].lines
     assert first.get_linestyle() != second.get_linestyle()

@@ -40,9 +40,10 @@ class InReadingOrder:
 
 
 def digest_of_library() -> str:
-    """Return a digest of the library's code, without its comments and docstrings."""
+    """Return a digest of the code of the library and of conf.py, without comments and docstrings."""
     digest = hashlib.sha256()
-    for path in sorted(path for folder in LIBRARY for path in (ROOT / folder).rglob("*.py")):
+    files = sorted(path for folder in LIBRARY for path in (ROOT / folder).rglob("*.py"))
+    for path in [*files, ROOT / "docs" / "conf.py"]:
         tree = ast.parse(path.read_bytes())
         for node in ast.walk(tree):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -52,7 +53,7 @@ def digest_of_library() -> str:
 
 
 def remove_if_stale(folder: Path) -> None:
-    """Remove what the gallery has drawn with another library: sphinx-gallery looks at its scripts alone."""
+    """Remove what another library or configuration has drawn: sphinx-gallery looks at its scripts alone."""
     stamp, digest = folder / "library.sha256", digest_of_library()
     if not stamp.exists() or stamp.read_text() != digest:
         shutil.rmtree(folder, ignore_errors=True)

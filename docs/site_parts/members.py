@@ -5,11 +5,11 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "gallery"
 
-# Classes of other projects, whose members have a reference of their own.
+# Classes of other projects, whose members have a reference of their own, and one that changes such members.
 FOREIGN_BASES = (
     "Module, Metric, LightningModule, LightningDataModule, Callback, Optimizer, Strategy, IterableDataset, Dataset, "
     "DataHooks, ModelHooks, CheckpointHooks, HyperparametersMixin, _DeviceDtypeModuleMixin, DDPStrategy, ParallelStrategy, "
-    "SingleDeviceStrategy, tuple, list, dict, str, Exception, Warning, object"
+    "SingleDeviceStrategy, WithDelegated, tuple, list, dict, str, Exception, Warning, object"
 )
 # What Lightning, torchmetrics and the library's own parts call. A base class shows them, for those who write a subclass.
 INNER_MEMBERS = (

@@ -92,6 +92,7 @@ def dots(benchmark: "Benchmark", path: Path) -> None:
     if is_mixed:
         figure.text(0.01, 0.01, "* defaults were chosen on it", fontsize=8, color="#444444")
     top = (0.36 * (len(sets) + 0.1) + 0.6) / height
-    figure.subplots_adjust(left=0.13, right=0.97, top=top, bottom=0.6 / height, wspace=0.08)
+    widest = max(label.get_window_extent().width for label in axes[0].get_yticklabels()) / figure.bbox.width
+    figure.subplots_adjust(left=widest + 0.02, right=0.97, top=top, bottom=0.6 / height, wspace=0.08)
     figure.savefig(path, dpi=150)
     plt.close(figure)

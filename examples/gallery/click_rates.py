@@ -20,7 +20,7 @@ TOLD = {"theta_bound": 5.0, "feature_bound": 1.5}  # the length of the parameter
 # %%
 # **A log of 10,000 impressions** is learnt at once by ``learn``. Clicks are simulated: an ad has an appeal z from -1 to
 # 1, and its rate is sigmoid(2z - 4), from 0.2 % to 12 %. The right band holds with probability 0.99, at all z and at
-# all times. The left one would if rates lay on a line, which they do not.
+# all times, since the bounds that it is told hold. The left one would if rates lay on a line, which they do not.
 
 
 def features(z):

@@ -42,7 +42,8 @@ for n in range(1001):
 
 # %%
 # **Four moments** of one run. The cross is the true parameter. The ellipse holds it in all rounds with probability
-# 0.99. Dots are the arms, which grow as they are played; the red one is next.
+# 0.99: the noise is what the bandit was told, and the parameter is no longer than 1, its ``theta_bound``. Dots are the
+# arms, which grow as they are played; the red one is next.
 
 
 def draw(ax, n):

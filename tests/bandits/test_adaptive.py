@@ -235,6 +235,23 @@ def test_a_floor_refuses_rewards_below_0(reward: Any) -> None:
     AdaptiveRidgeRegression(2).step([1.0, 0.0], -1.0)
 
 
+@pytest.mark.parametrize("reward", [5.0, 1.00001, [0.5, 2.0]])
+def test_binary_rewards_are_at_most_1(reward: Any) -> None:
+    size, rewards = (len(reward),) if isinstance(reward, list) else (), torch.tensor(reward, dtype=torch.float64)
+    policy, unit = bandit(2, "binary", 3), bandit(2, "unit", 3)
+    x, action = torch.ones(*size, 2, dtype=torch.float64), torch.zeros(size, dtype=torch.int64)
+    before = snapshot(policy)
+    with pytest.raises(
+        ValueError, match=r"^reward: expected at most 1, because of ceiling=1, got .*; take ceiling=None"
+    ):
+        policy.step(x, action, reward)
+    assert differences(before, snapshot(policy)) == []
+    policy.step(x, action, torch.full(size, 1.0 + 1e-7))  # 1 but for rounding
+    unit.step(x, action, reward)
+    assert policy.estimator._accepts_rewards(rewards).tolist() == (rewards <= 1.0).tolist()
+    assert unit.estimator._accepts_rewards(rewards).all()
+
+
 def test_all_arms_share_the_mean_reward() -> None:
     arms = bandit(2, "unit", 3)
     for k, reward in enumerate((0.0, 1.0, 0.5)):

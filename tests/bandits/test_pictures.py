@@ -261,7 +261,7 @@ def test_the_shadow_is_what_the_set_reaches_in_each_direction() -> None:
     assert center.get_xydata().tolist() == [learner.theta_hat[[3, 1]].tolist()]
     assert truth.get_xydata().tolist() == [[3.0, 1.0]]
     assert axes.get_xlabel() == "coordinate 3 of the parameter"
-    assert axes.get_title() == "confidence set: proved in all rounds if theta_bound = 1 holds, delta = 0.01"
+    assert axes.get_title() == "confidence set\nproved in all rounds if theta_bound = 1 holds, delta = 0.01"
     assert [text.get_text() for text in axes.texts] == ["30 rounds", "truth"]
     assert axes.figure is figure
 

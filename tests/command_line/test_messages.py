@@ -57,6 +57,18 @@ Parser key "trainer.max_epochs":
 """,
         "trainer.max_epochs: Expected <class 'int'>, got many",
     ),
+    "refusal of a constructor": (
+        """\
+Does not validate against any of the Union subtypes
+Subtypes: [<class 'pytorch_lightning.core.datamodule.LightningDataModule'>, <class 'NoneType'>]
+Errors:
+  - batch_size: expected an integer above 0, got 0
+  - Expected a <class 'NoneType'>
+Given value type: <class 'jsonargparse._namespace.Namespace'>
+Given value: Namespace(class_path='torchonline.models.LogDataModule', init_args=Namespace(batch_size=0))
+""",
+        "batch_size: expected an integer above 0, got 0",
+    ),
     "value that the message names": (
         """\
 Parser key "data":

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
@@ -77,3 +78,10 @@ def test_formulas_of_one_line_are_not_aligned(folder: str) -> None:
             if "&" in text and "\\\\" not in text:
                 bad.append(f"{path.name}: {text}")
     assert bad == []
+
+
+def test_the_decision_diagram_says_what_the_list_says() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "site_parts" / "decision.py"))["drawn"]
+    picture = drawn((ROOT / "docs" / "choose.md").read_text())
+    assert picture == (ROOT / "docs" / "choose.svg").read_text(), "run python docs/site_parts/decision.py"
+    assert picture.count('class="arrow"') == 11  # six answers, and five noes

@@ -41,7 +41,7 @@ from torchonline.core.precision_matrix import add_outer_, remove_outer_
 # A round that makes up more than this of what is known in its direction is not replaced, for rounding's sake.
 MOST_OF_A_DIRECTION = {torch.float64: 0.999, torch.float32: 0.99}
 
-# Rewards below 0 by no more than this are 0 but for rounding.
+# Rewards below 0 by no more than this are 0 but for rounding, and those above a ceiling, in units of it, are the ceiling.
 ROUNDING = 1e-6
 
 
@@ -180,6 +180,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         ridge: above 0; None for d / 5.
         radius_scale: above 0, the radius in units of the residuals' root mean square.
         floor: above 0, in units of the reward; rewards below 0 are refused then. None for estimates as they are.
+        ceiling: above 0; rewards above it are refused. It changes no estimate. None for no limit.
 
     Shape:
         - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square; ``gain``, the sum
@@ -210,6 +211,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         ridge: float | None = None,
         radius_scale: float = 0.8,
         floor: float | None = None,
+        ceiling: float | None = None,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
@@ -217,6 +219,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         super().__init__(dim, ridge, radius_scale, noise_scale, restart_every, **options)
         self.squared_noise = self.noise_scale**2
         self.floor = None if floor is None else positive("floor", floor)
+        self.ceiling = None if ceiling is None else positive("ceiling", ceiling)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -229,7 +232,8 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         return at_mean(predictor, self.rounds, mean)
 
     def possible_reward(self, values: Tensor) -> Tensor:
-        return values if self.floor is None else values.clamp(min=0.0)
+        values = values if self.floor is None else values.clamp(min=0.0)
+        return values if self.ceiling is None else values.clamp(max=self.ceiling)
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
         super()._check_rewards(reward, noise_scale)
@@ -237,16 +241,27 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
             expected = f"at least 0, because of floor={self.floor:g}"
             instead = 'take floor=None, or rewards="real" in bandit'
             raise ValueError(f"reward: expected {expected}, got {float(reward.min()):g}; {instead}")
+        if self.validate and self.ceiling is not None and bool((reward > self.ceiling * (1.0 + ROUNDING)).any()):
+            expected = f"at most {self.ceiling:g}, because of ceiling={self.ceiling:g}"
+            instead = 'take ceiling=None, or rewards="count" or "real" in bandit'
+            raise ValueError(f"reward: expected {expected}, got {float(reward.max()):g}; {instead}")
 
     def _accepts_rewards(self, reward: Tensor) -> Tensor:
         accepted = passes(reward)
-        return accepted if self.floor is None else accepted & (reward >= -1e-6)
+        if self.floor is not None:
+            accepted = accepted & (reward >= -1e-6)
+        if self.ceiling is not None:
+            accepted = accepted & (reward <= self.ceiling * (1.0 + 1e-6))
+        return accepted
 
     def _is_ordinary(self, reward: Any) -> bool:
+        is_possible = True
         if self.floor is not None:
             is_possible = reward >= -ROUNDING
-            if not (is_possible if isinstance(is_possible, bool) else is_possible.all()):
-                return False
+        if self.ceiling is not None:
+            is_possible = is_possible & (reward <= self.ceiling)
+        if not (is_possible if isinstance(is_possible, bool) else is_possible.all()):
+            return False
         return super()._is_ordinary(reward)
 
     def _keep_(self, residual: Tensor) -> Tensor:

@@ -86,7 +86,10 @@ def draw_confidence(
 
 
 def _label_of_first(axes: Any, count: int, label: str | None) -> str:
-    """Return the label of a policy that is drawn already, or ""; raise if the next one cannot stand below it."""
+    """Return the label of the policy that is drawn already, or "".
+
+    Raise if the next one cannot stand below it.
+    """
     others = [line.get_label() for line in axes.lines if line.get_gid() == ARMS]
     if others and (label is None or others[0].startswith("_")):
         raise ValueError("label: expected one in each call of plot_confidence on the same axes, got None")
@@ -94,7 +97,7 @@ def _label_of_first(axes: Any, count: int, label: str | None) -> str:
         raise ValueError("ax: expected the arms of at most one other policy, got two; give each policy axes of its own")
     if others and axes.get_ylim() != (count - 0.4, -0.9):
         raise ValueError(f"ax: expected the axes of another policy with {count} arms, got others")
-    return others[0] if others else ""
+    return str(others[0]) if others else ""
 
 
 def _looked_at(policy: Any, decision: tuple[Any, ...], mask: Any, index: Any) -> tuple[Knowledge, str, str]:
@@ -208,7 +211,7 @@ def draw_confidence_set(
     axes.margins(0.1)
     for name, i in zip("xy", coordinates, strict=True):
         getattr(axes, f"set_{name}label")(f"coordinate {i} of the parameter")
-    axes.set_title(f"confidence set: {status_of(estimator, getattr(estimator, 'delta', None))}", fontsize="medium")
+    axes.set_title(f"confidence set\n{status_of(estimator, getattr(estimator, 'delta', None))}", fontsize="small")
     return axes.figure, axes
 
 

@@ -1,6 +1,6 @@
 """The recommended bandit, by what is known of the rewards."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack, overload
 
 from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
@@ -40,7 +40,7 @@ class Kind:
 
 UNIT = Kind(AdaptiveRidgeRegression, BOUNDED, "LocalGLMRegression", {"floor": 0.15, "radius_scale": 0.6}, (6, 5))
 KINDS = {
-    "binary": UNIT,
+    "binary": replace(UNIT, options=UNIT.options | {"ceiling": 1.0}),
     "unit": UNIT,
     "count": Kind(RobustRidgeRegression, CUT, "LocalGLMRegression with link=Poisson()"),
     "real": Kind(RobustRidgeRegression, CUT, "RidgeRegression"),
@@ -118,13 +118,14 @@ def bandit(
     docs/benchmark.md compares it with other libraries, and docs/encoders.md puts it on an encoder. For a theorem, put the
     estimator that the repr names under :class:`UCB` or :class:`DisjointArms`.
 
-    "binary" and "unit" learn by :class:`AdaptiveRidgeRegression` with radius_scale=0.6 and floor=0.15. The others learn by
+    "binary" and "unit" learn by :class:`AdaptiveRidgeRegression` with radius_scale=0.6 and floor=0.15, and for "binary" with
+    ceiling=1, which refuses larger rewards and changes nothing else. The others learn by
     :class:`RobustRidgeRegression` with radius_scale=0.8; for "heavy" it is 0.65, and quantile=0.9.
 
     The bound of an action that was never played starts from the mean reward of all rounds, or from 0 if that is more. This
     usually gets the action tried, but not if it is added beside one that pays far more than the mean. Ridge regression shrinks
     the level of an action to 0: of rewards that differ by less than a hundredth of their size, such as 1000 and 1001, it may stay
-    with a worse one; subtract a typical reward. "binary" and "unit" refuse rewards below 0, but not above 1.
+    with a worse one; subtract a typical reward. "binary" and "unit" refuse rewards below 0, and "binary" also those above 1.
 
     Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step, where cutting sorts 256 numbers besides; m is
     2 d + 1 with magnitudes, d + 1 without them, and d without a scaler.

@@ -81,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if TRACEBACK in os.environ or not is_explained(error):
             raise
-        return print_error(str(error), words[0])
+        from torchonline.command_line.messages import one_line
+
+        return print_error(one_line(str(error)), words[0])
 
 
 def is_explained(error: Exception) -> bool:

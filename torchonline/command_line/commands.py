@@ -111,7 +111,8 @@ class OnlineTrainer(pl.Trainer):
         """Write what was learnt as a file that runs without torchonline.
 
         Args:
-            model: the model, whose head, or learner, is written.
+            model: the model, whose head is written. Of an OnlinePredictor it is the learner, whose predict() returns the weights:
+                the file has no encoder, scaler or loss.
             datamodule: data, of which the first inputs are an example for the file.
             path: file to write. Its ending is the format: .pt for TorchScript, which decides and learns; .pt2 for a program of
                 torch.export; .onnx for the scores alone of a policy without an encoder.
@@ -143,7 +144,8 @@ class OnlineTrainer(pl.Trainer):
             to_onnx(getattr(subject, "policy", subject), file)
         else:
             raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {path!r}")
-        print(f"state: {ckpt_path or 'new'}; wrote {file}")
+        whole = "" if hasattr(model, "head") else ", the learner's weights, without encoder, scaler and loss"
+        print(f"state: {ckpt_path or 'new'}; wrote {file}{whole}")
 
     def serve(
         self,

@@ -33,6 +33,7 @@ def one_line(message: str) -> str:
     """
     found: tuple[list[str], str, int] | None = None
     keys: list[tuple[int, str]] = []  # with their indentation
+    is_tree = False
     for whole in filter(str.strip, message.splitlines()):
         line = whole.strip().removeprefix("- ")
         indent = len(whole) - len(whole.lstrip())
@@ -46,6 +47,7 @@ def one_line(message: str) -> str:
                 found = found[0], f"{found[1]}, got {given.group(1)}", found[2]
             continue
         if not line or FRAME.match(line):
+            is_tree = is_tree or bool(line)
             continue
         rank = -1 if OTHER_KIND.match(line) else 0
         if unknown := NO_CLASS.match(line):
@@ -53,7 +55,7 @@ def one_line(message: str) -> str:
             rank = 1
         if found is None or (len(keys), rank) > (len(found[0]), found[2]):
             found = [key for _, key in keys], line, rank
-    if found is None or not found[0]:
+    if found is None or not (found[0] or is_tree):
         text = " ".join(message.split())
         return MISSING.sub(r"--\2", text) if text.startswith("the following arguments are required") else text
-    return f"{'.'.join(found[0])}: {found[1]}"
+    return ": ".join(filter(None, (".".join(found[0]), found[1])))

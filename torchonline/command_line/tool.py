@@ -233,17 +233,18 @@ class Tool(LightningCLI):
 
     def after_fit(self) -> None:
         """Print the logged values, whether a budget ended the fit, rounds and checkpoint."""
-        for name, value in self.trainer.progress_bar_metrics.items():
+        trainer: Any = self.trainer
+        for name, value in trainer.progress_bar_metrics.items():
             print(f"{name}: {value:.4g}")
-        budgets = [one for one in self.trainer.callbacks if isinstance(one, PrivacySpendLogger) and one.has_stopped]
-        progress = self.trainer.fit_loop.epoch_loop.batch_progress
+        budgets = [one for one in trainer.callbacks if isinstance(one, PrivacySpendLogger) and one.has_stopped]
+        progress = trainer.fit_loop.epoch_loop.batch_progress
         if budgets and not progress.is_last_batch:
-            taken, all_batches = progress.current.completed, self.trainer.num_training_batches
+            taken, all_batches = progress.current.completed, trainer.num_training_batches
             print(
                 f"the privacy budget, stop_at {budgets[0].stop_at:g}, ended the fit after {taken} of {all_batches} batches: one "
                 "more might exceed it"
             )
-        saved = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
+        saved = getattr(trainer.checkpoint_callback, "best_model_path", "")
         print(f"{self._learnt_rounds()}checkpoint: {saved or 'none'}")
 
     def _learnt_rounds(self) -> str:

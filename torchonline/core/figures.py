@@ -45,7 +45,7 @@ def axes_of_figure(size: tuple[float, float] = (6.4, 4.0)) -> Any:
 
 
 def note_if_empty(axes: Any) -> None:
-    """Write "nothing recorded yet" on axes without data, and remove the note when there are some."""
+    """Write "nothing recorded yet" on axes without data, and else remove it."""
     notes = [text for text in axes.texts if text.get_gid() == EMPTY]
     is_empty = not all(map(math.isfinite, axes.dataLim.intervalx))
     for note in notes:
@@ -101,8 +101,11 @@ def _move_apart(axes: Any) -> None:
             groups[-1][0] += total
             groups[-1][1] += count
     places = [_lowest(group, room) + room * i for group in groups for i in range(int(group[1]))]
+    lowest = axes.bbox.y0 * points + 0.4 * room  # above the labels of the axis
     for i, place in zip(order, places, strict=True):
+        place = max(place, lowest)
         labels[i].xyann = (5.0, place - heights[i])
+        lowest = place + room
 
 
 def _lowest(group: list[float], room: float) -> float:

@@ -668,6 +668,8 @@ def as_file(module: Any) -> Any:
     plain = {f"_plain_{name}": _renamed(getattr(cls, name), f"_plain_{name}") for name in PLAIN if hasattr(cls, name)}
     # TorchScript reads the annotations of the class itself alone.
     own = plain | {"__annotations__": dict(inspect.get_annotations(cls)), "__module__": cls.__module__}
+    # Whatever looks for subclasses by name, such as jsonargparse, leaves out those of a function.
+    own["__qualname__"] = f"as_file.<locals>.{cls.__name__}"
     object.__setattr__(module, "__class__", type(cls.__name__, (mixin, cls), own))
     module.__dict__.update(told)
     for part in module.modules():

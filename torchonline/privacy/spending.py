@@ -21,7 +21,7 @@ def draw_spending(
     if any(learner.epsilon == math.inf for learner in learners):
         raise ValueError("epsilon: expected a finite one, got inf; without noise nothing is private")
     horizon = max(learner.horizon for learner in learners)
-    now = max(max(learner._counts()[:2]) for learner in learners)
+    now = max(learner.steps_released() for learner in learners)
     steps = sorted({now, *(round(horizon * i / POINTS) for i in range(POINTS + 1))})
     spent = [_epsilon(learners, step, delta, continuations) for step in steps]
     axes, made = axes_or_new(ax), steps.index(now) + 1
@@ -36,12 +36,12 @@ def draw_spending(
     axes.set_ylim(0.0, 1.1 * max([*spent, *budgets.values()]))
     axes.set_xlabel("step")
     axes.set_ylabel(f"epsilon at delta = {delta:g}, {learners[0].adjacency}")
-    if any(learner._notes() for learner in learners):
+    if any(learner.privacy_ledger().notes for learner in learners):
         axes.set_title("if nobody knew the seed", fontsize="medium")
     return axes.figure, axes
 
 
 def _epsilon(learners: Sequence[Any], step: int, delta: float, continuations: int | None) -> float:
     """Return the epsilon of the releases of all learners up to a step."""
-    ledgers = [learner._ledger_after(min(step, learner.horizon), continuations) for learner in learners]
+    ledgers = [learner.ledger_after(min(step, learner.horizon), continuations) for learner in learners]
     return Ledger(ledgers[0].adjacency, tuple(event for ledger in ledgers for event in ledger.events)).epsilon(delta)

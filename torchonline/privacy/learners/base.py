@@ -171,12 +171,21 @@ class PrivateLearner(ClockedLearner):
         with self._lock:
             rounds, furthest, _ = self._counts()
             notes = self._notes()
-            ledger = self._ledger_after(max(rounds, furthest, steps or 0), continuations)
+            ledger = self.ledger_after(max(rounds, furthest, steps or 0), continuations)
         more = (NonPrivateEvent(),) if notes and ledger.events else ()
         return Ledger(self.adjacency, ledger.events + more, notes)
 
-    def _ledger_after(self, steps: int, continuations: int | None = None) -> Ledger:
-        """Return the ledger of so many steps, if nobody knew the noise."""
+    def steps_released(self) -> int:
+        """Return the most steps of this run and of those that its state comes from."""
+        with self._lock:
+            rounds, furthest, _ = self._counts()
+        return max(rounds, furthest)
+
+    def ledger_after(self, steps: int, continuations: int | None = None) -> Ledger:
+        """Return the ledger of so many steps, taken or planned, if nobody knew the noise.
+
+        For what was spent, with noise from a seed counted as none, see :meth:`privacy_ledger`.
+        """
         with self._lock:
             # Somebody may have loaded the parts one by one.
             parts: list[Any] = [self, *self.parts().values()]

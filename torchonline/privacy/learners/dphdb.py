@@ -44,20 +44,33 @@ class DPHDB(PrivateBandit):
     Cost of a round: K learners' steps, O(5 K d), and O(K m d) for m rewards. Cost of a decision: O(K d).
 
     Args:
+        dim: number of features d.
         arms, horizon: K and T, the numbers of arms and of rounds.
         warmup: :math:`t_0`, the number of rounds in the block of each arm; K :math:`t_0 \le` T.
+        epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
+        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; from 1 / n on it warns.
         link: :math:`\mu`, see :mod:`torchonline.links`; None for the identity.
         feature_clip: M; contexts are scaled down to :math:`\|x\|_\infty \le M`.
         reward_clip: B; rewards are clipped to [-B, B]. ``inf`` only if epsilon is.
-        gap: h, of the preselection, in units of the mean reward; ``inf`` keeps all arms. A small gap locks in wrong arms, because
-            :math:`\theta^w` comes from few rounds and much noise.
+        gap: h, of the preselection, in units of the mean reward; ``inf`` keeps all arms. A small gap locks in wrong arms,
+            because :math:`\theta^w` comes from few rounds and much noise.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`.
         clip: C, the bound of a record's combined gradient: Euclidean, or the maximum norm for ``"gumbel"`` and ``"laplace"``.
-        mechanism, scheme, step_scale: as in :class:`~torchonline.DPPOFW`, without ``"auto"``.
-        noise_source: ``"torch"`` or ``"csprng"``. Each arm has noise of its own.
+        mechanism: ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``, as in
+            :class:`~torchonline.DPPOFW`.
+        scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
+            which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
+        step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
         adjacency: ``"replace_one"``; or ``"zero_out"``, a person in the place of a round without a reward.
-        dim, epsilon, delta, participations, min_separation, seed, batch_shape, dtype, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
+            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has an order of its own, b
+            is 1. For prefix-sum mechanisms of real numbers only.
+        noise_source: ``"torch"`` or ``"csprng"``. Each arm has noise of its own.
+        seed: of the source "torch", for tests. Whoever guesses it removes the noise, so :meth:`privacy_spent` is infinite.
+        batch_shape: ``*B``, independent learners with one clock, each for a stream of other people.
+        dtype: of the decisions.
+        device: where the state lives. Noise is drawn on the CPU. Each step reads the clock, so the host waits for the device.
+        validate: of no effect. Shapes, types and devices are always checked, and values never.
 
     Shape: theta_warm ``(*B, K, d)``, public. ``arms[k]`` has the state of an arm's learner.
 

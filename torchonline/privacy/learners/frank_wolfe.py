@@ -35,6 +35,10 @@ class DPTOFW(PrivateFrankWolfe):
     Cost of a step: O(5 d) time and memory for ``"blt"``, O(d log n) for the trees, O(n d) for ``"sqrt"``.
 
     Args:
+        dim: number of features d.
+        horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent.
+        epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
+        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; from 1 / n on it warns.
         norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius. The default of 3 is for
             linear models on features of norm 1. For logistic loss on such features 10 is better (docs/private_accuracy.md). For
             losses that are curved in all directions, such as the squared distance to points, take the radius of the points.
@@ -49,9 +53,16 @@ class DPTOFW(PrivateFrankWolfe):
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
         records_a_step: m, how many people each step has. Each contribution is clipped by itself, and their sum gets the noise
             that one of them needs. The horizon counts steps.
+        adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one
+            record is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
+        participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
+            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has an order of its own, b
+            is 1. For prefix-sum mechanisms of real numbers only.
         noise_source, seed: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for the tree; a seed for tests.
-        dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        batch_shape: ``*B``, independent learners with one clock, each for a stream of other people.
+        dtype: of the decisions.
+        device: where the state lives. Noise is drawn on the CPU. Each step reads the clock, so the host waits for the device.
+        validate: of no effect. Shapes, types and devices are always checked, and values never.
 
     Shape: queries and gradients ``(*B, 2, d)``; theta, theta_prev, noisy_sum ``(*B, d)``, noisy_memory
         ``(*B, 5, d)``, public; secret_memory ``(*B, 5, d)``.
@@ -131,14 +142,31 @@ class DPPOFW(PrivateFrankWolfe):
     Cost of a step: O(md) for m vertices that are given one by one, O(d) on the ball.
 
     Args:
-        scheme, step_scale, records_a_step, noise_source, seed: as in :class:`DPTOFW`.
+        dim: number of features d.
+        horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent.
+        epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
+        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; from 1 / n on it warns.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`. Not used with ``vertices``.
         vertices: ``(m, d)``, of another polytope. Choose them without looking at data.
         clip: C, the bound of the combined gradient in the maximum norm.
-        mechanism: ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"auto"``, Gumbel noise if
-            d > 3 n, else ``"blt"``: the better one in 50 of 51 cases that were measured (docs/private_oco.md). It reads d and n.
-        dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`.
+        mechanism: ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"auto"``, Gumbel noise
+            if d > 3 n, else ``"blt"``: the better one in 50 of 51 cases that were measured (docs/private_oco.md). It reads d
+            and n.
+        scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
+            which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
+        step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
+        records_a_step: m, how many people each step has. Each contribution is clipped by itself, and their sum gets the noise
+            that one of them needs. The horizon counts steps.
+        adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one
+            record is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
+        participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
+            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has an order of its own, b
+            is 1. For prefix-sum mechanisms of real numbers only.
+        noise_source, seed: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for the tree; a seed for tests.
+        batch_shape: ``*B``, independent learners with one clock, each for a stream of other people.
+        dtype: of the decisions.
+        device: where the state lives. Noise is drawn on the CPU. Each step reads the clock, so the host waits for the device.
+        validate: of no effect. Shapes, types and devices are always checked, and values never.
 
     Shape: theta, theta_prev ``(*B, d)``, public; secret_sum ``(*B, d)``, or the buffers of a mechanism.
 
