@@ -53,6 +53,7 @@ QUICK = (
     "examples/lqr.py",
     "examples/monitoring.py",
     "examples/noise_scale.py",
+    "examples/oful_radius.py",
     "examples/pooled_means.py",
     "examples/system_identification.py",
 )
