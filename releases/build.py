@@ -85,7 +85,7 @@ def recipe(template: str, version: str, digest: str) -> str:
     text, digests = re.subn(r"(sha256: )0{64}", rf"\g<1>{digest}", text)
     if (versions, digests) != (1, 1):
         sys.exit("releases/conda/meta.yaml: expected one `set version` and one sha256 of zeros")
-    return text
+    return re.sub(r"\A(#.*\n)+", "", text)  # without the note that this is a template
 
 
 def main() -> None:

@@ -201,7 +201,7 @@ def test_the_recipe_is_filled_in() -> None:
     filled = script(ROOT / "releases" / "build.py").recipe(template, "0.3.0", "ab" * 32)
     assert '{% set version = "0.3.0" %}' in filled
     assert f"  sha256: {'ab' * 32}\n" in filled
-    assert len(filled.splitlines()) == len(template.splitlines())
+    assert filled.startswith("{% set name")
 
 
 def test_outcomes_are_sorted(matrix: ModuleType) -> None:

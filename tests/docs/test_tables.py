@@ -1,6 +1,7 @@
 """The tables of the docs are those that were printed, and some numbers in sentences are computed again."""
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -68,6 +69,17 @@ def test_quick_scripts_print_a_table(tables: ModuleType) -> None:
     entries = tables.record()
     assert set(tables.QUICK) == {table.script for table in found}
     assert [table.key for table in found if not tables.is_times(table) and entries[table.key]["by"] != "run"] == []
+
+
+def test_the_first_page_shows_the_demo(tables: ModuleType) -> None:
+    """README has rows of the table of docs/demo.md, in other words."""
+    results = re.compile(r"\| (\d+ ± \d+ \| \d+ % \| \d+ %) \|")
+    (table,) = [
+        table for table in tables.tables() if table.script == "examples/demo.py" and table.options == ("--all",)
+    ]
+    shown = results.findall((ROOT / "README.md").read_text())
+    assert len(shown) >= 6
+    assert set(shown) <= set(results.findall(table.text))
 
 
 def private() -> DPTOFW:
