@@ -5,6 +5,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities import rank_zero_info
 from pytorch_lightning.utilities.combined_loader import CombinedLoader
 from torch.utils.data import BatchSampler, SequentialSampler
 
@@ -38,7 +39,8 @@ class PrivacySpendLogger(pl.Callback):
     *Budget.* With ``stop_at`` the fit ends after the last batch within the budget, at step
     :math:`t^* = \max\{t \le n : \varepsilon_t(\delta) \le \text{stop\_at}\}`, computed before the first batch. This step does
     not depend on the data, so the epsilon logged there is valid. If a batch makes several steps, the fit ends when one more
-    batch, as large as the largest so far, would exceed :math:`t^*`.
+    batch, as large as the largest so far, would exceed :math:`t^*`. Most is spent early: a stop at 0.8 of an epsilon of 1 may leave
+    nearly all people out. To spend at most 0.8, build the learner with ``epsilon=0.8``.
 
     *Passes.* Only learners without steps may begin a pass through the loader. Learners of ``participations=k`` allow k passes in
     one fit, if each has at least ``min_separation`` steps. Above 1, all passes must have one order: that of a ``DataLoader``
@@ -207,6 +209,11 @@ class PrivacySpendLogger(pl.Callback):
             self.has_stopped = trainer.should_stop = True
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.has_stopped:
+            taken, horizon = max(clocks(self._learners)), max(learner.horizon for learner in self._learners)
+            rank_zero_info(
+                f"PrivacySpendLogger: the privacy budget, stop_at={self.stop_at:g}, ended the fit at step {taken} of {horizon}"
+            )
         is_private = all(learner.epsilon < math.inf for learner in self._learners)
         if self.figure and is_private and self._have_stepped():
             budgets = {} if self.stop_at is None else {"stop_at": self.stop_at}

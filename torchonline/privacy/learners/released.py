@@ -22,7 +22,10 @@ class Released(nn.Module):
         """Return the decision, ``(*B, d)``."""
         return self.theta
 
-    predict = forward
+    @torch.jit.export
+    def predict(self) -> Tensor:
+        """Return the decision, ``(*B, d)``."""
+        return self.theta
 
     def example(self) -> tuple[Tensor, ...]:
         """Return the arguments for an export: none."""
