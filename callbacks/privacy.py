@@ -39,8 +39,8 @@ class PrivacySpendLogger(pl.Callback):
     *Budget.* With ``stop_at`` the fit ends after the last batch within the budget, at step
     :math:`t^* = \max\{t \le n : \varepsilon_t(\delta) \le \text{stop\_at}\}`, computed before the first batch. This step does
     not depend on the data, so the epsilon logged there is valid. If a batch makes several steps, the fit ends when one more
-    batch, as large as the largest so far, would exceed :math:`t^*`. Most is spent early: a stop at 0.8 of an epsilon of 1 may leave
-    nearly all people out. To spend at most 0.8, build the learner with ``epsilon=0.8``.
+    batch, as large as the largest so far, would exceed :math:`t^*`. Most is spent early: a stop at 0.8 of an epsilon of 1 may
+    leave nearly all people out. To spend at most 0.8, build the learner with ``epsilon=0.8``.
 
     *Passes.* Only learners without steps may begin a pass through the loader. Learners of ``participations=k`` allow k passes in
     one fit, if each has at least ``min_separation`` steps. Above 1, all passes must have one order: that of a ``DataLoader``
