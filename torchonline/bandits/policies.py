@@ -326,7 +326,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
             >>> figure, axes = policy.plot_confidence(torch.eye(2), names=["red", "blue"])
             >>> print(axes.get_xlabel())
             mean reward
-            interval: proved in all rounds if theta_bound = 1 holds, delta = 0.01
+            interval: proved in all rounds if theta_bound = 1
+            and noise_scale = 0.5 hold, delta = 0.01
         """
         from torchonline.bandits.pictures import draw_confidence
 
