@@ -148,6 +148,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self.estimator.dim
 
     @delegated
+    def batch_shape(self) -> tuple[int, ...]:
+        """The estimator's ``*B``: policies in one module. Python only."""
+        return self.estimator.batch_shape
+
+    @delegated
     def rounds(self) -> Tensor:
         """The estimator's count of rounds, ``(*B)``. Python only."""
         return self.estimator.rounds
