@@ -522,7 +522,7 @@ def papers(of: Any) -> list[str]:
 
 
 def _is_used(key: str, part: Any) -> bool:
-    """Return whether an object of a paper's class has the option that the paper is about."""
+    """Return whether an object has the option that a paper is about."""
     name, value = OF_OPTION.get(key, ("", None))
     return not name or getattr(part, name) == value
 
