@@ -83,7 +83,7 @@ def make_animation():
     def show(n):
         draw(left, n)
         policy = then[n][0]
-        k, (low, high) = int(policy.select(arms)), policy.estimator.interval(arms)
+        k, (low, high) = int(policy.select(arms)), policy.interval(arms)
         bars.set_segments([[(arm, low[arm]), (arm, high[arm])] for arm in range(12)])
         bars.set_color(["#D55E0090" if arm == k else "#0072B280" for arm in range(12)])
 

@@ -65,7 +65,7 @@ policy, seen = HeavyTailUCB(DIM, noise_scale=NOISE), 0
 widths, errors = torch.empty(2, len(sizes), len(arms))
 for piece, rows in enumerate(sizes):
     policy.learn(x[seen:rows], reward[seen:rows])
-    low, high = policy.estimator.interval(arms)
+    low, high = policy.interval(arms)
     widths[piece], errors[piece] = (high - low) / 2, (policy.estimator.predictor(arms) - arms @ theta).abs()
     seen = rows
 

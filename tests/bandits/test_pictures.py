@@ -20,7 +20,9 @@ from torchonline import (
     FixedArms,
     GLMRegression,
     Greedy,
+    HeavyTailUCB,
     HvtUCB,
+    LocalGLB,
     LocalGLMRegression,
     Poisson,
     RadiusMaster,
@@ -59,7 +61,10 @@ def test_intervals_estimates_and_the_choice_are_where_they_belong() -> None:
     assert mark.tolist() == [float(policy.estimator(arms())[k]), k]
     assert axes.figure is figure
     assert names(axes.yaxis) == ["a", "b", "c", "d"]
-    assert axes.get_xlabel() == "mean reward\ninterval: proved in all rounds if theta_bound = 1 holds, delta = 0.01"
+    assert (
+        axes.get_xlabel()
+        == "mean reward\ninterval: proved in all rounds if theta_bound = 1\nand noise_scale = 0.5 hold, delta = 0.01"
+    )
     (right,) = axes.child_axes
     assert right.get_ylabel() == "score"
     assert names(right.yaxis) == [f"{score:.2f}" for score in policy(arms()).tolist()]
@@ -101,7 +106,8 @@ def test_two_policies_stand_below_each_other_with_their_labels() -> None:
     learnt().plot_confidence(arms(), other, label="y")
     assert other.get_xlabel().splitlines()[1:] == [
         "x: a heuristic (AdaptiveRidgeRegression has no theorem here)",
-        "y: proved in all rounds if theta_bound = 1 holds, delta = 0.01",
+        "y: proved in all rounds if theta_bound = 1",
+        "and noise_scale = 0.5 hold, delta = 0.01",
     ]
 
 
@@ -164,10 +170,22 @@ def test_composed_policies_show_the_intervals_of_their_estimators(name: str) -> 
 
 
 LABELS = [
-    (OFUL(2), "proved in all rounds if theta_bound = 1 holds, delta = 0.01"),
+    (OFUL(2), "proved in all rounds if theta_bound = 1\nand noise_scale = 0.5 hold, delta = 0.01"),
+    (
+        HeavyTailUCB(2, noise_scale=3.0),
+        "proved in all rounds if theta_bound = 1\nand noise_scale = 3 hold, delta = 0.01",
+    ),
+    (
+        HeavyTailUCB(2, noise="symmetric"),
+        "proved in all rounds if theta_bound = 1\nand symmetric noise hold, delta = 0.01",
+    ),
+    (LocalGLB(2), "proved in all rounds if theta_bound = 1\nand link = Logistic hold, delta = 0.01"),
     (OFUL(2, radius_scale=0.5), "a heuristic (radius_scale = 0.5)"),
-    (GLBOMD(2, link=Poisson()), "proved in all rounds if theta_bound = 1 holds, delta = 0.01"),
-    (UCB(DiscountedRidgeRegression(2, discount=0.9)), "proved in each round if theta_bound = 1 holds, delta = 0.01"),
+    (GLBOMD(2, link=Poisson()), "proved in all rounds if theta_bound = 1\nand link = Poisson hold, delta = 0.01"),
+    (
+        UCB(DiscountedRidgeRegression(2, discount=0.9)),
+        "proved in each round if theta_bound = 1\nand noise_scale = 0.5 hold, delta = 0.01",
+    ),
     (UCB(AdaptiveRidgeRegression(2)), "a heuristic (AdaptiveRidgeRegression has no theorem here)"),
     (HvtUCB(2, horizon=10), "see the guarantee of HuberRegression"),
     (ScaledPolicy(RidgeRegression(3), RunningScaler(2)), "a heuristic (the scaler moves)"),
@@ -178,18 +196,22 @@ LABELS = [
 def test_the_label_says_whether_a_theorem_covers_the_intervals(policy: Any, label: str) -> None:
     _, axes = policy.plot_confidence(arms())
     assert axes.get_xlabel() == f"mean reward\ninterval: {label}"
-    assert axes.child_axes[0].get_ylabel() == ("score of the predictor" if isinstance(policy, GLBOMD) else "score")
+    assert axes.child_axes[0].get_ylabel() == (
+        "score of the predictor" if isinstance(policy, (GLBOMD, LocalGLB)) else "score"
+    )
 
 
 def test_the_label_of_arms_and_of_subclasses() -> None:
     _, axes = DisjointArms(RidgeRegression(2), 3).plot_confidence(CONTEXT)
-    assert axes.get_xlabel().endswith("proved in all rounds if theta_bound = 1 holds, delta = 0.01")
+    assert axes.get_xlabel().endswith(
+        "proved in all rounds if theta_bound = 1\nand noise_scale = 0.5 hold, delta = 0.01"
+    )
     frozen = ScaledPolicy(RidgeRegression(3), RunningScaler(2, freeze_after=2))
     frozen.step(arms()[:2], torch.tensor([0.0, 1.0]))
     assert (
         frozen.plot_confidence(arms())[1]
         .get_xlabel()
-        .endswith("proved in all rounds if theta_bound = 1 holds, delta = 0.01")
+        .endswith("proved in all rounds if theta_bound = 1\nand noise_scale = 0.5 hold, delta = 0.01")
     )
     head = BanditHead(nn.Identity(), OFUL(2), scaler=RunningScaler(2, intercept=False))
     assert head.plot_confidence(arms())[1].get_xlabel().endswith("a heuristic (the inputs are scaled)")
@@ -261,7 +283,10 @@ def test_the_shadow_is_what_the_set_reaches_in_each_direction() -> None:
     assert center.get_xydata().tolist() == [learner.theta_hat[[3, 1]].tolist()]
     assert truth.get_xydata().tolist() == [[3.0, 1.0]]
     assert axes.get_xlabel() == "coordinate 3 of the parameter"
-    assert axes.get_title() == "confidence set\nproved in all rounds if theta_bound = 1 holds, delta = 0.01"
+    assert (
+        axes.get_title()
+        == "confidence set\nproved in all rounds if theta_bound = 1\nand noise_scale = 0.5 hold, delta = 0.01"
+    )
     assert [text.get_text() for text in axes.texts] == ["30 rounds", "truth"]
     assert axes.figure is figure
 

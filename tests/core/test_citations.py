@@ -14,7 +14,17 @@ import torch
 import torchonline
 import torchonline.models
 from tests import convex_learners, learners, private_learners
-from torchonline import DPTOFW, OFUL, LocalGLB, ParameterFree, baselines
+from torchonline import (
+    DPTOFW,
+    OFUL,
+    EpsilonGreedy,
+    LocalGLB,
+    ParameterFree,
+    RadiusMaster,
+    RidgeRegression,
+    SharedRadiusMaster,
+    baselines,
+)
 from torchonline.bandits.policies import Policy
 from torchonline.core import citations
 from torchonline.core.learner import Learner
@@ -111,7 +121,14 @@ def test_cite_prints(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("of", "got"),
-    [(OFUL, r"the class OFUL; construct one, because its parts are cited too$"), (3, "int$"), ([OFUL(2)], "list$")],
+    [
+        (OFUL, r"the class OFUL; construct one, because its parts are cited too$"),
+        (3, "int$"),
+        ([OFUL(2)], "list$"),
+        (torch.nn.Linear(2, 1), "Linear$"),
+        (torch.nn.Sequential(torch.nn.Tanh()), "Sequential$"),
+        (torch.jit.script(torch.nn.Tanh()), "TorchScript, whose papers are not known; cite what it was made from$"),
+    ],
 )
 def test_what_is_no_learner_is_refused(of: object, got: str) -> None:
     with pytest.raises(TypeError, match=rf"^of: expected a learner, policy, head or optimizer, or None, got {got}"):
@@ -158,5 +175,12 @@ def test_parts_are_cited() -> None:
     assert citations.papers(private) == ["han2022private", "dvijotham2024efficient"]
     weight = torch.nn.Parameter(torch.zeros(2))
     assert citations.papers(ParameterFree([weight])) == ["mhammedi2020lipschitz"]
-    head = torchonline.models.BanditHead(torch.nn.Identity(), OFUL(2))
+    for rule, keys in (("ucb", []), ("exp4", ["neu2015explore"])):
+        for master in (
+            RadiusMaster(RidgeRegression(2), 3, rule=rule),
+            SharedRadiusMaster(RidgeRegression(2), rule=rule),
+        ):
+            assert citations.papers(master) == [*keys, "abbasi2011improved"]
+    assert citations.papers(EpsilonGreedy(2)) == ["auer2002finite", "abbasi2011improved"]
+    head = torchonline.models.BanditHead(torch.jit.script(torch.nn.Identity()), OFUL(2))
     assert citations.papers(head) == ["riquelme2018deep", "abbasi2011improved"]

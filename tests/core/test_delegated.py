@@ -1,4 +1,4 @@
-"""What a policy says of its estimator, in Python alone: dim, rounds, theta_hat, predict, interval and reset."""
+"""What a policy says of its estimator, in Python alone: dim, batch_shape, rounds, theta_hat, predict, interval and reset."""
 
 import copy
 import pickle
@@ -31,7 +31,7 @@ from torchonline.models import BanditHead
 
 D = torch.float64
 ARMS = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=D)
-NAMES = ("dim", "rounds", "theta_hat", "predict", "interval", "reset")
+NAMES = ("dim", "batch_shape", "rounds", "theta_hat", "predict", "interval", "reset")
 BUFFERS = RidgeRegression(2).state_dict().keys()
 
 
@@ -44,7 +44,7 @@ def learnt(policy: Any) -> Any:
 def test_a_policy_says_what_its_estimator_says(build: Any) -> None:
     policy = learnt(build(2))
     estimator = policy.estimator
-    assert policy.dim == 2
+    assert (policy.dim, policy.batch_shape, build(2, batch_shape=(3,)).batch_shape) == (2, (), (3,))
     assert policy.rounds is estimator.rounds
     assert policy.theta_hat is estimator.theta_hat
     arms = ARMS.clone().requires_grad_()

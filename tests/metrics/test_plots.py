@@ -75,6 +75,11 @@ def test_metrics_without_rounds_say_so_until_there_are_some() -> None:
         LogHistogram(1.0, 10.0),
         DriftAlarm(),
         NoiseDiagnostic(),
+        GradientVariation(),
+        StreamVariation(),
+        PrivacySpent(delta=1e-3),
+        MeanByArm(3),
+        EffectiveSampleSize(),
     ):
         axes = metric.plot()[1]
         assert "nothing recorded yet" in texts(axes), metric

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from torchonline.command_line.evaluation import _row
 from torchonline.off_policy import (
     BanditLog,
     Estimate,
@@ -74,8 +75,26 @@ def test_differences_of_policies_are_taken_draw_by_draw() -> None:
 
 
 def test_an_interval_is_short_in_print() -> None:
-    assert repr(Interval(1.0 / 3.0, 1234567.0)) == "Interval(lower=0.3333, upper=1.235e+06)"
+    assert repr(Interval(1.0 / 3.0, 1234567.0)) == "Interval(lower=0.3333, upper=1234567)"
     assert str(Interval(torch.zeros(2), torch.ones(2))) == "Interval(lower=tensor([0., 0.]), upper=tensor([1., 1.]))"
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "said"),
+    [
+        (12345.6, 12349.9, ["12345.6", "12349.9"]),
+        (-1234567.891, 999999.7, ["-1234568", "1000000"]),
+        (1000.0, 1000.0, ["1000", "1000"]),
+        (0.3412345, 0.3456789, ["0.3412", "0.3457"]),
+        (0.5, 0.5000012345, ["0.5", "0.5000012"]),
+        (1.23456e-9, 1.23999e-9, ["1.2346e-09", "1.24e-09"]),
+        (12345.6, math.inf, ["12345.6", "inf"]),
+        (-math.inf, math.nan, ["-inf", "nan"]),
+    ],
+)
+def test_an_interval_has_digits_by_its_width(lower: float, upper: float, said: list[str]) -> None:
+    assert repr(Interval(lower, upper)) == f"Interval(lower={said[0]}, upper={said[1]})"
+    assert _row("IPS", lower, lower, upper).split()[1:] == [said[0], said[0], "to", said[1]]
 
 
 @pytest.mark.parametrize("groups", [None, torch.arange(4000) // 4])

@@ -41,6 +41,7 @@ def scores_are_tensors() -> None:
     assert_type(policy.decide(arms), tuple[Tensor, Tensor])
     assert_type(policy.predict(arms), Tensor)
     assert_type(policy.dim, int)
+    assert_type(policy.batch_shape, tuple[int, ...])
     assert_type(policy.rounds, Tensor)
     assert_type(policy.theta_hat, Tensor)
 

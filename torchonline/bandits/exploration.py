@@ -59,7 +59,9 @@ class EpsilonGreedy(Exploration[E]):
         tensor([0.0500, 0.9500], dtype=torch.float64)
 
     Reference:
-        Langford and Zhang, The epoch-greedy algorithm for contextual multi-armed bandits, NeurIPS 2007, for the rate.
+        Auer, Cesa-Bianchi and Fischer, Finite-time analysis of the multiarmed bandit problem, Machine Learning 47 (2002), for an
+        epsilon that falls, with ``decay=1`` and arms without features. Langford and Zhang, The epoch-greedy algorithm for
+        contextual multi-armed bandits, NeurIPS 2007, for the rate :math:`T^{2/3}` of exploring first.
     """
 
     def __init__(

@@ -142,9 +142,22 @@ def status_of(estimator: Any, delta: Any, heuristic: str = "") -> str:
         return f"a heuristic ({heuristic})"
     if not estimator.guarantee:
         return f"see the guarantee of {name}"
-    bound = estimator.theta_bound  # of several outputs, a tensor
-    promise = f"theta_bound = {bound:g}" if isinstance(bound, float) else "theta_bound"
-    return f"proved {estimator.guarantee} if {promise} holds" + (f", delta = {delta:.3g}" if delta else "")
+    promises = f"{_promised(estimator, 'theta_bound')}\nand {_noise_of(estimator)}"
+    return f"proved {estimator.guarantee} if {promises} hold" + (f", delta = {delta:.3g}" if delta else "")
+
+
+def _promised(estimator: Any, name: str) -> str:
+    """Return an option of an estimator, with its value if it is one number."""
+    value = getattr(estimator, name)  # of several outputs, a tensor
+    return f"{name} = {value:g}" if isinstance(value, float) else name
+
+
+def _noise_of(estimator: Any) -> str:
+    """Return what the theorem of an estimator supposes of the rewards' law."""
+    link = getattr(estimator, "link", None)
+    if link is not None:
+        return f"link = {type(link).__name__}"
+    return "symmetric noise" if getattr(estimator, "is_symmetric", False) else _promised(estimator, "noise_scale")
 
 
 def _draw_arms(axes: Any, known: Knowledge, mark: str, below: float, label: str | None) -> None:

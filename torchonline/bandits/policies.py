@@ -148,6 +148,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self.estimator.dim
 
     @delegated
+    def batch_shape(self) -> tuple[int, ...]:
+        """The estimator's ``*B``: policies in one module. Python only."""
+        return self.estimator.batch_shape
+
+    @delegated
     def rounds(self) -> Tensor:
         """The estimator's count of rounds, ``(*B)``. Python only."""
         return self.estimator.rounds
@@ -326,7 +331,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
             >>> figure, axes = policy.plot_confidence(torch.eye(2), names=["red", "blue"])
             >>> print(axes.get_xlabel())
             mean reward
-            interval: proved in all rounds if theta_bound = 1 holds, delta = 0.01
+            interval: proved in all rounds if theta_bound = 1
+            and noise_scale = 0.5 hold, delta = 0.01
         """
         from torchonline.bandits.pictures import draw_confidence
 

@@ -51,6 +51,9 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
         >>> policy.step(arms, policy.select(arms), 1.0)
         >>> int(policy.rounds)
         1
+
+    Reference:
+        That of :class:`RadiusMaster`, for EXP4-IX.
     """
 
     context_name, item_dims = "arms", 2

@@ -24,6 +24,7 @@ from torchonline.off_policy import (
     snips,
     target_probabilities,
 )
+from torchonline.off_policy.intervals import with_digits_of
 
 
 class Table:
@@ -146,4 +147,5 @@ def _regression(log: BanditLog) -> Any:
 
 
 def _row(name: str, value: float, low: float, high: float) -> str:
-    return f"{name:<18} {value:>11.4g}   {low:.4g} to {high:.4g}"
+    mean, lower, upper = with_digits_of(high - low, value, low, high)
+    return f"{name:<18} {mean:>11}   {lower} to {upper}"

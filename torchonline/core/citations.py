@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from torchonline.core.options import is_ours
@@ -65,6 +66,14 @@ PAPERS = {
         "Private stochastic convex optimization: optimal rates in l1 geometry",
         ICML,
         2021,
+    ),
+    "auer2002finite": Paper(
+        r"Auer, Peter and Cesa-Bianchi, Nicol{\`o} and Fischer, Paul",
+        "Finite-time Analysis of the Multiarmed Bandit Problem",
+        "Machine Learning",
+        2002,
+        volume="47",
+        is_journal=True,
     ),
     "bassily2014private": Paper(
         "Bassily, Raef and Smith, Adam and Thakurta, Abhradeep",
@@ -233,12 +242,6 @@ PAPERS = {
         "DoWG unleashed: an efficient universal parameter-free gradient descent method",
         NEURIPS,
         2023,
-    ),
-    "langford2007epoch": Paper(
-        "Langford, John and Zhang, Tong",
-        "The epoch-greedy algorithm for contextual multi-armed bandits",
-        NEURIPS,
-        2007,
     ),
     "lee2024unified": Paper(
         "Lee, Junghyun and Yun, Se-Young and Jun, Kwang-Sung",
@@ -434,7 +437,7 @@ OF_CLASS = {
     "DoG": ("ivgi2023dog",),
     "DoWG": ("khaled2023dowg",),
     "ECOLogRegression": ("faury2022jointly",),
-    "EpsilonGreedy": ("langford2007epoch",),
+    "EpsilonGreedy": ("auer2002finite",),
     "ExpertEnsemble": ("chen2021impossible",),
     "FixedArms": (),
     "FreeGrad": ("mhammedi2020lipschitz",),
@@ -478,7 +481,7 @@ OF_CLASS = {
     "ScaleFreeCoinBetting": ("cutkosky2018black", "cutkosky2019artificial"),
     "ScaledPolicy": (),
     "ScheduleFree": ("defazio2024road",),
-    "SharedRadiusMaster": (),
+    "SharedRadiusMaster": ("neu2015explore",),
     "Softmax": (),
     "SquareCB": ("foster2020beyond",),
     "SquareRoot": ("fichtenberger2023constant",),
@@ -488,6 +491,9 @@ OF_CLASS = {
     "Tree": ("chan2010private", "dwork2010differential"),
     "UCB": (),
 }
+
+# The papers of one value of an option: its name and this value.
+OF_OPTION = {"neu2015explore": ("rule", "exp4")}
 
 
 def entry(kind: str, key: str, fields: dict[str, str]) -> str:
@@ -510,8 +516,15 @@ class Citable:
 
 def papers(of: Any) -> list[str]:
     """Return the keys of the papers of an object and its parts, each once."""
-    classes = [cls for part in _parts(of) for cls in type(part).__mro__ if is_ours(cls)]
-    return list(dict.fromkeys(key for cls in classes for key in OF_CLASS.get(cls.__name__, ())))
+    classes = [(part, cls) for part in _parts(of) for cls in type(part).__mro__ if is_ours(cls)]
+    found = [(part, key) for part, cls in classes for key in OF_CLASS.get(cls.__name__, ())]
+    return list(dict.fromkeys(key for part, key in found if _is_used(key, part)))
+
+
+def _is_used(key: str, part: Any) -> bool:
+    """Return whether an object has the option that a paper is about."""
+    name, value = OF_OPTION.get(key, ("", None))
+    return not name or getattr(part, name) == value
 
 
 def bibtex(of: Any = None) -> str:
@@ -522,7 +535,8 @@ def bibtex(of: Any = None) -> str:
             library alone.
 
     Raises:
-        TypeError: ``of`` is something else, such as a class.
+        TypeError: ``of`` is something else, such as a class, a module without such parts, or one in TorchScript, whose papers are
+            not known.
 
     Example:
         >>> print(bibtex(RidgeRegression(2)).partition("@inproceedings")[2])
@@ -536,7 +550,9 @@ def bibtex(of: Any = None) -> str:
     wanted = "expected a learner, policy, head or optimizer, or None"
     if isinstance(of, type):
         raise TypeError(f"of: {wanted}, got the class {of.__name__}; construct one, because its parts are cited too")
-    if not (of is None or isinstance(of, nn.Module) or any(map(is_ours, type(of).__mro__))):
+    if isinstance(of, torch.jit.ScriptModule):
+        raise TypeError(f"of: {wanted}, got TorchScript, whose papers are not known; cite what it was made from")
+    if of is not None and not any(is_ours(cls) for part in _parts(of) for cls in type(part).__mro__):
         raise TypeError(f"of: {wanted}, got {type(of).__name__}")
     return "\n\n".join([_library(), *(PAPERS[key].bibtex(key) for key in papers(of))])
 
@@ -553,7 +569,8 @@ def cite(of: Any = None) -> None:
         of: a learner, policy, head or optimizer; None for the library alone.
 
     Raises:
-        TypeError: ``of`` is something else, such as a class.
+        TypeError: ``of`` is something else, such as a class, a module without such parts, or one in TorchScript, whose papers are
+            not known.
     """
     print(bibtex(of))
 

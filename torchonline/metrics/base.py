@@ -147,7 +147,10 @@ class ExactMetric(Metric):
             The figure and the axes.
         """
         axes = axes_for(val, ax)
-        draw_results(axes, self.compute() if val is None else val, self.named)
+        if val is not None or self.update_called:
+            draw_results(axes, self.compute() if val is None else val, self.named)
+        else:
+            axes.set_xlabel(self.named)
         return finished(axes)
 
     def _refuse_synced(self) -> None:

@@ -114,12 +114,13 @@ class MeanByArm(ExactMetric):
         if reports is not None:
             draw_results(axes, [report.mean.reshape(-1) for report in reports], f"mean {self.name}", names)
             return finished(axes)
-        report = self.compute() if val is None else val
-        count, mean, error = (part.cpu().reshape(-1) for part in report)  # torchmetrics squeezes those of one arm
-        shown = count.nonzero().squeeze(-1)
-        bars = error[shown].nan_to_num(0.0).numpy()  # an arm with one round has no bar
-        axes.errorbar(range(len(shown)), mean[shown].numpy(), bars, fmt="o", capsize=3)
-        axes.set_xticks(range(len(shown)), [names[k] for k in shown.tolist()])
+        if val is not None or self.update_called:
+            report = self.compute() if val is None else val
+            count, mean, error = (part.cpu().reshape(-1) for part in report)  # torchmetrics squeezes those of one arm
+            shown = count.nonzero().squeeze(-1)
+            bars = error[shown].nan_to_num(0.0).numpy()  # an arm with one round has no bar
+            axes.errorbar(range(len(shown)), mean[shown].numpy(), bars, fmt="o", capsize=3)
+            axes.set_xticks(range(len(shown)), [names[k] for k in shown.tolist()])
         axes.set_xlabel("mean and one standard error of each action")
         axes.set_ylabel(f"mean {self.name}")
         return finished(axes)

@@ -31,8 +31,22 @@ class Interval(NamedTuple):
     upper: Any
 
     def __repr__(self) -> str:
-        ends = [f"{end:.4g}" if isinstance(end, float) else repr(end) for end in self]
-        return f"Interval(lower={ends[0]}, upper={ends[1]})"
+        is_one = all(isinstance(end, float) for end in self)
+        lower, upper = with_digits_of(self.upper - self.lower, *self) if is_one else map(repr, self)
+        return f"Interval(lower={lower}, upper={upper})"
+
+
+def with_digits_of(width: float, *numbers: float) -> list[str]:
+    """Return numbers as text, down to the second digit of the width of an interval.
+
+    Each has four significant digits at least, and no exponent between 0.0001 and 10^15.
+    """
+    return [f"{round(x, max(0, 1 - exponent(width), 3 - exponent(x))):.15g}" for x in numbers]
+
+
+def exponent(number: float) -> int:
+    """Return the power of ten of a number's first digit; 0 for 0, NaN and infinity."""
+    return math.floor(math.log10(abs(number))) if math.isfinite(number) and number else 0
 
 
 def bootstrap_values(estimate: Estimate, *, draws: int = 2000, seed: int = 0) -> Tensor:
