@@ -23,7 +23,7 @@ import torch
 
 from torchonline import OFUL
 from torchonline.command_line import COMMANDS, is_explained, main
-from torchonline.command_line.commands import print_table
+from torchonline.command_line.commands import open_log, print_table, read_checkpoint
 from torchonline.command_line.evaluation import evaluate_head
 from torchonline.command_line.service import LearnerProcess, describe_state, make_settings, run_service
 from torchonline.command_line.tool import LOGGERS, choose_warnings
@@ -201,6 +201,10 @@ WRONG = {
     "fit --config clicks.yaml": "files: expected files that exist, got 'clicks.csv'",
     "fit --config clicks.yaml --data.batch_size many": "data.batch_size: Expected a <class 'int'>. Got value: many",
     "fit --config clicks.yaml --data.batch_size 0": "torchonline fit: error: batch_size: expected an integer above 0, got 0\n",
+    "fit --config clicks.yaml --data.part [1,0]": "fit: error: part: expected 0 <= first < last <= 1, got 1 and 0\n",
+    "fit --config clicks.yaml --data.context [age,click]": "fit: error: context: expected no column of the reward, ",
+    "fit --config clicks.yaml --model.head.policy.rewards bin": "fit: error: rewards: expected one of 'binary', ",
+    "fit --config clicks.yaml --ckpt_path no.ckpt": "ckpt_path: expected a checkpoint, as fit writes, got none at no.ckpt",
     "fit --config clicks.yaml --model.head.policy.dimm 3": "model.head.policy: Option 'dimm' is not accepted",
     "fit --config clicks.yaml --model.head.policy Nothing": "model.head.policy: expected a class, got Nothing",
     "fit --config clicks.yaml --trainer.callbacks Nothing": "trainer.callbacks: expected a class, got Nothing",
@@ -225,6 +229,17 @@ def test_errors_are_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> 
     assert WRONG[words] in err
     assert err.count("\n") == 1
     assert err.startswith("torchonline")
+
+
+def test_what_is_no_checkpoint(folder: Path) -> None:
+    (folder / "log.csv").write_text("age,hour\n")
+    (folder / "empty.ckpt").touch()
+    torch.save([1.0], folder / "list.ckpt")
+    for name in ("log.csv", "empty.ckpt", "list.ckpt"):
+        with pytest.raises(ValueError, match=rf"^ckpt_path: expected a checkpoint, as fit writes, got .*{name}, which"):
+            read_checkpoint(str(folder / name))
+    with pytest.raises(ValueError, match=r"^url: expected one such as postgresql"):
+        open_log("unknown://user:secret@host")
 
 
 @pytest.mark.parametrize(

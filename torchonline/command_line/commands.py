@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import pytorch_lightning as pl
@@ -244,11 +243,11 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
         data: rounds that the model should not have learnt. If the checkpoint's fits have taken some of them, a warning says so.
     """
     if path is not None:
+        found = read_checkpoint(path)
         try:
-            found = torch.load(path, map_location="cpu", weights_only=True)
             model.on_load_checkpoint(found)
             model.load_state_dict(found["state_dict"])
-        except (KeyError, RuntimeError, TypeError, UnpicklingError) as error:
+        except (KeyError, RuntimeError, TypeError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(
                 f"ckpt_path: expected a checkpoint of the model of this configuration, got {path}: {reason[:200]}"
@@ -263,6 +262,22 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
                     stacklevel=1,
                 )
     return model.eval()
+
+
+def read_checkpoint(path: str) -> dict[str, Any]:
+    """Return what a checkpoint holds, or raise a ValueError if the file is none."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:  # which says what the system refuses
+        raise
+    except Exception as error:  # of any kind: the file may hold anything
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(
+            f"ckpt_path: expected a checkpoint, as fit writes, got {path}, which torch.load cannot read: {reason}"
+        ) from error
+    if not isinstance(found, dict) or "state_dict" not in found:
+        raise ValueError(f"ckpt_path: expected a checkpoint, as fit writes, got {path}, which has no state of a model")
+    return found
 
 
 def print_table(table: Table) -> None:
