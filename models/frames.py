@@ -86,22 +86,18 @@ def checked_part(part: Any) -> tuple[float, float]:
     return first, last
 
 
-def check_no_answer(name: str, inputs: Sequence[str], role: str, answers: Sequence[str]) -> None:
-    """Refuse inputs that are known only after a decision or a prediction."""
-    shared = sorted(set(inputs) & set(answers))
-    if shared:
-        raise ValueError(f"{name}: expected no column of the {role}, which is what is to be learnt, got {shared}")
-
-
 def matching(frame: Any, names: Sequence[str], taken: Sequence[str]) -> list[str]:
     """Return names of columns, with those that match in the place of a pattern.
 
-    A name with ``*`` that is no column is a pattern. It matches columns in their order, but none of ``taken``.
+    A name with ``*`` that is no column is a pattern. It matches columns in their order, but none of ``taken``
+    or of the other names.
     """
     found: list[str] = []
     for name in names:
         if "*" in name and name not in frame.columns:
-            columns = [column for column in fnmatch.filter(frame.columns, name) if column not in (*taken, *found)]
+            columns = [
+                column for column in fnmatch.filter(frame.columns, name) if column not in (*taken, *found, *names)
+            ]
             if not columns:
                 raise ValueError(f"files: expected columns that match {name!r}, got {list(frame.columns)}")
             found += columns

@@ -41,7 +41,7 @@ def test_patterns_match_what_is_left(table: Path) -> None:
     """In the order of the file, and no column that has another role."""
     data = TableDataModule(table, inputs=["*"], targets="r0", time="day")
     assert rows(data)[0] == [2.0, 20.0, 0.0]  # a, b, r1
-    log = LogDataModule(table, context=["r*", "a"], action="b", reward="r1", time="day")
+    log = LogDataModule(table, context=["*", "a"], action="b", reward="r1", time="day")
     log.setup()
     assert next(iter(log.train_dataloader())).inputs.tolist() == [[1.0, 2.0]]  # r0, a
 
