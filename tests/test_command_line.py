@@ -142,6 +142,9 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "test_regret",
     ):
         assert row in out
+    replayed = out[out.index("choices were those of the log") :]
+    assert len(re.findall(r"^S?N?IPS .* to [\d.]+   heuristic: the policy learns$", replayed, re.MULTILINE)) == 2
+    assert re.search(r"^IPS, at all times .* to [\d.]+$", replayed, re.MULTILINE)
     assert "--trainer.max_epochs" in out  # the completion
     # The table of the page, but for the last digits.
     (shown,) = re.findall(r"```text\nstate: .*?\n(log: .*?)```", PAGE, re.DOTALL)

@@ -84,6 +84,7 @@ class OnlineTrainer(pl.Trainer):
         ckpt_path: str | None = None,
         decisions: str | None = None,
         delta: float = 0.05,
+        reward_range: tuple[float, float] | None = None,
     ) -> None:
         """Let a new policy learn from a log as if it had made the decisions.
 
@@ -95,10 +96,13 @@ class OnlineTrainer(pl.Trainer):
             datamodule: the log, with probabilities.
             ckpt_path: checkpoint to begin with; none begins anew.
             decisions: a service's log to replay instead of data: its file, or the URL of its database.
-            delta: probability that an interval misses, for example 0.05 for 95 % intervals.
+            delta: probability that an interval misses, for example 0.05 for 95 % intervals. Those of IPS and SNIPS are
+                heuristic, because the policy learns from the rounds.
+            reward_range: the least and the largest reward that are possible. With it, the table also has an interval that holds
+                for finite logs, at all times, and for a policy that learns.
         """
         head = get_head(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
-        print_table(evaluate_replay(head, read_log(head, datamodule, decisions), delta))
+        print_table(evaluate_replay(head, read_log(head, datamodule, decisions), delta, reward_range))
 
     def export(
         self,
