@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from torchonline import OFUL
-from torchonline.command_line import COMMANDS, is_explained, main
+from torchonline.command_line import COMMANDS, is_explained, main, warning_printer
 from torchonline.command_line.commands import open_log, print_table, read_checkpoint
 from torchonline.command_line.evaluation import evaluate_head
 from torchonline.command_line.service import LearnerProcess, describe_state, make_settings, run_service
@@ -317,6 +317,19 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         pytest.raises(ValueError, match="port: expected one that is free"),
     ):
         run_service(settings, "all", "127.0.0.1", taken.getsockname()[1], [], "new")
+    # All of it is refused before a service begins.
+    for field, value, wrong in (
+        ("lowest", 1.0, "reward_range: expected the least reward below the largest one, got 1 and 1"),
+        ("every", 0.0, "every: expected a number above 0, got 0.0"),
+        ("encoder", "../x", "version: expected a name that can be part of the name of a file"),
+        ("window", 60.0, "window: expected None, with which the log was made, got 60.0"),
+        ("folder", folder / "clicks.yaml", "folder: expected a folder, got the file"),
+        ("database", "unknown://x", "url: expected one such as"),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            run_service(dataclasses.replace(settings, **{field: value}), "learner", "127.0.0.1", 8000, [], "new")
+    with pytest.raises(ValueError, match="host: expected an address of this machine, got 'no host'"):
+        run_service(settings, "all", "no host", 8000, [], "new")
     for role, port, wrong in (
         ("both", 8000, "role: expected one of"),
         ("all", 70_000, "port: expected an integer from 1 to 65535"),
@@ -410,6 +423,14 @@ def test_a_learner_that_does_not_stop_is_killed(capfd: pytest.CaptureFixture[str
             time.sleep(0.01)
     assert learner.process.returncode == -9
     assert "learner: killed, after 0.05 s without a last snapshot" in capfd.readouterr().err
+
+
+def test_a_warning_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):  # a command each
+        show = warning_printer()
+        for text in ("a\n b", "a b", "c"):
+            show(UserWarning(text), UserWarning, "file.py", 1)
+    assert capsys.readouterr().err == "torchonline: warning: a b\ntorchonline: warning: c\n" * 2
 
 
 def test_deprecations_of_lightning_and_torch_alone_are_left_out() -> None:
