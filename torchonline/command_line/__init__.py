@@ -125,7 +125,7 @@ def _run(words: list[str]) -> int:
 
 
 def warning_printer() -> Any:
-    """Return what prints a warning in one line, without the place in our code, and the same text once."""
+    """Return what prints each warning once, in one line, without its place."""
     printed: set[str] = set()
 
     def print_warning(message: Warning | str, *where: Any, **options: Any) -> None:

@@ -284,7 +284,7 @@ def read_checkpoint(path: str) -> dict[str, Any]:
 
 
 def check_format(subject: Any, file: Path) -> None:
-    """Raise a ValueError if a head or a learner cannot be written as a file of this ending."""
+    """Raise a ValueError if a file of this ending cannot hold a head or learner."""
     if file.suffix not in (".pt", ".pt2", ".onnx"):
         raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {str(file)!r}")
     has_encoder = type(getattr(subject, "encoder", torch.nn.Identity())) is not torch.nn.Identity

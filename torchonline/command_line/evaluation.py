@@ -74,7 +74,7 @@ class Table:
         bounds: Callable[[Estimate], tuple[float, float]],
         note: str = "",
     ) -> Estimate | None:
-        """Add the line of an estimator, with an interval by ``bounds`` and a note behind it."""
+        """Add the line of an estimator, with the interval of ``bounds`` and a note."""
         try:
             estimate = estimator()
             line = _row(name, estimate.value, *bounds(estimate)) + (note and f"   {note}")
@@ -93,9 +93,9 @@ class Table:
         self.add("SNIPS", lambda: snips(log, target))
 
     def add_at_all_times(self, log: BanditLog, target: Tensor, reward_range: tuple[float, float] | None) -> None:
-        """Add a line of IPS, whose interval holds for rewards of a range at all times, and for a target that learns, too.
+        """Add a line of IPS with an interval that holds at all times.
 
-        It is left out if no range is given.
+        It holds for rewards of the range, and for a target that learns, too. Without a range there is no line.
         """
         if reward_range is None:
             return

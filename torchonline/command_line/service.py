@@ -125,7 +125,7 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
 
 
 def check_settings(settings: HeadSettings) -> None:
-    """Raise a ValueError that names the option of the command, if one is out of its range."""
+    """Raise a ValueError that names the option that is out of its range."""
     if not settings.lowest < settings.highest:
         raise ValueError(
             f"reward_range: expected the least reward below the largest one, got {settings.lowest:g} and {settings.highest:g}"
