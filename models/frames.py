@@ -51,9 +51,10 @@ class FileDataModule(pl.LightningDataModule):
         return list(dict.fromkeys((first, last) for first, last in shared if first < last))
 
     def may_be_learnt(self) -> bool:
-        """Return whether a checkpoint may have learnt some of the rounds unseen.
+        """Return whether a checkpoint may have learnt some of the rounds.
 
-        A fit has read one of the files in another order, or among other files. Its part of the rounds then has no place among the present ones. The state has to be loaded before.
+        A fit has read one of the files in another order, or among other files. Its part of the rounds then has no place among
+        the present ones. The state has to be loaded before.
         """
         own = {*self._names(), *self._paths()}
         return any(not self._is_like(one) and own & {*one["files"], *one.get("paths", ())} for one in self._learnt)
