@@ -33,7 +33,7 @@ class FileDataModule(pl.LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rounds of this fit and of those before it: files, order and part."""
-        own = {"files": list(map(str, self.files)), "time": self.time, "part": list(self.part)}
+        own = {"files": self._names(), "paths": self._paths(), "time": self.time, "part": list(self.part)}
         return {"learnt": self._learnt if own in self._learnt else [*self._learnt, own]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -43,15 +43,32 @@ class FileDataModule(pl.LightningDataModule):
     def learnt_parts(self) -> list[tuple[float, float]]:
         """Return the parts of the present rounds that a checkpoint has learnt.
 
-        It knows the fits on the same names of files in the same order. The state has to be loaded before.
+        It knows the fits on the same files in the same order, by their names or by their paths. The state has to be loaded
+        before.
         """
-        same = [
-            one["part"]
-            for one in self._learnt
-            if (one["files"], one["time"]) == (list(map(str, self.files)), self.time)
-        ]
+        same = [one["part"] for one in self._learnt if self._is_like(one)]
         shared = [(max(first, self.part[0]), min(last, self.part[1])) for first, last in same]
-        return [(first, last) for first, last in shared if first < last]
+        return list(dict.fromkeys((first, last) for first, last in shared if first < last))
+
+    def may_be_learnt(self) -> bool:
+        """Return whether a checkpoint may have learnt some of the rounds.
+
+        A fit has read one of the files in another order, or among other files. Its part of the rounds then has no place among
+        the present ones. The state has to be loaded before.
+        """
+        own = {*self._names(), *self._paths()}
+        return any(not self._is_like(one) and own & {*one["files"], *one.get("paths", ())} for one in self._learnt)
+
+    def _is_like(self, fit: dict[str, Any]) -> bool:
+        """Return whether a fit had the present files in the present order."""
+        has_files = fit["files"] == self._names() or fit.get("paths") == self._paths()
+        return bool(has_files and fit["time"] == self.time)
+
+    def _names(self) -> list[str]:
+        return list(map(str, self.files))
+
+    def _paths(self) -> list[str]:
+        return [str(path.resolve()) for path in self.files]
 
 
 def files_of(files: Any) -> list[Path]:
@@ -86,22 +103,18 @@ def checked_part(part: Any) -> tuple[float, float]:
     return first, last
 
 
-def check_no_answer(name: str, inputs: Sequence[str], role: str, answers: Sequence[str]) -> None:
-    """Refuse inputs that are known only after a decision or a prediction."""
-    shared = sorted(set(inputs) & set(answers))
-    if shared:
-        raise ValueError(f"{name}: expected no column of the {role}, which is what is to be learnt, got {shared}")
-
-
 def matching(frame: Any, names: Sequence[str], taken: Sequence[str]) -> list[str]:
     """Return names of columns, with those that match in the place of a pattern.
 
-    A name with ``*`` that is no column is a pattern. It matches columns in their order, but none of ``taken``.
+    A name with ``*`` that is no column is a pattern. It matches columns in their order, but none of ``taken``
+    or of the other names.
     """
     found: list[str] = []
     for name in names:
         if "*" in name and name not in frame.columns:
-            columns = [column for column in fnmatch.filter(frame.columns, name) if column not in (*taken, *found)]
+            columns = [
+                column for column in fnmatch.filter(frame.columns, name) if column not in (*taken, *found, *names)
+            ]
             if not columns:
                 raise ValueError(f"files: expected columns that match {name!r}, got {list(frame.columns)}")
             found += columns

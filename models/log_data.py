@@ -10,10 +10,10 @@ from torch import Tensor
 
 from torchonline.core.checks import check_state_dtype, instance_of, positive_integer
 from torchonline.models.batches import LoggedRounds
-from torchonline.models.frames import FileDataModule, check_no_answer, numbers_of, read_frame
+from torchonline.models.frames import FileDataModule, numbers_of, read_frame
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame
-from torchonline.off_policy.logs import column_of_actions
+from torchonline.off_policy.logs import check_columns, column_of_actions
 
 
 class LogDataModule(FileDataModule):
@@ -31,7 +31,8 @@ class LogDataModule(FileDataModule):
             names.
         context: columns of the inputs, all numbers: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list
             of such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*`` stands for any letters: ``["*"]`` are
-            all columns that are not named by another argument, in the order of the first file. The column of rewards is refused.
+            all columns that are not named by another argument, in the order of the first file. The columns of rewards,
+            actions and probabilities are refused, and so is a column that is named twice.
         action: column of the chosen arms, integers from 0, see :func:`~torchonline.off_policy.from_frame`.
         reward: column of their rewards.
         probability: column of the logging probabilities; None if there is none. Learning needs none.
@@ -94,7 +95,10 @@ class LogDataModule(FileDataModule):
             instance_of(
                 name, column, (str,) if name in ("action", "reward") else (str, type(None)), "the name of a column"
             )
-        check_no_answer("context", [name for names in self.context for name in names], "reward", [reward])
+        roles: dict[str, Any] = {name: [self.names[name]] for name in ("reward", "action", "probability")}
+        # Arms may share a column, as one of the visitor.
+        for names in self.context if self.of_arms else [[name for (name,) in self.context]]:
+            check_columns("context", names, **roles)
         self.batch_size = positive_integer("batch_size", batch_size)
         check_state_dtype(dtype)
         self.dtype = dtype

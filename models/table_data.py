@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import check_state_dtype, positive_integer
-from torchonline.models.frames import FileDataModule, check_no_answer, numbers_of, read_frame
+from torchonline.models.frames import FileDataModule, numbers_of, read_frame
 from torchonline.models.round_loader import RoundLoader
+from torchonline.off_policy.logs import check_columns
 
 
 class TableDataModule(FileDataModule):
@@ -31,7 +32,8 @@ class TableDataModule(FileDataModule):
         files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their
             names.
         inputs: columns of the inputs, all numbers. ``*`` stands for any letters: ``["*"]`` are all columns that are not named by
-            another argument, in the order of the first file. Columns of targets are refused.
+            another argument, in the order of the first file. Columns of targets are refused, and so is a
+            column that is named twice.
         targets: the column of the labels; or a list of columns, one for the reward of each arm.
         time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
         batch_size: rounds in a batch of one rank.
@@ -66,7 +68,7 @@ class TableDataModule(FileDataModule):
         self.inputs = _columns("inputs", inputs)
         self.has_labels = isinstance(targets, str)
         self.targets = [targets] if isinstance(targets, str) else _columns("targets", targets)
-        check_no_answer("inputs", self.inputs, "targets", self.targets)
+        check_columns("inputs", self.inputs, targets=self.targets)
         self.batch_size = positive_integer("batch_size", batch_size)
         check_state_dtype(dtype)
         self.dtype = dtype

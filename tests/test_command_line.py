@@ -22,8 +22,8 @@ import pytest
 import torch
 
 from torchonline import OFUL
-from torchonline.command_line import COMMANDS, is_explained, main
-from torchonline.command_line.commands import print_table
+from torchonline.command_line import COMMANDS, is_explained, main, warning_printer
+from torchonline.command_line.commands import open_log, print_table, read_checkpoint
 from torchonline.command_line.evaluation import evaluate_head
 from torchonline.command_line.service import LearnerProcess, describe_state, make_settings, run_service
 from torchonline.command_line.tool import LOGGERS, choose_warnings
@@ -142,6 +142,9 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "test_regret",
     ):
         assert row in out
+    replayed = out[out.index("choices were those of the log") :]
+    assert len(re.findall(r"^S?N?IPS .* to [\d.]+   heuristic: the policy learns$", replayed, re.MULTILINE)) == 2
+    assert re.search(r"^IPS, at all times .* to [\d.]+$", replayed, re.MULTILINE)
     assert "--trainer.max_epochs" in out  # the completion
     # The table of the page, but for the last digits.
     (shown,) = re.findall(r"```text\nstate: .*?\n(log: .*?)```", PAGE, re.DOTALL)
@@ -201,6 +204,10 @@ WRONG = {
     "fit --config clicks.yaml": "files: expected files that exist, got 'clicks.csv'",
     "fit --config clicks.yaml --data.batch_size many": "data.batch_size: Expected a <class 'int'>. Got value: many",
     "fit --config clicks.yaml --data.batch_size 0": "torchonline fit: error: batch_size: expected an integer above 0, got 0\n",
+    "fit --config clicks.yaml --data.part [1,0]": "fit: error: part: expected 0 <= first < last <= 1, got 1 and 0\n",
+    "fit --config clicks.yaml --data.context [age,click]": "fit: error: context: expected no column of the reward, ",
+    "fit --config clicks.yaml --model.head.policy.rewards bin": "fit: error: rewards: expected one of 'binary', ",
+    "fit --config clicks.yaml --ckpt_path no.ckpt": "ckpt_path: expected a checkpoint, as fit writes, got none at no.ckpt",
     "fit --config clicks.yaml --model.head.policy.dimm 3": "model.head.policy: Option 'dimm' is not accepted",
     "fit --config clicks.yaml --model.head.policy Nothing": "model.head.policy: expected a class, got Nothing",
     "fit --config clicks.yaml --trainer.callbacks Nothing": "trainer.callbacks: expected a class, got Nothing",
@@ -213,6 +220,7 @@ WRONG = {
     "report --log clicks.yaml": "log: expected a service's log, such as decisions.db, or the URL of its database, got",
     "report --log none.db": "log: expected a log of decisions, got none at none.db",
     "export --config clicks.yaml --ckpt_path clicks.yaml": "ckpt_path: expected a checkpoint",
+    "export --config clicks.yaml --ckpt_path new --path a.onnx": "path: expected .pt or .pt2 for DisjointArms, got",
     "learn --config clicks.yaml": "expected one of fit, test",
     "--print_completion=sh": "print_completion: expected one of bash",
 }
@@ -225,6 +233,17 @@ def test_errors_are_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> 
     assert WRONG[words] in err
     assert err.count("\n") == 1
     assert err.startswith("torchonline")
+
+
+def test_what_is_no_checkpoint(folder: Path) -> None:
+    (folder / "log.csv").write_text("age,hour\n")
+    (folder / "empty.ckpt").touch()
+    torch.save([1.0], folder / "list.ckpt")
+    for name in ("log.csv", "empty.ckpt", "list.ckpt"):
+        with pytest.raises(ValueError, match=rf"^ckpt_path: expected a checkpoint, as fit writes, got .*{name}, which"):
+            read_checkpoint(str(folder / name))
+    with pytest.raises(ValueError, match=r"^url: expected one such as postgresql"):
+        open_log("unknown://user:secret@host")
 
 
 @pytest.mark.parametrize(
@@ -299,6 +318,19 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         pytest.raises(ValueError, match="port: expected one that is free"),
     ):
         run_service(settings, "all", "127.0.0.1", taken.getsockname()[1], [], "new")
+    # All of it is refused before a service begins.
+    for field, value, wrong in (
+        ("lowest", 1.0, "reward_range: expected the least reward below the largest one, got 1 and 1"),
+        ("every", 0.0, "every: expected a number above 0, got 0.0"),
+        ("encoder", "../x", "version: expected a name that can be part of the name of a file"),
+        ("window", 60.0, "window: expected None, with which the log was made, got 60.0"),
+        ("folder", folder / "clicks.yaml", "folder: expected a folder, got the file"),
+        ("database", "unknown://x", "url: expected one such as"),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            run_service(dataclasses.replace(settings, **{field: value}), "learner", "127.0.0.1", 8000, [], "new")
+    with pytest.raises(ValueError, match="host: expected an address of this machine, got 'no host'"):
+        run_service(settings, "all", "no host", 8000, [], "new")
     for role, port, wrong in (
         ("both", 8000, "role: expected one of"),
         ("all", 70_000, "port: expected an integer from 1 to 65535"),
@@ -392,6 +424,14 @@ def test_a_learner_that_does_not_stop_is_killed(capfd: pytest.CaptureFixture[str
             time.sleep(0.01)
     assert learner.process.returncode == -9
     assert "learner: killed, after 0.05 s without a last snapshot" in capfd.readouterr().err
+
+
+def test_a_warning_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):  # a command each
+        show = warning_printer()
+        for text in ("a\n b", "a b", "c"):
+            show(UserWarning(text), UserWarning, "file.py", 1)
+    assert capsys.readouterr().err == "torchonline: warning: a b\ntorchonline: warning: c\n" * 2
 
 
 def test_deprecations_of_lightning_and_torch_alone_are_left_out() -> None:

@@ -41,9 +41,31 @@ def test_patterns_match_what_is_left(table: Path) -> None:
     """In the order of the file, and no column that has another role."""
     data = TableDataModule(table, inputs=["*"], targets="r0", time="day")
     assert rows(data)[0] == [2.0, 20.0, 0.0]  # a, b, r1
-    log = LogDataModule(table, context=["r*", "a"], action="b", reward="r1", time="day")
+    log = LogDataModule(table, context=["*", "a"], action="b", reward="r1", time="day")
     log.setup()
     assert next(iter(log.train_dataloader())).inputs.tolist() == [[1.0, 2.0]]  # r0, a
+
+
+def test_learnt_rounds_are_known(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the path of the file, or by its name; in another order nobody knows which were learnt."""
+    monkeypatch.chdir(table.parent)
+    columns: dict[str, Any] = {"inputs": ["a"], "targets": "r0"}
+    state = TableDataModule(table.name, part=(0.0, 0.5), **columns).state_dict()
+    other = table.with_name("other.csv")
+    for files, time, parts, may_be in (
+        (table.name, None, [(0.25, 0.5)], False),
+        (table, None, [(0.25, 0.5)], False),
+        (table, "day", [], True),
+        ([other, table], None, [], True),
+        (other, "day", [], False),
+    ):
+        data = TableDataModule(files, time=time, part=(0.25, 1.0), **columns)
+        data.load_state_dict(state)
+        assert (data.learnt_parts(), data.may_be_learnt()) == (parts, may_be)
+    monkeypatch.chdir(table.parent.parent)  # as a project that has moved
+    data = TableDataModule(table.name, **columns)
+    data.load_state_dict(state)
+    assert data.learnt_parts() == [(0.0, 0.5)]
 
 
 @pytest.mark.parametrize(("part", "first"), [((0.0, 0.5), [1.0, 2.0]), ([0.5, 1.0], [3.0, 4.0]), ((0.3, 0.6), [2.0])])

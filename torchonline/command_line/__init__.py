@@ -112,7 +112,7 @@ def print_error(message: str, command: str = "") -> int:
 
 
 def _run(words: list[str]) -> int:
-    warnings.showwarning = _print_warning
+    warnings.showwarning = warning_printer()
     if words[0] == COMPLETION:
         from torchonline.command_line.completion import completion_script
 
@@ -124,6 +124,14 @@ def _run(words: list[str]) -> int:
     return 0
 
 
-def _print_warning(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
-    """Print a warning in one line, without the place in our code."""
-    print(f"torchonline: warning: {' '.join(str(message).split())}", file=sys.stderr)
+def warning_printer() -> Any:
+    """Return what prints each warning once, in one line, without its place."""
+    printed: set[str] = set()
+
+    def print_warning(message: Warning | str, *where: Any, **options: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in printed:
+            printed.add(text)
+            print(f"torchonline: warning: {text}", file=sys.stderr)
+
+    return print_warning

@@ -3,12 +3,12 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
+from torchonline.bandits.policies import Policy
 from torchonline.command_line.evaluation import Table, evaluate_head, evaluate_replay
 from torchonline.command_line.service import make_settings, number_of_actions, run_service
 from torchonline.export import to_onnx, to_program, to_torchscript
@@ -85,6 +85,7 @@ class OnlineTrainer(pl.Trainer):
         ckpt_path: str | None = None,
         decisions: str | None = None,
         delta: float = 0.05,
+        reward_range: tuple[float, float] | None = None,
     ) -> None:
         """Let a new policy learn from a log as if it had made the decisions.
 
@@ -96,10 +97,13 @@ class OnlineTrainer(pl.Trainer):
             datamodule: the log, with probabilities.
             ckpt_path: checkpoint to begin with; none begins anew.
             decisions: a service's log to replay instead of data: its file, or the URL of its database.
-            delta: probability that an interval misses, for example 0.05 for 95 % intervals.
+            delta: probability that an interval misses, for example 0.05 for 95 % intervals. Those of IPS and SNIPS are
+                heuristic, because the policy learns from the rounds.
+            reward_range: the least and the largest reward that are possible. With it, the table also has an interval that holds
+                for finite logs, at all times, and for a policy that learns.
         """
         head = get_head(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
-        print_table(evaluate_replay(head, read_log(head, datamodule, decisions), delta))
+        print_table(evaluate_replay(head, read_log(head, datamodule, decisions), delta, reward_range))
 
     def export(
         self,
@@ -120,30 +124,22 @@ class OnlineTrainer(pl.Trainer):
                 named; "new" takes the model as the configuration makes it.
         """
         load_checkpoint(model, ckpt_path)
-        subject: Any = getattr(model, "head", None)
-        example = None
-        if subject is None:
-            subject = getattr(model, "learner", None)
-        elif datamodule is not None:
-            datamodule.setup("fit")
-            example = inputs_of(next(iter(datamodule.train_dataloader())))[0]
+        subject: Any = getattr(model, "head", getattr(model, "learner", None))
         if subject is None:
             raise ValueError(f"model: expected one with a head or a learner, got {type(model).__name__}")
         file = Path(path)
+        check_format(subject, file)
+        example = None
+        if hasattr(model, "head") and datamodule is not None and file.suffix != ".onnx":
+            datamodule.setup("fit")
+            example = inputs_of(next(iter(datamodule.train_dataloader())))[0]
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".pt":
             to_torchscript(subject, file, example=example)
         elif file.suffix == ".pt2":
             to_program(subject, file, example=example)
-        elif file.suffix == ".onnx":
-            has_encoder = hasattr(subject, "encoder") and type(subject.encoder) is not torch.nn.Identity
-            if has_encoder:
-                raise ValueError(
-                    "path: expected .pt or .pt2 for a head with an encoder, got .onnx, which holds a policy"
-                )
-            to_onnx(getattr(subject, "policy", subject), file)
         else:
-            raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {path!r}")
+            to_onnx(getattr(subject, "policy", subject), file)
         whole = "" if hasattr(model, "head") else ", the learner's weights, without encoder, scaler and loss"
         print(f"state: {ckpt_path or 'new'}; wrote {file}{whole}")
 
@@ -244,11 +240,11 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
         data: rounds that the model should not have learnt. If the checkpoint's fits have taken some of them, a warning says so.
     """
     if path is not None:
+        found = read_checkpoint(path)
         try:
-            found = torch.load(path, map_location="cpu", weights_only=True)
             model.on_load_checkpoint(found)
             model.load_state_dict(found["state_dict"])
-        except (KeyError, RuntimeError, TypeError, UnpicklingError) as error:
+        except (KeyError, RuntimeError, TypeError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(
                 f"ckpt_path: expected a checkpoint of the model of this configuration, got {path}: {reason[:200]}"
@@ -262,7 +258,43 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
                     "results are too good; learn one --data.part and take another one here",
                     stacklevel=1,
                 )
+            if data.may_be_learnt():
+                warnings.warn(
+                    "data: expected files and time as in the fits of the checkpoint, which tell what was learnt, got some of the "
+                    "files in another order: some of these rounds may have been learnt, and the results be too good",
+                    stacklevel=1,
+                )
     return model.eval()
+
+
+def read_checkpoint(path: str) -> dict[str, Any]:
+    """Return what a checkpoint holds, or raise a ValueError if the file is none."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:  # which says what the system refuses
+        raise
+    except Exception as error:  # of any kind: the file may hold anything
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(
+            f"ckpt_path: expected a checkpoint, as fit writes, got {path}, which torch.load cannot read: {reason}"
+        ) from error
+    if not isinstance(found, dict) or "state_dict" not in found:
+        raise ValueError(f"ckpt_path: expected a checkpoint, as fit writes, got {path}, which has no state of a model")
+    return found
+
+
+def check_format(subject: Any, file: Path) -> None:
+    """Raise a ValueError if a file of this ending cannot hold a head or learner."""
+    if file.suffix not in (".pt", ".pt2", ".onnx"):
+        raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {str(file)!r}")
+    has_encoder = type(getattr(subject, "encoder", torch.nn.Identity())) is not torch.nn.Identity
+    policy = getattr(subject, "policy", subject)
+    if file.suffix == ".onnx" and (has_encoder or not isinstance(policy, Policy)):
+        kind = "a head with an encoder" if has_encoder else type(policy).__name__
+        raise ValueError(
+            f"path: expected .pt or .pt2 for {kind}, got .onnx, which holds the scores of a policy whose arms have features of "
+            "their own"
+        )
 
 
 def print_table(table: Table) -> None:

@@ -35,12 +35,13 @@ class Table:
     Args:
         log: the log.
         delta: probability that an interval misses.
+        note: what the lines of IPS and SNIPS say about their intervals.
     """
 
-    def __init__(self, log: BanditLog, delta: float) -> None:
+    def __init__(self, log: BanditLog, delta: float, note: str = "") -> None:
         if len(log) < 2:
             raise ValueError(f"log: expected at least 2 rounds, from which a spread can be estimated, got {len(log)}")
-        self.delta = within("delta", delta, 0.0, 1.0)
+        self.delta, self.note = within("delta", delta, 0.0, 1.0), note
         self.facts = f"log: {len(log)} rounds, {log.arms} actions"
         self.failed: list[str] = []
         self.lines = [f"{'':<18} {'mean reward':>11}   {100 * (1 - delta):g} % interval"]
@@ -65,15 +66,19 @@ class Table:
                 return -math.inf, math.inf
             return low, high
 
-        return self.add_row(name, estimator, bounds)
+        return self.add_row(name, estimator, bounds, self.note)
 
     def add_row(
-        self, name: str, estimator: Callable[[], Estimate], bounds: Callable[[Estimate], tuple[float, float]]
+        self,
+        name: str,
+        estimator: Callable[[], Estimate],
+        bounds: Callable[[Estimate], tuple[float, float]],
+        note: str = "",
     ) -> Estimate | None:
-        """Add the line of an estimator, with an interval by ``bounds``."""
+        """Add the line of an estimator, with the interval of ``bounds`` and a note."""
         try:
             estimate = estimator()
-            line = _row(name, estimate.value, *bounds(estimate))
+            line = _row(name, estimate.value, *bounds(estimate)) + (note and f"   {note}")
         except (ValueError, RuntimeError) as error:  # of a check, or of linear algebra
             self.failed.append(name)
             self.lines.append(f"{name:<18} failed: {' '.join(str(error).split())[:200]}")
@@ -88,6 +93,20 @@ class Table:
             self.facts += f"; effective sample size {estimate.effective_sample_size:.0f}"
         self.add("SNIPS", lambda: snips(log, target))
 
+    def add_at_all_times(self, log: BanditLog, target: Tensor, reward_range: tuple[float, float] | None) -> None:
+        """Add a line of IPS with an interval that holds at all times.
+
+        It holds for rewards of the range, and for a target that learns, too. Without a range there is no line.
+        """
+        if reward_range is None:
+            return
+
+        def bounds(estimate: Estimate) -> tuple[float, float]:
+            low, high = confidence_sequence(estimate, reward_range=reward_range, delta=self.delta)
+            return float(low[-1]), float(high[-1])
+
+        self.add_row("IPS, at all times", lambda: ips(log, target), bounds)
+
 
 def evaluate_head(head: Any, log: BanditLog, delta: float, reward_range: tuple[float, float] | None) -> Table:
     """Return a table of estimates of a head's mean reward in its present state."""
@@ -97,24 +116,20 @@ def evaluate_head(head: Any, log: BanditLog, delta: float, reward_range: tuple[f
     table.add(
         "doubly robust", lambda: doubly_robust(log, target, predicted_rewards(_regression(log), log, folds=folds))
     )
-    if reward_range is not None:
-
-        def bounds(estimate: Estimate) -> tuple[float, float]:
-            low, high = confidence_sequence(estimate, reward_range=reward_range, delta=delta)
-            return float(low[-1]), float(high[-1])
-
-        table.add_row("IPS, at all times", lambda: ips(log, target), bounds)
+    table.add_at_all_times(log, target, reward_range)
     return table
 
 
-def evaluate_replay(head: Any, log: BanditLog, delta: float) -> Table:
+def evaluate_replay(head: Any, log: BanditLog, delta: float, reward_range: tuple[float, float] | None) -> Table:
     """Return a table of estimates of a head's mean reward while it learns a log.
 
-    The head learns the rounds in which its choice is the logged action.
+    The head learns the rounds in which its choice is the logged action. Its choices then depend on earlier rounds, so the
+    bootstrap of the rounds is a heuristic, and the table says so. The interval for rewards of a range holds.
     """
-    table, choices = Table(log, delta), replay_head(head, log)
+    table, choices = Table(log, delta, "heuristic: the policy learns"), replay_head(head, log)
     target = torch.zeros(len(log), log.arms, dtype=torch.float64).scatter_(1, choices.unsqueeze(1), 1.0)
     table.add_weighted(log, target)
+    table.add_at_all_times(log, target, reward_range)
     table.facts += f"; {int((choices == log.action).sum())} choices were those of the log, and were learnt"
     return table
 

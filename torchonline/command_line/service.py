@@ -1,6 +1,7 @@
 """The service of a head: one replica in this process, and the learner in another."""
 
 import copy
+import errno
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from torchonline.bandits.composed import learner_of
-from torchonline.core.checks import one_of
+from torchonline.core.checks import one_of, positive
 from torchonline.feedback import load_snapshot
 from torchonline.models.encoding import typed_like
 from torchonline.serving import ServiceSettings, application, run_learner
@@ -84,11 +85,14 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
 
     Raises:
         ImportError: uvicorn is not installed.
-        ValueError: the role is unknown, nobody can listen at the address, or a snapshot in the folder is of another model.
+        ValueError: an option is out of its range, the log cannot be opened, nobody can listen at the address, or a snapshot in
+            the folder is of another model.
         RuntimeError: the learner's process has ended by itself.
     """
     one_of("role", role, ROLES)
+    check_settings(settings)
     state = describe_state(settings, state)
+    settings.open_log().close()  # a log of another window is refused
     if role == "learner":
         run_learner(settings)
         return
@@ -120,6 +124,19 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
             signal.signal(signal.SIGTERM, handler)
 
 
+def check_settings(settings: HeadSettings) -> None:
+    """Raise a ValueError that names the option that is out of its range."""
+    if not settings.lowest < settings.highest:
+        raise ValueError(
+            f"reward_range: expected the least reward below the largest one, got {settings.lowest:g} and {settings.highest:g}"
+        )
+    positive("every", settings.every)
+    if settings.encoder in ("", ".", "..") or Path(settings.encoder).name != settings.encoder:
+        raise ValueError(f"version: expected a name that can be part of the name of a file, got {settings.encoder!r}")
+    if settings.folder.exists() and not settings.folder.is_dir():
+        raise ValueError(f"folder: expected a folder, got the file {settings.folder}")
+
+
 def describe_state(settings: HeadSettings, state: str) -> str:
     """Describe the state that the service begins with.
 
@@ -148,8 +165,14 @@ def listen(host: str, port: int) -> socket.socket:
     if not 0 < port <= 65535:
         raise ValueError(f"port: expected an integer from 1 to 65535, got {port}")
     try:
+        socket.getaddrinfo(host, port)
+    except OSError as error:
+        raise ValueError(f"host: expected an address of this machine, got {host!r}: {error.strerror}") from error
+    try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ValueError(f"host: expected an address of this machine, got {host!r}: {error.strerror}") from error
         raise ValueError(f"port: expected one that is free at {host}, got {port}: {error.strerror}") from error
 
 

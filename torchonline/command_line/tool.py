@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import random
+import re
 import sys
 import textwrap
 import warnings
@@ -22,13 +23,15 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 import torchonline.callbacks  # noqa: F401
 from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
-from torchonline.command_line.commands import OnlineTrainer
+from torchonline.command_line.commands import OnlineTrainer, read_checkpoint
 from torchonline.command_line.messages import one_line
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
 LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
 # Commands that begin with what fit has learnt.
 FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
+# Checkpoints of fit that Lightning finds by itself.
+OF_LIGHTNING = re.compile(r"(last|best|hpc|registry.*)$|\w+://")
 # Arguments that help explains by the rows of SHARED_OPTIONS.
 LISTED_BELOW = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
 SHARED_OPTIONS = [
@@ -205,6 +208,10 @@ class Tool(LightningCLI):
         config = self.config[self.subcommand]
         if self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot"):
             config["ckpt_path"] = _find_checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
+        if self.subcommand == "fit" and config["ckpt_path"] and not OF_LIGHTNING.match(config["ckpt_path"]):
+            config["ckpt_path"] = _find_checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
+            if config["ckpt_path"]:
+                read_checkpoint(config["ckpt_path"])
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the trainer; a fit ends with the checkpoint ``last.ckpt``."""

@@ -32,7 +32,7 @@ class SQLDecisionLog(DatabaseLog):
         **options: keyword arguments of ``sqlalchemy.create_engine``.
 
     Raises:
-        ValueError: the log was made with another window, default or hold.
+        ValueError: the URL is of no known database, or the log was made with another window, default or hold.
         LogStorageError: the database cannot be reached or written.
 
     Example:
@@ -57,7 +57,12 @@ class SQLDecisionLog(DatabaseLog):
             raise ImportError("SQLDecisionLog: expected SQLAlchemy 2, got none; pip install sqlalchemy") from error
 
         # A connection that a restart of the server has closed is replaced.
-        self.engine = sqlalchemy.create_engine(url, **{"pool_pre_ping": True, **options})
+        try:
+            self.engine = sqlalchemy.create_engine(url, **{"pool_pre_ping": True, **options})
+        except sqlalchemy.exc.ArgumentError as error:  # the URL may have a password, and is not shown
+            raise ValueError(
+                f"url: expected one such as postgresql+psycopg://user@host/name, got another: {error}"
+            ) from error
         database = self.engine.dialect.name
         if database not in TYPES:
             raise ValueError(f"url: expected a database of {' or '.join(TYPES)}, got {database}")

@@ -91,7 +91,8 @@ def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 
 
     Asymptotic: the coverage tends to 1 - delta as the number of independent groups grows, if the weighted residuals have a
     variance. With few groups, rare rewards or heavy weights it is less (docs/off_policy_measured.md has counts). It does not hold
-    at all times, and not for a log whose logging policy learns, where rounds are not independent.
+    at all times, and not for a log whose logging policy learns, or for a target that learns from the log: rounds are then not
+    independent.
 
     Args:
         estimate: the estimate, of at least two groups.

@@ -190,6 +190,23 @@ def of_actions(log: BanditLog, values: Tensor) -> Tensor:
     return values.gather(1, log.action.unsqueeze(1)).squeeze(1)
 
 
+def check_columns(name: str, inputs: Sequence[str], **roles: Sequence[str]) -> None:
+    """Refuse inputs that are named twice, or that no decision or prediction can know.
+
+    Args:
+        name: of the argument, which the error begins with.
+        inputs: the columns of the inputs.
+        **roles: columns of ``reward`` or ``targets``, which are to be learnt, and of others that come with the decision.
+    """
+    for role, columns in roles.items():
+        if shared := sorted(set(inputs) & set(columns)):
+            is_learnt = role in ("reward", "targets")
+            reason = "which is what is to be learnt" if is_learnt else "which is not known before the decision"
+            raise ValueError(f"{name}: expected no column of the {role}, {reason}, got {shared}")
+    if twice := sorted({column for column in inputs if list(inputs).count(column) > 1}):
+        raise ValueError(f"{name}: expected each column once, got {twice} again")
+
+
 def from_frame(
     frame: Any,
     *,
@@ -213,7 +230,8 @@ def from_frame(
             gives a warning if ``arms`` is None: the column may count from 1. Text has to be numbered before.
         reward: column of the rewards.
         probability: column of the logging probabilities.
-        context: columns of the context, all numbers: ``(N, d)``. Encode text as numbers before. The column of rewards is refused.
+        context: columns of the context, all numbers: ``(N, d)``. Encode text as numbers before. The columns of rewards, actions
+            and probabilities are refused, and so is a column that is named twice.
         arms: K; None for the largest action plus 1.
         groups: column of the groups; None if there are none.
         time: column of the times; None if there is none.
@@ -231,8 +249,7 @@ def from_frame(
     """
     if isinstance(context, str):
         raise TypeError("context: expected a list of columns, got str")
-    if reward in context:
-        raise ValueError(f"context: expected no column of the reward, which is what is to be learnt, got [{reward!r}]")
+    check_columns("context", context, reward=[reward], action=[action], probability=[probability])
     numbers = {"reward": reward, "probability": probability}
     values: dict[str, Any] = {name: column_of_numbers(frame, name, column) for name, column in numbers.items()}
     values["action"] = column_of_actions(frame, action, arms)
@@ -458,8 +475,8 @@ def column_of_actions(frame: Any, column: str, arms: int | None) -> np.ndarray:
     values = _column(frame, "action", column)
     if values.dtype.kind in "OUST" and any(isinstance(value, str) for value in values.tolist()):
         raise TypeError(
-            f"action: expected integers from 0, got text in {column!r}; number it, and keep the names in the order of their "
-            f"numbers: frame[{column!r}], names = pandas.factorize(frame[{column!r}], sort=True)"
+            f"action: expected integers from 0, got text in {column!r}; number the column, in the file or in the frame, and keep "
+            f"the names in the order of their numbers: numbers, names = pandas.factorize(frame[{column!r}], sort=True)"
         )
     if values.dtype.kind not in "iu":
         raise TypeError(f"action: expected a column of integers, got {column!r} of {values.dtype}")
