@@ -44,6 +44,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "clicks.yaml").write_text(re.findall(r"```yaml\n(# clicks.yaml.*?)```", PAGE, re.DOTALL)[0])
+    # uvicorn's configuration shuts down all handlers of logging, and absl's would close the stream that pytest captures.
+    monkeypatch.setattr(logging, "shutdown", lambda handlers=(): None)
     before = process()
     yield tmp_path
     assert process() == before
