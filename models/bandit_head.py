@@ -193,9 +193,7 @@ class BanditHead(Citable, WithDelegated):
         Inputs are raw, as in :meth:`select`. ``head(inputs)`` returns scores instead, by which arms are chosen. Changes no state.
         Python only.
         """
-        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
-        check_scalable(self.scaler, inputs)
-        return self.policy.predict(self.encode(inputs))
+        return self.policy.predict(self._features_of(inputs))
 
     def interval(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Return lower and upper confidence bounds of each arm's mean reward.
@@ -204,9 +202,7 @@ class BanditHead(Citable, WithDelegated):
         features. A theorem behind them asks for an encoder that stays, and with a ``scaler`` they are a heuristic. Changes no
         state. Python only.
         """
-        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
-        check_scalable(self.scaler, inputs)
-        return self.policy.interval(self.encode(inputs))
+        return self.policy.interval(self._features_of(inputs))
 
     def reset(self) -> None:
         """Put the policy and the scalers back to their first state, in place.
@@ -216,6 +212,12 @@ class BanditHead(Citable, WithDelegated):
         self.policy.reset()
         if self.scaler is not None:
             self.scaler.reset()
+
+    def _features_of(self, inputs: Any) -> Tensor:
+        """Return the features of raw inputs of decisions, which are checked. Python only."""
+        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
+        check_scalable(self.scaler, inputs)
+        return self.encode(inputs)
 
     def _forward_in_python(self, inputs: Any) -> Tensor:
         return self.policy(self.encode(self._checked_inputs(inputs, learner_of(self.policy).batch_shape)))
@@ -248,10 +250,8 @@ class BanditHead(Citable, WithDelegated):
             return self.policy.select(self.encode(inputs), mask)
 
     def _probabilities_in_python(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
-        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
-        check_scalable(self.scaler, inputs)
         with torch.no_grad():
-            return self.policy.probabilities(self.encode(inputs), mask)
+            return self.policy.probabilities(self._features_of(inputs), mask)
 
     @torch.jit.export
     @in_python(_probabilities_in_python)
@@ -434,10 +434,8 @@ class BanditHead(Citable, WithDelegated):
         """
         from torchonline.bandits.pictures import draw_confidence
 
-        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
-        check_scalable(self.scaler, inputs)
         with torch.no_grad():
-            features = self.encode(inputs)
+            features = self._features_of(inputs)
         heuristic = "" if self.scaler is None else "the inputs are scaled"
         return draw_confidence(self.policy, (features,), ax, names, mask, index, label, heuristic)
 

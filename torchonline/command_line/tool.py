@@ -206,12 +206,12 @@ class Tool(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Name the checkpoint that a command begins with."""
         config = self.config[self.subcommand]
-        if self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot"):
+        goes_on = self.subcommand == "fit" and config["ckpt_path"] and not OF_LIGHTNING.match(config["ckpt_path"])
+        begins = self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot")
+        if goes_on or begins:
             config["ckpt_path"] = _find_checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
-        if self.subcommand == "fit" and config["ckpt_path"] and not OF_LIGHTNING.match(config["ckpt_path"]):
-            config["ckpt_path"] = _find_checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
-            if config["ckpt_path"]:
-                read_checkpoint(config["ckpt_path"])
+        if goes_on and config["ckpt_path"]:
+            read_checkpoint(config["ckpt_path"])
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the trainer; a fit ends with the checkpoint ``last.ckpt``."""
