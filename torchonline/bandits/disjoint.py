@@ -1,7 +1,7 @@
 """Arms with a model each."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,13 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.policy_learner import in_turn
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import in_python, is_readable, on_arrays
+from torchonline.core.backend import in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.inputs import ArrayLike, as_indices
+from torchonline.core.journal import copies_of, restore_
 from torchonline.core.ops import assign_, column, number
 from torchonline.core.options import rebuilt
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, copied
 from torchonline.core.views import NumpyView
 
 
@@ -382,9 +383,20 @@ class DisjointArms(ComposedPolicy):
         index = action.reshape(-1)
         index = index + fleet.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
         statistics = self.arm._statistics(self.copied)
+        before: dict[str, Tensor] = {}
         for name, chosen in fleet._of_chosen(index, self.copied).items():
-            assign_(statistics[name], chosen.reshape(statistics[name].shape))
+            before[name] = chosen.reshape(statistics[name].shape)
+            assign_(statistics[name], before[name])
+        self._remember(index, before)
         return index
+
+    def _remember_in_python(self, index: Tensor, before: dict[str, Tensor]) -> None:
+        if (gathered := self.__dict__.get("gathered")) is not None:
+            gathered.append((index, before))
+
+    @in_python(_remember_in_python)
+    def _remember(self, index: Tensor, before: dict[str, Tensor]) -> None:
+        """Remember what an interrupted step would have to write back."""
 
     def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any) -> Any:
         if not self.is_view:
@@ -440,17 +452,53 @@ class DisjointArms(ComposedPolicy):
         if len(rounds) > 1:
             super()._learn_on_arrays(view, rounds, actions)
             return
-        learn, scaler, early = view.learner._learn_round, view.learner.scaler, view.learner.early
+        learn, early = view.learner._learn_round, view.learner.early
         (x, reward, noise_scale), k = rounds[0], actions[0]
-        # A step changes the chosen arm alone, unless the scaler freezes after it or the step renews an early round.
-        is_last = scaler is not None and scaler.freeze_after is not None and scaler.rounds + 1 == scaler.freeze_after
-        state, size = (view.state, 0) if is_last else view.learner.written[k]
-        if early is not None and early.are_early(view.learner.rounds):
+        own, shared, size = view.learner.written[k]
+        if self._starts_anew_next():
+            own, size = view.state, 0
+        elif early is not None and early.are_early(view.learner.rounds):
             *_, arm = early.recall(early.place(view.learner.rounds + 1))
-            more, bytes_more = view.learner.written[int(arm)]
-            state, size = [*state, *more, early.records], size + bytes_more + early.records.nbytes
-        all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, x, k, reward, noise_scale)
+            own, size = [*own, *view.learner.written[int(arm)][0], early.records], 0
+        if size > SNAPSHOT_BYTES:
+            entry = view.journal().entry(k, own)
+            all_or_nothing(self, entry.undo, entry.learn, shared, learn, (x, k, reward, noise_scale))
+        else:
+            if size == 0:
+                view.forget()
+            all_or_nothing(self, copied([*shared, *own]), learn, x, k, reward, noise_scale)
         view.mark_written()
+
+    def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
+        fleet, state = self.policy.estimator, self.state()
+        is_plain = (
+            view is None and len(rounds) == 1 and all(map(is_readable, state.values())) and fleet.theta_hat.is_cpu
+        )
+        if not is_plain or self._starts_anew_next():
+            super()._run(view, learn, rounds)
+            return
+        # The step copies the statistics of the chosen arms before it writes them. All others are small.
+        others = [buffer for name, buffer in state.items() if not name.startswith("policy.estimator.")]
+        copies, gathered = copies_of(others), self.__dict__.setdefault("gathered", [])
+
+        def undo() -> None:
+            restore_(others, copies)
+            for index, before in reversed(gathered):
+                fleet._write_chosen_(index, before, self.pooled)
+
+        try:
+            all_or_nothing(self, undo, learn, *rounds[0])
+        finally:
+            del self.__dict__["gathered"]
+
+    def _starts_anew_next(self) -> bool:
+        """Return whether the next round freezes the scaler, after which all arms start anew."""
+        scaler = self.scaler
+        return (
+            scaler is not None
+            and scaler.freeze_after is not None
+            and may_hold(scaler.rounds + 1 == scaler.freeze_after)
+        )
 
     def _arms_of(self, context: Tensor) -> int:
         return self.actions
@@ -512,12 +560,13 @@ class _ArmView:
             "response_shape": (),
         }
         self.learner.__dict__.update(single, named_buffers=slices.items)
-        written = [fleet.__dict__[name] if name in arms.pooled else array for name, array in slices.items()]
+        written = [array for name, array in slices.items() if name not in arms.pooled]
         self.pooled = [(fleet.__dict__[name], slices[name]) for name in arms.pooled]
         scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
         own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
-        state = [*own, *written, *scaler]
-        self.written = (state, sum(array.nbytes for array in state))
+        shared = [*own, *(fleet.__dict__[name] for name in arms.pooled), *scaler]
+        # What the arm's rounds alone write, what all rounds write, and the size of both.
+        self.written = (written, shared, sum(array.nbytes for array in [*written, *shared]))
 
 
 def _with_estimator(policy: Policy, estimator: Estimator) -> Policy:

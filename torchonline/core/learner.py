@@ -11,10 +11,14 @@ from torch import Tensor, nn
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_state_dtype, device_or_none, instance_of, positive_integer, sizes
 from torchonline.core.citations import Citable
+from torchonline.core.journal import Journal
 from torchonline.core.loading import load_, load_problems
 from torchonline.core.options import COMMON, WithOptions, added_options, described, differs, fixed_options
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, give_lock_, in_order, torn_error
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, copied, give_lock_, in_order, torn_error
 from torchonline.core.views import NumpyView, can_be_viewed
+
+# Attributes that copies do not share.
+OF_OBJECT = ("_lock", "_view", "_journal")
 
 
 class Learner(Citable, WithOptions, nn.Module):
@@ -35,6 +39,7 @@ class Learner(Citable, WithOptions, nn.Module):
 
     if TYPE_CHECKING:
         _view: NumpyView | None
+        _journal: Journal | None
         _lock: threading.RLock
         _is_torn: bool
     constants: Tensor
@@ -170,7 +175,7 @@ class Learner(Citable, WithOptions, nn.Module):
     def reset(self) -> None:
         """Put each buffer back to its value before the first round, in place."""
         with self._lock, torch.no_grad():
-            all_or_nothing(self, list(self.state().values()), True, self._reset)
+            all_or_nothing(self, copied(list(self.state().values())), self._reset)
 
     def _reset(self) -> None:
         for part in self.parts().values():
@@ -204,19 +209,38 @@ class Learner(Citable, WithOptions, nn.Module):
         ``learn`` learns from the arguments of one round, on ``view`` or, if that is None, on the tensors of this learner.
         """
         if view is not None:
-            if len(rounds) == 1 and not self.batch_dims:
-                all_or_nothing(self, view.state, view.bytes <= SNAPSHOT_BYTES, learn, *rounds[0])
+            if view.bytes > SNAPSHOT_BYTES and len(rounds) == 1:
+                entry = view.journal().entry(None, view.state)
+                all_or_nothing(self, entry.undo, entry.learn, [], view.run, (learn, *rounds[0]))
+            elif len(rounds) == 1 and not self.batch_dims:
+                all_or_nothing(self, copied(view.state), learn, *rounds[0])
             else:
-                is_whole = view.bytes <= SNAPSHOT_BYTES or len(rounds) > 1
-                all_or_nothing(self, view.state, is_whole, view.run, in_order, learn, rounds)
+                view.forget()
+                all_or_nothing(self, copied(view.state), view.run, in_order, learn, rounds)
             view.mark_written()
             return
         state = list(self.state().values())
         if not all(map(is_readable, state)):  # a traced step
             in_order(learn, rounds)
             return
-        is_cheap = state[0].is_cpu and sum(buffer.nbytes for buffer in state) <= SNAPSHOT_BYTES
-        all_or_nothing(self, state, is_cheap or len(rounds) > 1, in_order, learn, rounds)
+        if len(rounds) > 1:
+            all_or_nothing(self, copied(state), in_order, learn, rounds)
+        elif not state[0].is_cpu:  # copies would slow the step, and a journal would take the accelerator's memory
+            all_or_nothing(self, None, learn, *rounds[0])
+        elif sum(buffer.nbytes for buffer in state) <= SNAPSHOT_BYTES:
+            all_or_nothing(self, copied(state), learn, *rounds[0])
+        else:
+            journal = self._journal_of(state)
+            entry = journal.entry(None, state)
+            all_or_nothing(self, entry.undo, entry.learn, [], learn, rounds[0])
+            journal.close()
+
+    def _journal_of(self, state: list[Tensor]) -> Journal:
+        """Return the journal of these buffers, a new one if they are others than before."""
+        journal: Journal | None = self.__dict__.get("_journal")
+        if journal is None or not journal.is_of(state):
+            journal = self.__dict__["_journal"] = Journal(state)
+        return journal
 
     def extra_repr(self) -> str:
         """Return the options changed from their defaults, batch shape, dtype and device."""
@@ -256,7 +280,7 @@ class Learner(Citable, WithOptions, nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         # A copy has a lock and views of its own. Buffers are copied under the lock, unless their memory is shared on purpose.
         with self._lock:
-            state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+            state = {name: value for name, value in self.__dict__.items() if name not in OF_OBJECT}
             state["_buffers"] = {
                 name: buffer if buffer is None or buffer.is_shared() else buffer.detach().clone()
                 for name, buffer in self._buffers.items()
@@ -277,7 +301,7 @@ class Learner(Citable, WithOptions, nn.Module):
         with self._lock:
             twin = type(self).__new__(type(self))
             memo[id(self)] = twin
-            kept = {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_view")}
+            kept = {name: value for name, value in self.__dict__.items() if name not in OF_OBJECT}
             twin.__setstate__(copy.deepcopy(kept, memo) | {"_view": None})
         return twin
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import mismatch
 from torchonline.core.inputs import as_plain
-from torchonline.core.stepping import all_or_nothing
+from torchonline.core.stepping import all_or_nothing, copied
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner
@@ -72,7 +72,8 @@ def load_(
     # With assign=True, a snapshot of the old buffers would not bring them back.
     is_whole = not local_metadata.get("assign_to_params_buffers", False)
     with learner._lock, torch.no_grad(), suppress(_NotLoadedError):
-        all_or_nothing(learner, list(learner.state().values()), is_whole, load)
+        undo = copied(list(learner.state().values())) if is_whole else None
+        all_or_nothing(learner, undo, load)
         for part, _ in modules:
             part.__dict__["_is_torn"] = False
 
