@@ -462,7 +462,7 @@ class DisjointArms(ComposedPolicy):
             own, size = [*own, *view.learner.written[int(arm)][0], early.records], 0
         if size > SNAPSHOT_BYTES:
             entry = view.journal().entry(k, own)
-            all_or_nothing(self, entry.undo, entry.learn, shared, learn, (x, k, reward, noise_scale))
+            all_or_nothing(self, entry.undo, entry.learn, shared, learn, x, k, reward, noise_scale)
         else:
             if size == 0:
                 view.forget()

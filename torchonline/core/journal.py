@@ -5,14 +5,14 @@ arguments of the rounds since. To undo a step, it puts the copy back and learns 
 step depends on the state and its arguments alone. Memory: at most three times that of the state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-VERSION = attrgetter("_version")
+ARRAY, VERSION = np.ndarray, attrgetter("_version")
 
 # A copy in so many rounds adds at most 2 % to a step that passes over its state once.
 MOST_ROUNDS = 64
@@ -67,17 +67,16 @@ class Entry:
         self.state = state
         self.copies = copies_of(state)
         self.bytes = sum(value.nbytes for value in state)
-        self.rounds: list[tuple[Callable[..., Any], tuple[Any, ...], list[Any], list[Any]]] = []
+        self.rounds: list[tuple[Callable[..., Any], list[Any], list[Any], list[Any]]] = []
         self.done = 0
         self.room = MOST_ROUNDS
         self.is_refused = False
 
-    def learn(self, shared: list[Any], method: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def learn(self, shared: list[Any], method: Callable[..., Any], *arguments: Any) -> None:
         """Call a method that writes the state, and ``shared``, which other parts write too."""
-        own = tuple(map(_copied, arguments))
-        self.is_refused = False
-        self.rounds[self.done :] = [(method, own, shared, copies_of(shared))]
-        if not self.done:
+        own, done = _copied(arguments), self.done
+        self.rounds[done:] = [(method, own, shared, copies_of(shared) if shared else shared)]
+        if not done:
             size = sum(getattr(value, "nbytes", 0) for value in own)
             self.room = max(1, min(MOST_ROUNDS, self.bytes // max(size, 1)))
         try:
@@ -85,17 +84,18 @@ class Entry:
         except ValueError as error:
             self.is_refused = getattr(error, "is_refusal", False)
             raise
-        self.done += 1
+        self.done = done + 1
 
     def undo(self) -> None:
         """Put the state back to that after the last round that was learnt to its end."""
         if self.is_refused:  # before the first write
+            self.is_refused = False
             return
         restore_(self.state, self.copies)
         for number, (method, arguments, shared, copies) in enumerate(self.rounds):
             restore_(shared, copies)
             if number < self.done:
-                method(*map(_copied, arguments))
+                method(*_copied(arguments))
 
 
 def copies_of(state: list[Any]) -> list[Any]:
@@ -112,7 +112,9 @@ def restore_(state: list[Any], copies: list[Any]) -> None:
             value[...] = np.frombuffer(old, value.dtype).reshape(value.shape)
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    return value.detach().clone() if isinstance(value, Tensor) else value
+def _copied(arguments: Sequence[Any]) -> list[Any]:
+    """Copy what others may write before the arguments are needed again."""
+    return [
+        value.copy() if type(value) is ARRAY else value.detach().clone() if isinstance(value, Tensor) else value
+        for value in arguments
+    ]

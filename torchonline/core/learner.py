@@ -211,7 +211,8 @@ class Learner(Citable, WithOptions, nn.Module):
         if view is not None:
             if view.bytes > SNAPSHOT_BYTES and len(rounds) == 1:
                 entry = view.journal().entry(None, view.state)
-                all_or_nothing(self, entry.undo, entry.learn, [], view.run, (learn, *rounds[0]))
+                run = (view.run, learn) if self.batch_dims else (learn,)
+                all_or_nothing(self, entry.undo, entry.learn, [], *run, *rounds[0])
             elif len(rounds) == 1 and not self.batch_dims:
                 all_or_nothing(self, copied(view.state), learn, *rounds[0])
             else:
@@ -232,7 +233,7 @@ class Learner(Citable, WithOptions, nn.Module):
         else:
             journal = self._journal_of(state)
             entry = journal.entry(None, state)
-            all_or_nothing(self, entry.undo, entry.learn, [], learn, rounds[0])
+            all_or_nothing(self, entry.undo, entry.learn, [], learn, *rounds[0])
             journal.close()
 
     def _journal_of(self, state: list[Tensor]) -> Journal:
