@@ -13,7 +13,7 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy, drawn_with_probability
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
-from torchonline.core.backend import in_python
+from torchonline.core.backend import in_python, writable
 from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
 from torchonline.core.citations import Citable
 from torchonline.core.delegated import WithDelegated, delegated
@@ -130,7 +130,7 @@ class BanditHead(Citable, WithDelegated):
             embeddings = check_tensor("actions", actions, chosen.estimator.theta_hat).detach().clone()
             check_values("actions", embeddings)
             self.encoder_width = encoder_width(embeddings, self.combine, self.encoder_width)
-        self.register_buffer("actions", embeddings)
+        self.register_buffer("actions", None if embeddings is None else writable(embeddings))
 
     def _encode_in_python(self, inputs: Any) -> Tensor:
         inputs = self._checked_inputs(inputs, ())

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchonline.bandits.chosen import chosen_probability, predicted
 from torchonline.bandits.composed import learner_of
 from torchonline.bandits.policies import drawn_with_probability
+from torchonline.core.backend import writable
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
 from torchonline.core.citations import Citable
 from torchonline.core.inputs import ArrayLike
@@ -177,9 +178,9 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         self.replay = None if self.train_encoder_every is None else Replay(replay_size)
         self._arm_ids = self._ids_of_arms()
         readout = None if self.replay is None else torch.zeros_like(head.policy.estimator.theta_hat)
-        self.register_buffer("readout", readout)
-        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("seed", torch.randint(2**62, ()))
+        self.register_buffer("readout", None if readout is None else writable(readout))
+        self.register_buffer("rounds", writable(torch.zeros((), dtype=torch.int64)))
+        self.register_buffer("seed", writable(torch.randint(2**62, ())))
 
     def _describe(self, head: BanditHead) -> None:
         """Add what the head consists of to the hyper-parameters, for loggers."""

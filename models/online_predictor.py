@@ -10,6 +10,7 @@ from torch.nn.functional import softplus
 
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.convex.learner import ConvexLearner
+from torchonline.core.backend import writable
 from torchonline.core.checks import check_shape, instance_of, one_of, shape_text
 from torchonline.core.options import described
 from torchonline.models.encoding import evaluating
@@ -111,8 +112,8 @@ class OnlinePredictor(pl.LightningModule):
             raise ValueError(
                 "log_losses: expected False with a private learner, whose promise covers no losses, got True"
             )
-        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("total_loss", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("rounds", writable(torch.zeros((), dtype=torch.int64)))
+        self.register_buffer("total_loss", writable(torch.zeros((), dtype=torch.float64)))
 
     @classmethod
     def load_from_checkpoint(  # type: ignore[override]

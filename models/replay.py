@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.backend import writable
 from torchonline.core.checks import kind, positive_integer, shape_text
 from torchonline.core.options import described
 
@@ -31,7 +32,7 @@ class Replay(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = positive_integer("replay_size", size)
-        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("rounds", writable(torch.zeros((), dtype=torch.int64)))
         for name in ("inputs", "action", "reward"):
             self.register_buffer(name, None)
 
@@ -46,7 +47,7 @@ class Replay(nn.Module):
         slots = (self.rounds + torch.arange(n, device=reward.device)) % self.size
         for name, values in new.items():
             if getattr(self, name) is None:
-                setattr(self, name, values.new_zeros((self.size, *values.shape[1:])))
+                setattr(self, name, writable(values.new_zeros((self.size, *values.shape[1:]))))
             kept = getattr(self, name)
             # If more rounds come than fit, only the last ones are kept.
             kept[slots[-self.size :]] = values[-self.size :].to(kept.dtype)

@@ -23,7 +23,7 @@ from torchonline.bandits.moving_squares import (
 )
 from torchonline.bandits.policies import UCB, Greedy, Policy, drawn_with_probability
 from torchonline.bandits.policy_learner import PolicyLearner, in_turn
-from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable
+from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable, writable
 from torchonline.core.checks import check_values, refusal, shape_text
 from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
@@ -475,7 +475,7 @@ class FixedArms(PolicyLearner):
                 buffers |= {"squares": squares, "image": rows_times(matrix, self.probe)}
         # In this order: an exception in between leaves no view of other arms.
         self.__dict__.update(_known=None, _view=None)
-        self._buffers.update(buffers)
+        self._buffers.update({name: writable(buffer) for name, buffer in buffers.items()})
 
     def _exactly(self) -> AbstractContextManager[Any]:
         """Return a context without automatic mixed precision."""

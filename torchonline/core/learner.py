@@ -3,12 +3,13 @@
 import copy
 import threading
 from collections.abc import Callable, Mapping
+from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from torchonline.core.backend import is_readable
+from torchonline.core.backend import is_readable, writable
 from torchonline.core.checks import check_state_dtype, device_or_none, instance_of, positive_integer, sizes
 from torchonline.core.citations import Citable
 from torchonline.core.journal import Journal
@@ -68,6 +69,8 @@ class Learner(Citable, WithOptions, nn.Module):
     unbounded: tuple[str, ...] = ()
     # Buffers that are symmetric positive definite matrices.
     positive_definite: tuple[str, ...] = ()
+    # Pairs of buffers, a matrix and its inverse: a load refuses others.
+    inverses: tuple[tuple[str, str], ...] = ()
     # Attributes that cannot be set after construction, besides the constructor's arguments, and why, for the error.
     fixed_besides: tuple[str, ...] = ()
     why_fixed = "which constants and statistics derive from"
@@ -107,6 +110,10 @@ class Learner(Citable, WithOptions, nn.Module):
         """Return the constant tables, float64, without ``batch_shape``."""
         # They are buffers only so that .to() moves them.
         return {}
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a buffer: see ``nn.Module``. It can be written outside of inference mode too."""
+        super().register_buffer(name, None if tensor is None else writable(tensor), persistent)
 
     def _create_buffers(self) -> None:
         options = self._initial_options
@@ -287,6 +294,7 @@ class Learner(Citable, WithOptions, nn.Module):
                 for name, buffer in self._buffers.items()
             }
             state["_modules"] = {name: _as_it_is(module) for name, module in self._modules.items()}
+        _keep_while_spawning(state["_buffers"])
         return state | {"_view": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -296,6 +304,8 @@ class Learner(Citable, WithOptions, nn.Module):
                 "load its state dict into a new learner instead"
             )
         super().__setstate__(state)
+        for name, buffer in self._buffers.items():
+            self._buffers[name] = None if buffer is None else writable(buffer)
         give_lock_(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -308,7 +318,7 @@ class Learner(Citable, WithOptions, nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *arguments: Any, **options: Any) -> Any:
         with self._lock:
-            return super()._apply(fn, *arguments, **options)
+            return super()._apply(lambda value: writable(fn(value)), *arguments, **options)
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
         """Return copies of the buffers, all of one round; with ``keep_vars``, no copies."""
@@ -347,6 +357,13 @@ class Learner(Citable, WithOptions, nn.Module):
         """Return this learner and its parts, each with its prefix in a state dict."""
         own: list[tuple[Learner, str]] = [(self, prefix)]
         return own + [both for name, part in self.parts().items() for both in part._with_parts(f"{prefix}{name}.")]
+
+
+def _keep_while_spawning(copies: Any) -> None:
+    """Keep copies that a process gets as it starts: it maps their memory later."""
+    process: Any = get_spawning_popen()
+    if process is not None:
+        process.__dict__.setdefault("copies_of_learners", []).append(copies)
 
 
 def _as_it_is(module: nn.Module | None) -> nn.Module | None:
