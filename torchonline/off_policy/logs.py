@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arm_ids import arms_with_ids, by_place
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, check_mask, check_tensor
@@ -28,7 +29,8 @@ class BanditLog:
     r"""N logged decisions: contexts, actions, rewards and logging probabilities.
 
     All values are checked and copied to float64 and int64 on the CPU. Lists and NumPy arrays will do. ``log[rows]`` is the log
-    of some rounds, by a slice, indices or booleans.
+    of some rounds, by a slice, indices or booleans. Where arms come and go, the column of an arm is its id
+    (:attr:`DisjointArms.arm_ids`), and K is the number of arms that there have ever been.
 
     Args:
         arms: K, the number of arms.
@@ -146,7 +148,7 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
         log: the log, with ``context`` if ``target`` is a policy.
         target: a tensor ``(N, K)``, whose rows sum to 1 within 1e-5; or an object with ``probabilities(context, mask)``, such as
             a :class:`Policy`, a :class:`DisjointArms` or a :class:`~torchonline.models.BanditHead`. Its present state decides in
-            all rounds. Those of :class:`ThompsonSampling` are estimates, which differ from call to call: compute them once.
+            all rounds, and an arm that was removed from it has probability 0. Those of :class:`ThompsonSampling` are estimates, which differ from call to call: compute them once.
 
     Raises:
         TypeError, ValueError: the probabilities are none, or an unavailable arm has some.
@@ -162,10 +164,17 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
     if compute is not None and not isinstance(target, Tensor):
         if log.context is None:
             raise ValueError("log: expected one with context, which a policy needs, got none")
-        like = _first_tensor(target)
-        mask = None if log.mask is None else log.mask.to(like.device)
+        like, arms, mask = _first_tensor(target), arms_with_ids(target), log.mask
+        if arms is not None and arms.ids_so_far != log.arms:
+            wanted = f"a policy that has had as many arms as the log, {log.arms}"
+            raise ValueError(f"target: expected {wanted}, got one with {arms.ids_so_far}")
+        if mask is not None:
+            mask = (mask if arms is None else by_place(mask, arms)).to(like.device)
         target = compute(log.context.to(like.device, like.dtype), mask=mask)
         target = target.detach().to(CPU, torch.float64) if isinstance(target, Tensor) else target
+        if arms is not None and len(arms.arm_ids) < log.arms:
+            full = torch.zeros(len(log), log.arms, dtype=torch.float64)
+            target = full.index_copy(1, torch.tensor(arms.arm_ids), target)
     found = real_numbers("target", target, (len(log), log.arms))
     sums = found.sum(1)
     if bool((found < 0.0).any()) or bool(((sums - 1.0).abs() > TOLERANCE).any()):
