@@ -73,7 +73,8 @@ class Replay(nn.Module):
         if self.inputs is None:
             return
         inputs, action, reward = self.in_order()
-        stays = torch.isin(action, torch.tensor(arm_ids, device=action.device)).reshape(len(action), -1).all(-1)
+        stays = torch.isin(action, torch.tensor(arm_ids, device=action.device))
+        stays = stays.flatten(1).all(-1) if stays.dim() > 1 else stays
         self.rounds.zero_()
         self.push(inputs[stays], action[stays], reward[stays])
 

@@ -76,7 +76,7 @@ class WithArmIds:
             place = bisect_left(known, one)
             if place == len(known) or known[place] != one:
                 raise self._unknown("action", one)
-            return place
+            return torch.tensor(place) if isinstance(action, Tensor) else place
         index = as_indices("action", action, ids.device)
         if index.device != ids.device:
             return index  # whoever uses the places refuses the device

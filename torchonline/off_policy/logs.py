@@ -148,7 +148,8 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
         log: the log, with ``context`` if ``target`` is a policy.
         target: a tensor ``(N, K)``, whose rows sum to 1 within 1e-5; or an object with ``probabilities(context, mask)``, such as
             a :class:`Policy`, a :class:`DisjointArms` or a :class:`~torchonline.models.BanditHead`. Its present state decides in
-            all rounds, and an arm that was removed from it has probability 0. Those of :class:`ThompsonSampling` are estimates, which differ from call to call: compute them once.
+            all rounds, and an arm that was removed from it has probability 0. The probabilities of :class:`ThompsonSampling` are
+            estimates, which differ from call to call: compute them once.
 
     Raises:
         TypeError, ValueError: the probabilities are none, or an unavailable arm has some.
