@@ -12,7 +12,7 @@ import torchonline
 from tests.learners import differences, snapshot
 from torchonline import OFUL, DisjointArms, EpsilonGreedy, FixedArms, RidgeRegression
 from torchonline.bandits.chosen import chosen_probability, predicted
-from torchonline.export import to_torchscript
+from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead
 
 REMOVED = r"^action: expected the id of an arm, one of 1, 2, 3, got 0, which was removed$"
@@ -206,3 +206,37 @@ def test_a_user_who_removes_nothing_sees_no_ids() -> None:
     assert arms.arm_ids == [0, 1, 2, 3, 4, 5]
     assert not any(name.startswith("ids") for name in arms.state_dict())
     assert torchonline.bandit(1, actions=2).arm_ids == [0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", [False, True], ids=["rounds", "blocks"])
+def test_programs_speak_ids(blocks: bool) -> None:
+    policy = disjoint()
+    policy.remove_actions([0, 2])
+    program: Any = to_program(policy, blocks=blocks).module()
+    sizes = (2,) if blocks else ()
+    x, action, reward = (
+        torch.ones(*sizes, 1, dtype=torch.float64),
+        torch.full(sizes, 3),
+        torch.ones(sizes, dtype=torch.float64),
+    )
+    decision = torch.ones(1, 1, dtype=torch.float64), torch.tensor([[False, True]])
+    choice, is_learnt = program(x, action, reward, torch.ones(sizes, dtype=torch.bool), *decision)
+    assert choice.tolist() == [3]
+    assert bool(is_learnt.all())
+    gone = torch.zeros(sizes, dtype=torch.int64)
+    _, is_learnt = program(x, gone, reward, torch.ones(sizes, dtype=torch.bool), *decision)
+    assert not bool(is_learnt.any())
+    state = {name.removeprefix("head."): value for name, value in program.state_dict().items()}
+    assert state["policy.estimator.rounds"].tolist() == [0, 2 if blocks else 1]
+
+
+@pytest.mark.slow
+def test_programs_of_fixed_arms_speak_ids() -> None:
+    policy = fixed()
+    policy.remove_arms([0, 2])
+    program: Any = to_program(policy).module()
+    one = torch.tensor(1.0, dtype=torch.float64)
+    for action, wanted in ((3, True), (0, False)):
+        choice, is_learnt = program(torch.tensor(action), one, torch.tensor(True), torch.tensor([False, True]))
+        assert (int(choice), bool(is_learnt)) == (3, wanted)
