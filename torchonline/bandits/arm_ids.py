@@ -219,17 +219,3 @@ def by_place(mask: Tensor, policy: WithArmIds) -> Tensor:
     if mask.size(-1) > given:
         return mask  # not of this policy, which refuses the shape
     return torch.nn.functional.pad(mask, (0, given - mask.size(-1)))[..., ids]
-
-
-def by_id(mask: Tensor | None, policy: WithArmIds) -> Tensor | None:
-    """Return a mask of a policy's arms with an entry for each id, as a log keeps it.
-
-    Shapes: ``(..., K)`` to ``(..., N)``. None is a mask of all arms. No arm has been removed where None comes back.
-    """
-    ids, given = policy.arm_ids, policy.ids_so_far
-    if len(ids) == given:
-        return mask
-    shape = (given,) if mask is None else (*mask.shape[:-1], given)
-    full = torch.zeros(shape, dtype=torch.bool)
-    full[..., ids] = True if mask is None else mask.cpu()
-    return full

@@ -14,6 +14,7 @@ from torchonline.bandits.arm_ids import arms_with_ids, by_place
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, check_mask, check_tensor
+from torchonline.core.times import as_times
 from torchonline.feedback.log import pages
 
 CPU = torch.device("cpu")
@@ -42,7 +43,8 @@ class BanditLog:
         mask: True where an arm was available, ``(N, K)``; None for all.
         groups: group of each round, ``(N)``, integers. Rounds that depend on each other, such as those of a person, are in one
             group. None if all rounds are groups of their own.
-        time: when the decision was made, ``(N)``, in any unit; None if unknown.
+        time: when the decision was made, ``(N)``, in any unit; None if unknown. Dates and nanoseconds since 1970 become seconds
+            since 1970.
         position: place in a list, ``(N)``, integers from 0; None if there is one place. No estimator looks at it.
 
     Raises:
@@ -72,10 +74,10 @@ class BanditLog:
         n = len(action)
         _check_range("action", action, arms - 1)
         found: dict[str, Any] = {"arms": arms, "action": action}
-        for name in ("reward", "probability", "time"):
-            value = getattr(self, name)
-            if value is not None or name != "time":
-                found[name] = real_numbers(name, value, (n,))
+        for name in ("reward", "probability"):
+            found[name] = real_numbers(name, getattr(self, name), (n,))
+        if self.time is not None:
+            found["time"] = real_numbers("time", _times(self.time), (n,))
         low, high = (float(bound) for bound in found["probability"].aminmax())
         if not LEAST_PROBABILITY <= low <= high <= 1.0:
             raise ValueError(f"probability: expected values in [{LEAST_PROBABILITY:g}, 1], got {low:g} to {high:g}")
@@ -232,7 +234,8 @@ def from_frame(
     """Return the log in a pandas or polars frame, whose rows are rounds.
 
     Rows stay in their order. A column of groups may hold anything that can be sorted, such as names. A column of times may hold
-    dates, which become seconds since 1970. The values of a column of positions are numbered in their order, from 0.
+    dates, or nanoseconds since 1970, which become seconds since 1970. The values of a column of positions are numbered in their
+    order, from 0.
 
     Args:
         frame: a frame with ``frame[name].to_numpy()``.
@@ -270,7 +273,12 @@ def from_frame(
         if column is not None:
             values[name] = np.unique(_without_gaps(name, _column(frame, name, column), column), return_inverse=True)[1]
     if time is not None:
-        values["time"] = _times(_without_gaps("time", _column(frame, "time", time), time), time)
+        times = _without_gaps("time", _column(frame, "time", time), time)
+        try:
+            values["time"] = as_times("time", times)
+        except TypeError as error:
+            wanted = f"expected a column of numbers or dates, got {time!r} of {times.dtype}"
+            raise TypeError(f"time: {wanted}") from error
     return BanditLog(arms=_number_of_arms(arms, values["action"]), **values)
 
 
@@ -500,15 +508,13 @@ def column_of_actions(frame: Any, column: str, arms: int | None) -> np.ndarray:
     return values
 
 
-def _times(values: np.ndarray, column: str) -> np.ndarray:
-    """Return times as float64; dates as seconds since 1970."""
-    if values.dtype.kind == "O" and len(values) and hasattr(values[0], "timestamp"):  # dates with a time zone
-        return np.array([value.timestamp() for value in values])
-    if values.dtype.kind == "M":
-        return values.astype("datetime64[us]").astype(np.int64) / 1e6
-    if values.dtype.kind not in "iuf":
-        raise TypeError(f"time: expected a column of numbers or dates, got {column!r} of {values.dtype}")
-    return values
+def _times(value: Any) -> Any:
+    """Return times as numbers, seconds where they are dates or nanoseconds."""
+    if isinstance(value, Tensor):
+        is_plain = value.is_floating_point() or value.dtype == torch.int64
+        return torch.from_numpy(as_times("time", value.detach().cpu().numpy())) if is_plain else value
+    array = np.asarray(value)
+    return as_times("time", array) if array.dtype.kind in "iufMO" else value
 
 
 def _number_of_arms(arms: int | None, action: np.ndarray) -> int:
