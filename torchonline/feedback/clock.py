@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Where Linux tells a name of the time since the machine booted.
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # Of a system that does not tell when it booted: a clock for each process.
 PROCESS = secrets.token_hex(8)
 
@@ -42,6 +44,6 @@ class LogClock:
 def _boot() -> str:
     """Return a name of the time since the machine booted."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return BOOT_ID.read_text().strip()
     except OSError:
         return PROCESS

@@ -289,8 +289,8 @@ def follow(
             is_last = stop is None or stop()
             try:
                 found = follower.advance(limit)
-            except LogStorageError:  # before anything was learnt
-                if is_last:
+            except LogStorageError as error:  # before anything was learnt
+                if is_last or error.is_damage:
                     raise
                 found = 0
             except Exception:  # what was learnt before it is not lost

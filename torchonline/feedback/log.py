@@ -15,7 +15,14 @@ class LogStorageError(RuntimeError):
 
     An interruption in the middle of a commit is the one case in which the call may have been stored. To repeat the call is right
     in any case: a decision or reward that is there already is not stored twice.
+
+    Attributes:
+        is_damage: whether a file is damaged, so that the next call fails, too.
     """
+
+    def __init__(self, message: str, *, is_damage: bool = False) -> None:
+        super().__init__(message)
+        self.is_damage = is_damage
 
 
 class ConflictError(ValueError):
