@@ -89,12 +89,12 @@ class WithArmIds:
 
     @in_python(_placed_in_python)
     def _placed(self, action: Tensor) -> Tensor:
-        """Return the places of the arms with some ids. Where there is none, any place."""
+        """Return the places of the arms with some ids; any place where there is none."""
         ids = self.ids
         return action if ids is None else torch.searchsorted(ids, action.contiguous()).clamp(max=ids.size(0) - 1)
 
     def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return whether numbers are ids of the ``count`` arms, and places that there are."""
+        """Return whether numbers are ids of the ``count`` arms, and right places."""
         ids = self.ids
         if ids is None:
             is_arm = (action >= 0) & (action < count)

@@ -228,7 +228,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return place
 
     def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return whether actions are those of ``count`` arms, and places that there are."""
+        """Return whether actions are those of ``count`` arms, and right places."""
         is_arm = (action >= 0) & (action < count)
         return is_arm, torch.where(is_arm, action, 0)
 

@@ -247,7 +247,7 @@ def features_of_chosen(head: Any, past: Tensor, action: Tensor) -> Tensor:
 
 
 def with_action(policy: Any, learn: Tensor, action: Tensor, count: Any) -> tuple[Tensor, Tensor]:
-    """Return where to learn, the action being that of an arm there, and such an action."""
+    """Return where to learn, the action being that of an arm, and such an action."""
     if isinstance(policy, WithArmIds):
         is_arm, place = policy._found(action, count)
         return learn & is_arm, policy._named(place)

@@ -16,7 +16,8 @@ class LogStorageError(RuntimeError):
     An interruption in the middle of a commit is the one case in which the call may have been stored. To repeat the call is right
     in any case: a decision or reward that is there already is not stored twice.
 
-    Attributes:
+    Args:
+        message: the text.
         is_damage: whether a file is damaged, so that the next call fails, too.
     """
 

@@ -29,10 +29,11 @@ NOT_STORED = {getattr(torch, name) for name in dir(torch) if name.startswith("fl
 class DamagedRowError(ValueError):
     """Error of a row of a log that holds what nobody has logged, or that is gone.
 
-    Attributes:
+    Args:
+        reason: what is wrong, beginning with the column.
         position: of the row among the known rounds, as in :class:`Feedback`; 0 where decisions are read.
-        last: the last position of the damage: that of the row, or of the last row that is gone.
         number: of the decision; 0 if nobody knows.
+        last: the last position of the damage: that of the row, or of the last row that is gone.
     """
 
     def __init__(self, reason: str, position: int = 0, number: int = 0, last: int = 0) -> None:
@@ -173,7 +174,7 @@ def stored_feedback(row: Sequence[Any], position: int) -> Feedback:
 
 
 def _of_type(name: str, value: Any, cls: type) -> Any:
-    """Return a stored number, which a database may hold as text, bytes or NULL; or raise."""
+    """Return a stored number, or raise: a database may hold text, bytes or NULL."""
     if type(value) is cls or (cls is float and type(value) is int):
         return value
     raise TypeError(f"{name}: expected {'an integer' if cls is int else 'a number'}, got {value!r:.40}")
