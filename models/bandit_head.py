@@ -10,7 +10,7 @@ from torchonline.bandits.arguments import as_actions
 from torchonline.bandits.composed import ComposedPolicy, as_policy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy, drawn_with_probability
+from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.core.backend import in_python, writable
@@ -39,7 +39,8 @@ class BanditHead(Citable, WithDelegated):
     :math:`x_k = \phi(z_k)`. K may vary from decision to decision.
 
     *One context, K actions with a model each* (``actions=K``): the encoder maps the context to :math:`\phi(z)`, and each action
-    has an estimator of its own, see :class:`~torchonline.DisjointArms`.
+    has an estimator of its own, see :class:`~torchonline.DisjointArms`. Actions may come and go, by ``head.policy.add_actions``
+    and ``remove_actions``: what the head returns and takes are their ids, ``head.policy.arm_ids``.
 
     *One context, K actions with embeddings* (``actions`` of shape (K, e)): :math:`\phi(z)` is combined with the embedding
     :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
@@ -264,7 +265,8 @@ class BanditHead(Citable, WithDelegated):
             return self.policy.probabilities(self.encode(inputs), mask)
 
     def _decide_in_python(self, inputs: Any, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return drawn_with_probability(self.probabilities(inputs, mask))
+        with torch.no_grad():
+            return self.policy.decide(self._features_of(inputs), mask)
 
     @torch.jit.export
     @in_python(_decide_in_python)
@@ -273,7 +275,8 @@ class BanditHead(Citable, WithDelegated):
 
         See :meth:`Policy.decide`. Arguments are those of :meth:`select`.
         """
-        return drawn_with_probability(self.probabilities(inputs, mask))
+        with torch.no_grad():
+            return self.policy.decide(self.encode(inputs), mask)
 
     def _step_in_python(self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
         policy: Any = self._modules["policy"]
@@ -299,7 +302,7 @@ class BanditHead(Citable, WithDelegated):
 
         Args:
             inputs: as in :meth:`encode`, with leading dimensions ``(*B)`` or ``(*B, n)``.
-            action: chosen arms, int64, ``(*B)`` or ``(*B, n)``; integers and lists of them are converted.
+            action: chosen arms, as :meth:`select` returns them, ``(*B)`` or ``(*B, n)``; int64, or integers and lists of them.
             reward: rewards of the chosen arms, shaped like ``action``.
             noise_scale: noise scale of each round if known, shaped like ``action``.
         """
@@ -512,10 +515,12 @@ class BanditHead(Citable, WithDelegated):
         raise ValueError(f"inputs: expected shape {shape}, got {shape_text(inputs.shape)}")
 
     def _checked_action(self, action: Any, inputs: Tensor) -> Tensor:
-        """Return indices of arms, one for each of the inputs, or raise."""
+        """Return actions as a tensor, one for each of the inputs, or raise."""
         shape = inputs.shape[: inputs.dim() - self.item_dims]
-        validate = self.policy.estimator.validate
-        return as_actions(action, shape, inputs.device, self._number_of_arms(inputs), validate)
+        validate, count = self.policy.estimator.validate, self._number_of_arms(inputs)
+        if not self.has_models:
+            return as_actions(action, shape, inputs.device, count, validate)
+        return self.policy._named(as_actions(self.policy._placed(action), shape, inputs.device, count, validate))
 
     def _number_of_arms(self, inputs: Tensor) -> int:
         """Return K of decisions on checked inputs."""

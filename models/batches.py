@@ -69,10 +69,13 @@ def inputs_of(batch: Any) -> Tensor:
     raise ValueError(f"batch: expected inputs, {WANTED}, got {type(batch).__name__}")
 
 
-def payoffs(table: Table, action: Tensor) -> dict[str, Tensor]:
-    """Return regret, reward and action of each round, ``(N, *B)``."""
-    regret = table.means.amax(-1) - of_chosen(table.means, action)
-    return {"regret": regret, "reward": of_chosen(table.rewards, action), "action": action}
+def payoffs(table: Table, action: Tensor, place: Tensor) -> dict[str, Tensor]:
+    """Return regret, reward and action of each round, ``(N, *B)``.
+
+    ``place`` says which entry of the table belongs to each action.
+    """
+    regret = table.means.amax(-1) - of_chosen(table.means, place)
+    return {"regret": regret, "reward": of_chosen(table.rewards, place), "action": action}
 
 
 def _table(inputs: Tensor, rewards: Tensor, means: Tensor | None = None) -> Table:

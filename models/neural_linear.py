@@ -9,6 +9,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arm_ids import names_of, places_of
 from torchonline.bandits.chosen import chosen_probability, predicted
 from torchonline.bandits.composed import learner_of
 from torchonline.bandits.policies import drawn_with_probability
@@ -93,7 +94,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds, or a dict of these names.
         - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions.
         - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Regret is measured by the means,
-          or by the rewards if there are no means.
+          or by the rewards if there are no means. Columns are in the order of ``head.policy.arm_ids``; actions are these ids.
         - Or a batch is a log: :class:`~torchonline.models.LoggedRounds`, or a dict with ``inputs``, ``action`` and ``reward``.
           Its rounds are learnt in order, and nothing is decided.
         - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
@@ -246,7 +247,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             else:
                 if len(rounds.inputs) == 0:
                     self._check_table(rounds.inputs, rounds.rewards)
-                outputs = payoffs(rounds, self._in_turns(self._play, *rounds[:2]))
+                action = self._in_turns(self._play, *rounds[:2])
+                outputs = payoffs(rounds, action, self._places(action))
         if len(rounds.inputs):
             self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
         return {"loss": 0.0 * self._clock} | self._all_seen() | outputs
@@ -284,7 +286,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         inputs, lead = inputs_of(batch), self._batch_dims()
         with torch.no_grad(), self._own_random_draws(1 + batch_idx):
             probabilities = self.head.probabilities(inputs.movedim(0, lead))
-            action, probability = drawn_with_probability(probabilities)
+            place, probability = drawn_with_probability(probabilities)
+            action = names_of(self.head.policy, place)
         found = {"action": action, "probability": probability, "probabilities": probabilities}
         return {name: value.movedim(lead, 0) for name, value in found.items()}
 
@@ -329,6 +332,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         except BaseException:
             super().load_state_dict(before)
             raise
+        finally:
+            self._arm_ids = self._ids_of_arms()  # of the same state as the replay
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         """Load the module's own part of a state, with the readout of today's arms."""
@@ -339,15 +344,16 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     def _ids_of_arms(self) -> list[int]:
         return list(self.head.policy.arm_ids) if self.head.has_models else []
 
-    def _follow_arms(self, replay: Replay) -> None:
-        """Rename the arms in the replay if arms came or went.
+    def _places(self, action: Tensor) -> Tensor:
+        """Return where the entries of actions are in a table."""
+        return places_of(self.head.policy, action)
 
-        Rounds of removed arms are dropped.
-        """
+    def _follow_arms(self, replay: Replay) -> None:
+        """Drop the rounds of removed arms from the replay if arms came or went."""
         arm_ids = self._ids_of_arms()
         if arm_ids == self._arm_ids:
             return
-        replay.follow([arm_ids.index(one) if one in arm_ids else -1 for one in self._arm_ids])
+        replay.keep_arms(arm_ids)
         self.readout = torch.zeros_like(self.head.policy.estimator.theta_hat)
         self._arm_ids = arm_ids
 
@@ -358,7 +364,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         if not isinstance(batch, Tensor) and not isinstance(rounds := unpacked(batch), LoggedRounds):
             with torch.no_grad(), self._own_random_draws(1 + batch_idx):
                 action = self._decided(rounds.inputs, rounds.rewards)
-            outputs = payoffs(rounds, action)
+            outputs = payoffs(rounds, action, self._places(action))
             # A batch without rounds has no mean, and weight 0. Ranks log the same names, so that none waits for another.
             values = {f"{stage}_{name}": outputs[name].double() for name in ("regret", "reward")}
             means = {name: value.mean() if len(action) else value.sum() for name, value in values.items()}
@@ -407,7 +413,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             # The policy has learnt from these rounds, even if the next one raised an error.
             if actions:
                 action = torch.stack(actions)
-                self._record(inputs[: len(action)], action, of_chosen(rewards[: len(action)], action))
+                self._record(inputs[: len(action)], action, of_chosen(rewards[: len(action)], self._places(action)))
         return torch.stack(actions)
 
     def _check_table(self, inputs: Tensor, rewards: Tensor) -> None:
@@ -444,7 +450,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
                 if isinstance(rounds, LoggedRounds):
                     outputs = _outputs_of(rounds, self.watched)
                 else:
-                    outputs = payoffs(rounds, self._decided(rounds.inputs, rounds.rewards))
+                    action = self._decided(rounds.inputs, rounds.rewards)
+                    outputs = payoffs(rounds, action, self._places(action))
                 if self.watched and len(rounds.inputs):
                     lead = self._batch_dims()
                     x = self.head.encode(rounds.inputs.movedim(0, lead))
@@ -502,14 +509,14 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             action = self.head.select(x)
             if self.watched:
                 self._see(self.head.encode(x), action)
-            self.head.step(x, action, of_chosen(rewards, action))
+            self.head.step(x, action, of_chosen(rewards, self._places(action)))
             return action
         action = self.head.policy.select(x)
         if self.watched:
             self._see(x, action)
         if not self.head.has_models:
             x = of_chosen(x, action)
-        reward = of_chosen(rewards, action)
+        reward = of_chosen(rewards, self._places(action))
         if action.dim() > self._batch_dims():
             self.head._learn_blocks(x, action, reward, None, None)
         else:

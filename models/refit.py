@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from torchonline.bandits.arm_ids import places_of
 from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.encoding import evaluating
@@ -62,7 +63,7 @@ def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -
         return (x * theta.unsqueeze(-2)).sum(-1)
     # The row of each chosen arm among the arms of all learners of the fleet.
     first = theta.size(-2) * torch.arange(theta[..., 0, 0].numel(), device=theta.device)
-    row = action.movedim(0, lead) + first.reshape(*theta.shape[:-2], 1)
+    row = places_of(policy, action).movedim(0, lead) + first.reshape(*theta.shape[:-2], 1)
     return (x * functional.embedding(row, theta.flatten(0, -2))).sum(-1)
 
 

@@ -12,7 +12,7 @@ from torchonline.core.options import described
 
 
 class Replay(nn.Module):
-    """Ring buffer of decisions: inputs, chosen arm and reward.
+    """Ring buffer of decisions: inputs, id of the chosen arm and reward.
 
     The first round sets shapes and types and allocates the memory, which does not grow. A new replay takes them from a loaded
     state.
@@ -69,16 +69,13 @@ class Replay(nn.Module):
             expected = f"features of shape {shape_text(wanted)} and {self.inputs.dtype}, as in the rounds before"
             raise ValueError(f"inputs: expected {expected}, got {shape_text(got)} and {inputs.dtype}")
 
-    def follow(self, places: list[int]) -> None:
-        """Rename the arms of the kept rounds.
-
-        ``places`` holds the new index of each arm, or -1 for an arm that is gone, whose rounds are dropped.
-        """
+    def keep_arms(self, arm_ids: list[int]) -> None:
+        """Drop the rounds of all other arms."""
         if self.inputs is None:
             return
         inputs, action, reward = self.in_order()
-        action = torch.tensor(places, device=action.device)[action]
-        stays = (action >= 0).flatten(1).all(-1) if action.dim() > 1 else action >= 0
+        stays = torch.isin(action, torch.tensor(arm_ids, device=action.device))
+        stays = stays.flatten(1).all(-1) if stays.dim() > 1 else stays
         self.rounds.zero_()
         self.push(inputs[stays], action[stays], reward[stays])
 

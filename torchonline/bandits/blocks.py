@@ -169,7 +169,7 @@ class Log:
         if mask is not None:
             mask = check_learners(mask, wanted[: len(wanted) - len(learner.output_shape)], self.state)
         if learner.takes_actions:
-            device = self.state.device
+            device, action = self.state.device, learner._placed(action)
             action = as_actions(action, wanted, device, learner._arms_of(x), learner.validate or device.type == "cpu")
         if is_one:
             x, reward, scales, mask, action = (

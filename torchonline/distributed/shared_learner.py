@@ -284,7 +284,7 @@ class SharedLearner(nn.Module):
         parts = [part for part in self.learner.modules() if isinstance(part, Learner)]
         options = [(type(part).__qualname__, *_described(part._arguments)) for part in parts]
         buffers = [(tuple(tensor.shape), tensor.dtype) for tensor in self._shared_state()]
-        return repr((self.learn_on, self.block_size, options, buffers))
+        return repr((self.learn_on, self.block_size, options, buffers, getattr(self.learner, "arm_ids", None)))
 
     def _why_not(self) -> str | None:
         """Return why the learner cannot learn in the way that is asked for, or None."""
