@@ -20,7 +20,7 @@ from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
-from torchonline.models.encoding import encoder_width, evaluating, typed_like
+from torchonline.models.encoding import encoded_items, encoder_width, evaluating, typed_like
 from torchonline.models.input_scaling import check_inputs, check_scalable, checked_scaler, for_encoder, step_together
 
 # Items that the encoder gets in one pass where a log is learnt.
@@ -47,8 +47,8 @@ class BanditHead(Citable, WithDelegated):
     :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`.
 
     :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode, whatever its mode, and
-    restore the mode afterwards; a scripted head in training mode raises an error. :meth:`select` and :meth:`step` compute no
-    gradients. If the encoder changes, the policy's statistics must be rebuilt, as
+    restore the mode afterwards; a scripted head in training mode raises an error. The encoder gets a copy of the inputs, so that
+    it may work in place, as ``x.div_(255)`` does; files keep the copy. :meth:`select` and :meth:`step` compute no gradients. If the encoder changes, the policy's statistics must be rebuilt, as
     :class:`~torchonline.models.NeuralLinearBandit` does.
 
     Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes only
@@ -412,9 +412,17 @@ class BanditHead(Citable, WithDelegated):
         if self.scaler is not None:
             items = self._scaled(items)
         lead = items.dim() - self.feature_dims
-        encoded = self.encoder(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
+        encoded = self._encoded_batch(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
         self._check_encoded(encoded)
         return encoded.reshape(items.shape[:lead] + encoded.shape[1:])
+
+    def _encoded_batch_in_python(self, items: Tensor) -> Any:
+        return encoded_items(self.encoder, items, self.feature_dims)
+
+    @in_python(_encoded_batch_in_python)
+    def _encoded_batch(self, items: Tensor) -> Tensor:
+        """Encode a copy of a batch, because the encoder may work in place."""
+        return self.encoder(items.clone())
 
     def plot_confidence(
         self,

@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from torchonline.core.checks import shape_text
+from torchonline.core.checks import kind, shape_text
 
 # One lock for each encoder in training mode: threads that switch its mode take turns. Reentrant, for signal handlers.
 _LOCKS: "WeakKeyDictionary[nn.Module, Any]" = WeakKeyDictionary()
@@ -53,6 +54,34 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 def _set_mode(parts: list[nn.Module], is_training: bool) -> None:
     for part in parts:
         part.__dict__["training"] = is_training  # a tenth of the time of nn.Module's assignment
+
+
+def encoded_copy(encoder: nn.Module, items: Tensor) -> Any:
+    """Return an encoder's output for a batch, of which it gets a copy.
+
+    An encoder may work in place, as ``x.div_(255)`` does: what the caller gave stays as it is.
+    """
+    return encoder(items.clone())
+
+
+def encoded_items(encoder: nn.Module, items: Tensor, feature_dims: int) -> Any:
+    """Return a head's encoder's output for a batch; or raise an error that names ``feature_dims``.
+
+    The encoder's own error is the cause of it. Running out of memory is not about the inputs, and is raised as it is.
+    """
+    if is_compiling():
+        return encoded_copy(encoder, items)
+    try:
+        return encoded_copy(encoder, items)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise ValueError(
+            f"inputs: expected what the encoder takes, got a batch of {kind(items)} for feature_dims={feature_dims}, and the "
+            f"encoder raised {type(error).__name__}: {reason}. feature_dims is the number of trailing dimensions of one item: 1 "
+            "for vectors, 3 for images"
+        ) from error
 
 
 def encoder_width(actions: Tensor, combine: str, dim: int) -> int:
