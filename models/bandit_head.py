@@ -48,8 +48,8 @@ class BanditHead(Citable, WithDelegated):
 
     :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode, whatever its mode, and
     restore the mode afterwards; a scripted head in training mode raises an error. The encoder gets a copy of the inputs, so that
-    it may work in place, as ``x.div_(255)`` does; files keep the copy. :meth:`select` and :meth:`step` compute no gradients. If the encoder changes, the policy's statistics must be rebuilt, as
-    :class:`~torchonline.models.NeuralLinearBandit` does.
+    it may work in place, as ``x.div_(255)`` does; files keep the copy. :meth:`select` and :meth:`step` compute no gradients. If
+    the encoder changes, the policy's statistics must be rebuilt, as :class:`~torchonline.models.NeuralLinearBandit` does.
 
     Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes only
     the chosen arm. If the features are known, call ``head.policy.step`` directly.
