@@ -201,4 +201,3 @@ class TestEncodersThatWriteIntoTheirInput:
         inputs = pixels(arms_head)
         head.encode(inputs).zero_()
         assert torch.equal(inputs, pixels(arms_head))
-
