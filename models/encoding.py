@@ -65,9 +65,10 @@ def encoded_copy(encoder: nn.Module, items: Tensor) -> Any:
 
 
 def encoded_items(encoder: nn.Module, items: Tensor, feature_dims: int) -> Any:
-    """Return a head's encoder's output for a batch; or raise an error that names ``feature_dims``.
+    """Return an encoder's output for a batch of a head's items, or raise.
 
-    The encoder's own error is the cause of it. Running out of memory is not about the inputs, and is raised as it is.
+    The error names ``feature_dims``, and the encoder's own error is its cause. Running out of memory is not about the inputs,
+    and is raised as it is.
     """
     if is_compiling():
         return encoded_copy(encoder, items)

@@ -27,6 +27,7 @@ from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
 from torchonline.models.shared_rounds import SharedRounds
 from torchonline.models.strategy import LearnerStrategy
+from torchonline.models.weight_averages import refuse_weight_averages
 
 # Where a checkpoint has the rounds of all ranks that wait for a sync.
 WAITING = "torchonline_waiting_rounds"
@@ -112,7 +113,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
     Raises:
         RuntimeError: there are several processes under another strategy, whose statistics Lightning would overwrite with those of
-            the first, or with ``feedback="round"``.
+            the first, or with ``feedback="round"``; or a callback of the trainer averages weights.
 
     Example:
         >>> import torchonline
@@ -223,6 +224,11 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             for _, queue in waiting:
                 for rounds in queue:
                     self._learn_together(tuple(part.to(self.device) for part in rounds))
+
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """Return no callback, and refuse one of the trainer that averages weights."""
+        refuse_weight_averages(self)
+        return []
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return an optimizer of a constant, by which Lightning counts batches."""

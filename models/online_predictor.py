@@ -14,6 +14,7 @@ from torchonline.core.checks import check_shape, instance_of, one_of, shape_text
 from torchonline.core.options import described
 from torchonline.models.encoding import encoded_copy, evaluating
 from torchonline.models.pass_guard import PassGuard
+from torchonline.models.weight_averages import refuse_weight_averages
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.point import PrivatePoint
 
@@ -151,7 +152,11 @@ class OnlinePredictor(pl.LightningModule):
         return margin.sigmoid() if self.loss == "logistic" else margin
 
     def configure_callbacks(self) -> list[pl.Callback]:
-        """Return a guard that refuses to release people twice, if the learner is private."""
+        """Return a guard that refuses to release people twice, if the learner is private.
+
+        A callback of the trainer that averages weights is refused.
+        """
+        refuse_weight_averages(self)
         return [PassGuard()] if private_learners(self.learner) else []
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

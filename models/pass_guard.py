@@ -1,4 +1,4 @@
-"""Refusal of fits that would release people twice, for modules with private learners."""
+"""Refusal of fits that would release people to a private learner twice."""
 
 from collections.abc import Sized
 from typing import Any
