@@ -125,7 +125,7 @@ class PassGuard(pl.Callback):
                 )
 
     def _check_loader(self, trainer: pl.Trainer) -> None:
-        """Raise if a loader repeats people; or may change an order that learners are booked for."""
+        """Raise if a loader repeats people, or may change an order that is booked."""
         loaders = CombinedLoader(trainer.train_dataloader).flattened
         if any(map(_repeats, loaders)):
             raise self._refusal(

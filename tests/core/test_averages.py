@@ -56,7 +56,9 @@ class Derived(AveragedModel):
 def test_an_average_of_buffers_is_refused(kind: str) -> None:
     module = MODULES[kind]()
     for make in (lambda: AveragedModel(module, use_buffers=True), lambda: Derived(module)):
-        with pytest.raises(RuntimeError, match=r"^use_buffers: expected False for an average of a module with learners"):
+        with pytest.raises(
+            RuntimeError, match=r"^use_buffers: expected False for an average of a module with learners"
+        ):
             make()
     copy.deepcopy(module)
 

@@ -1,4 +1,4 @@
-"""Refusal of averages of statistics, as torch makes them of the buffers of a module."""
+"""Refusal of averages of statistics, as torch makes them of buffers."""
 
 import sys
 from types import FrameType
