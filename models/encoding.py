@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from torchonline.core.checks import kind, shape_text
+from torchonline.core.inputs import NUMBERS, array_of, as_indices, as_tensor
 
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 # One lock for each encoder in training mode: threads that switch its mode take turns. Reentrant, for signal handlers.
 _LOCKS: "WeakKeyDictionary[nn.Module, Any]" = WeakKeyDictionary()
 if hasattr(os, "register_at_fork"):  # a child does not inherit a lock that another thread holds
@@ -22,6 +24,24 @@ if hasattr(os, "register_at_fork"):  # a child does not inherit a lock that anot
 def typed_like(encoder: nn.Module, otherwise: Tensor) -> Tensor:
     """Return an encoder's first floating-point parameter, or another tensor."""
     return next((parameter for parameter in encoder.parameters() if parameter.is_floating_point()), otherwise)
+
+
+def as_inputs(inputs: Any, encoder: nn.Module, state: Tensor) -> Tensor:
+    """Return arrays and lists as inputs of an encoder, in the type of its parameters.
+
+    Integers stay integers if the encoder begins with an embedding.
+    """
+    like = typed_like(encoder, state)
+    if _begins_with_an_embedding(encoder) and array_of("inputs", inputs, NUMBERS).dtype.kind in "iu":
+        return as_indices("inputs", inputs, like.device)
+    return as_tensor("inputs", inputs, like.device).to(like.dtype)
+
+
+def _begins_with_an_embedding(encoder: nn.Module) -> bool:
+    """Return whether the first layer with parameters, as they are registered, looks up integers."""
+    first = next((part for part in encoder.modules() if any(True for _ in part.parameters(recurse=False))), None)
+    # A scripted layer keeps its name alone.
+    return isinstance(first, EMBEDDINGS) or getattr(first, "original_name", "") in [one.__name__ for one in EMBEDDINGS]
 
 
 def evaluating(module: nn.Module) -> AbstractContextManager[None]:

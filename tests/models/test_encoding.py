@@ -201,3 +201,119 @@ class TestEncodersThatWriteIntoTheirInput:
         inputs = pixels(arms_head)
         head.encode(inputs).zero_()
         assert torch.equal(inputs, pixels(arms_head))
+
+
+def embedding_head(encoder: nn.Module | None = None) -> BanditHead:
+    return BanditHead(encoder or nn.Sequential(nn.Embedding(50, DIM), nn.Flatten()), OFUL(DIM), actions=ARMS)
+
+
+class Wrapped(nn.Module):
+    """An embedding that another module holds, behind a part without parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+        self.bag = nn.EmbeddingBag(50, DIM)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.bag(x))
+
+
+class TestIntegers:
+    @pytest.mark.parametrize("kind", ["layers", "wrapped", "scripted", "compiled"])
+    def test_an_embedding_takes_them_as_they_come(self, kind: str) -> None:
+        torch.manual_seed(0)
+        encoder: Any = Wrapped() if kind == "wrapped" else nn.Sequential(nn.Embedding(50, DIM), nn.Flatten())
+        if kind == "scripted":
+            encoder = torch.jit.script(encoder)
+        if kind == "compiled":
+            encoder = torch.compile(encoder, backend="eager")
+        head = embedding_head(encoder)
+        expected = head(torch.tensor([3]))
+        given = [[3], (3,), np.array([3]), np.array([3], dtype=np.int32), np.array([3], dtype=np.uint8)]
+        for inputs in given:
+            assert torch.equal(head(inputs), expected)
+            assert torch.equal(head.select(inputs), head.select(torch.tensor([3])))
+        for inputs in given:
+            head.step(inputs, 1, 0.0)
+        head.learn([[3], [4]], [0, 1], [1.0, 0.0])
+        head.learn(np.array([[3], [4]]), [0, 1], [1.0, 0.0])
+        assert int(head.rounds) == 9
+
+    def test_an_embedding_for_each_arm(self) -> None:
+        head = BanditHead(nn.Sequential(nn.Embedding(50, DIM), nn.Flatten()), OFUL(DIM))
+        items = np.arange(6)[:, None]
+        assert torch.equal(head(items), head(torch.from_numpy(items)))
+        head.step(items.tolist(), 2, 1.0)
+
+    def test_other_encoders_get_them_as_numbers(self) -> None:
+        head = models_head(Pure())
+        expected = head(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+        assert torch.equal(head([1, 2, 3, 4]), expected)
+        assert torch.equal(head(np.arange(1, 5)), expected)
+
+    def test_what_an_embedding_cannot_look_up_is_named(self) -> None:
+        head = embedding_head()
+        with pytest.raises(ValueError, match=r"^inputs: expected what the encoder takes, got .* torch.float32"):
+            head.select([3.5])
+        with pytest.raises(ValueError, match=r"^inputs: .* raised IndexError: index out of range"):
+            head.select([50])
+        with pytest.raises(ValueError, match=r"^inputs: expected integers up to"):
+            head.select(np.array([2**64 - 1], dtype=np.uint64))
+        with pytest.raises(TypeError, match=r"^inputs: expected"):
+            head.select(["three"])
+
+
+class Failing(nn.Module):
+    """An encoder that raises an error."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise self.error
+
+
+class TestErrorsOfEncoders:
+    def images(self, **options: Any) -> BanditHead:
+        layers = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 4 * 4, DIM))
+        return BanditHead(layers, OFUL(DIM), actions=ARMS, **options)
+
+    def test_a_forgotten_feature_dims_is_named(self) -> None:
+        head, image = self.images(), torch.rand(3, 6, 6)
+        for look in (head.encode, head, head.select, head.predict, head.interval, head.probabilities, head.decide):
+            with pytest.raises(
+                ValueError, match=r"batch of torch.float32 of shape \(18, 6\) for feature_dims=1"
+            ) as found:
+                look(image)
+            assert isinstance(found.value.__cause__, RuntimeError)
+            assert "3 for images" in str(found.value)
+        before = {name: value.clone() for name, value in head.state_dict().items()}
+        for learn in (head.step, head.learn):
+            with pytest.raises(ValueError, match=r"got \(3, 6, 6\) under feature_dims=1"):
+                learn(image, 0, 1.0)
+            with pytest.raises(ValueError, match="for feature_dims=1"):
+                learn(torch.rand(2, 6), [0, 1], [1.0, 1.0])
+        assert all(torch.equal(value, before[name]) for name, value in head.state_dict().items())
+        assert self.images(feature_dims=3).select(image).shape == ()
+
+    def test_under_lightning_too(self) -> None:
+        bandit = NeuralLinearBandit(self.images())
+        loader = RoundLoader(torch.rand(4, 3, 6, 6), torch.rand(4, ARMS), batch_size=2)
+        with pytest.raises(ValueError, match="for feature_dims=1"):
+            pl.Trainer(max_epochs=1, **QUIET).fit(bandit, loader)
+        assert int(bandit.rounds) == 0
+
+    @pytest.mark.parametrize(
+        "error", [MemoryError(), torch.cuda.OutOfMemoryError(), KeyboardInterrupt(), OSError("disk")]
+    )
+    def test_what_is_not_about_inputs_is_raised_as_it_is(self, error: BaseException) -> None:
+        head = models_head(Failing(error))
+        with pytest.raises(type(error)) as found:
+            head.select(pixels(models_head))
+        assert found.value is error
+
+    def test_an_error_without_text(self) -> None:
+        with pytest.raises(ValueError, match=r"the encoder raised RuntimeError: \. feature_dims"):
+            models_head(Failing(RuntimeError())).select(pixels(models_head))
