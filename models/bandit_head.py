@@ -20,7 +20,7 @@ from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
-from torchonline.models.encoding import encoder_width, evaluating, typed_like
+from torchonline.models.encoding import as_inputs, encoded_items, encoder_width, evaluating, typed_like
 from torchonline.models.input_scaling import check_inputs, check_scalable, checked_scaler, for_encoder, step_together
 
 # Items that the encoder gets in one pass where a log is learnt.
@@ -48,9 +48,9 @@ class BanditHead(Citable, WithDelegated):
     :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`.
 
     :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode, whatever its mode, and
-    restore the mode afterwards; a scripted head in training mode raises an error. :meth:`select` and :meth:`step` compute no
-    gradients. If the encoder changes, the policy's statistics must be rebuilt, as
-    :class:`~torchonline.models.NeuralLinearBandit` does.
+    restore the mode afterwards; a scripted head in training mode raises an error. The encoder gets a copy of the inputs, so that
+    it may work in place, as ``x.div_(255)`` does; files keep the copy. :meth:`select` and :meth:`step` compute no gradients. If
+    the encoder changes, the policy's statistics must be rebuilt, as :class:`~torchonline.models.NeuralLinearBandit` does.
 
     Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes only
     the chosen arm. If the features are known, call ``head.policy.step`` directly.
@@ -148,11 +148,11 @@ class BanditHead(Citable, WithDelegated):
 
         Args:
             inputs: ``(..., K, *feature)``, or ``(..., *feature)`` with ``actions``. NumPy arrays and lists are converted to the
-                type of the encoder's parameters.
+                type of the encoder's parameters; their integers stay integers if the encoder begins with an embedding.
 
         Raises:
             TypeError: ``inputs`` holds no real numbers.
-            ValueError: ``inputs`` has too few dimensions, or the encoder's output is not ``(n, m)``.
+            ValueError: ``inputs`` has too few dimensions, the encoder cannot take them, or its output is not ``(n, m)``.
         """
         return self._arms(inputs)
 
@@ -415,9 +415,17 @@ class BanditHead(Citable, WithDelegated):
         if self.scaler is not None:
             items = self._scaled(items)
         lead = items.dim() - self.feature_dims
-        encoded = self.encoder(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
+        encoded = self._encoded_batch(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
         self._check_encoded(encoded)
         return encoded.reshape(items.shape[:lead] + encoded.shape[1:])
+
+    def _encoded_batch_in_python(self, items: Tensor) -> Any:
+        return encoded_items(self.encoder, items, self.feature_dims)
+
+    @in_python(_encoded_batch_in_python)
+    def _encoded_batch(self, items: Tensor) -> Tensor:
+        """Encode a copy of a batch, because the encoder may work in place."""
+        return self.encoder(items.clone())
 
     def plot_confidence(
         self,
@@ -500,10 +508,10 @@ class BanditHead(Citable, WithDelegated):
             return inputs  # the usual, in a third of the time
         if not isinstance(inputs, Tensor):
             state = self.policy.estimator.theta_hat
-            like = typed_like(self.encoder, state)
-            inputs = as_tensor("inputs", inputs, like.device)
-            if self.scaler is None:  # a scaler gets all digits of the inputs
-                inputs = inputs.to(like.dtype)
+            if self.scaler is None:
+                inputs = as_inputs(inputs, self.encoder, state)
+            else:  # it gets all digits of the inputs
+                inputs = as_tensor("inputs", inputs, typed_like(self.encoder, state).device)
         if self.scaler is not None:
             check_inputs(self.scaler, inputs)
         lead = inputs.dim() - self.item_dims
@@ -512,7 +520,8 @@ class BanditHead(Citable, WithDelegated):
         arms = () if self.item_dims == self.feature_dims else ("K",)
         feature = ("feature",) if self.feature_dims == 1 else tuple(f"feature{i}" for i in range(self.feature_dims))
         shape = shape_text((*batch, "..." if most is None else "[n]", *arms, *feature))
-        raise ValueError(f"inputs: expected shape {shape}, got {shape_text(inputs.shape)}")
+        got = f"{shape_text(inputs.shape)} under feature_dims={self.feature_dims}"
+        raise ValueError(f"inputs: expected shape {shape}, got {got}")
 
     def _checked_action(self, action: Any, inputs: Tensor) -> Tensor:
         """Return actions as a tensor, one for each of the inputs, or raise."""

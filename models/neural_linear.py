@@ -22,13 +22,14 @@ from torchonline.core.options import described
 from torchonline.core.stepping import all_or_nothing_with
 from torchonline.distributed import Ranks
 from torchonline.models.bandit_head import BanditHead
-from torchonline.models.batches import LoggedRounds, inputs_of, payoffs, unpacked
+from torchonline.models.batches import LoggedRounds, as_real, inputs_of, payoffs, unpacked
 from torchonline.models.checkpoints import as_head, facts, packed, plain_name
 from torchonline.models.draws import seeded_draws
 from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
 from torchonline.models.shared_rounds import SharedRounds
 from torchonline.models.strategy import LearnerStrategy
+from torchonline.models.weight_averages import refuse_weight_averages
 
 # Where a checkpoint has the rounds of all ranks that wait for a sync.
 WAITING = "torchonline_waiting_rounds"
@@ -93,8 +94,9 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     Shape:
         - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds, or a dict of these names.
         - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions.
-        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Regret is measured by the means,
-          or by the rewards if there are no means. Columns are in the order of ``head.policy.arm_ids``; actions are these ids.
+        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Both are of any real type, also
+          booleans. Regret is measured by the means, or by the rewards if there are no means. Columns are in the order of
+          ``head.policy.arm_ids``; actions are these ids.
         - Or a batch is a log: :class:`~torchonline.models.LoggedRounds`, or a dict with ``inputs``, ``action`` and ``reward``.
           Its rounds are learnt in order, and nothing is decided.
         - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
@@ -114,7 +116,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
     Raises:
         RuntimeError: there are several processes under another strategy, whose statistics Lightning would overwrite with those of
-            the first, or with ``feedback="round"``.
+            the first, or with ``feedback="round"``; or a callback of the trainer averages weights.
 
     Example:
         >>> import torchonline
@@ -225,6 +227,11 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             for _, queue in waiting:
                 for rounds in queue:
                     self._learn_together(tuple(part.to(self.device) for part in rounds))
+
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """Return no callback, and refuse one of the trainer that averages weights."""
+        refuse_weight_averages(self)
+        return []
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return an optimizer of a constant, by which Lightning counts batches."""
@@ -500,8 +507,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
                 # Only the chosen arm is ever encoded again: keep a decision with that single arm.
                 inputs, action = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
             # The first round sets the types, and later rewards may be no integers.
-            reward = reward if reward.is_floating_point() else reward.to(self.head.policy.estimator.theta_hat.dtype)
-            self.replay.push(inputs, action, reward)
+            self.replay.push(inputs, action, as_real(reward, self.head.policy.estimator.theta_hat.dtype))
 
     def _decide_and_learn(self, x: Tensor, rewards: Tensor) -> Tensor:
         """Decide, learn and return the actions; ``x`` are inputs under a scaler."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.averages import refuse_averages
 from torchonline.core.backend import is_readable, writable
 from torchonline.core.checks import check_state_dtype, device_or_none, instance_of, positive_integer, sizes
 from torchonline.core.citations import Citable
@@ -309,6 +310,7 @@ class Learner(Citable, WithOptions, nn.Module):
         give_lock_(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        refuse_averages()
         with self._lock:
             twin = type(self).__new__(type(self))
             memo[id(self)] = twin
