@@ -204,7 +204,7 @@ def checked_text(name: str, value: Any, shortest: int = 0) -> str:
 
 
 def checked_time(name: str, value: Any) -> float:
-    """Return a time in seconds since 1970, given in seconds or nanoseconds, or raise."""
+    """Return a time given in seconds or nanoseconds, in seconds since 1970; or raise."""
     return finite_number(name, as_time(name, value))
 
 
@@ -262,7 +262,7 @@ def to_bytes(tensor: Tensor) -> bytes:
 
 
 def from_bytes(name: str, data: Any) -> Tensor:
-    """Return the tensor of :func:`to_bytes`, or raise an error that calls it ``name``."""
+    """Return the tensor of :func:`to_bytes`, or raise; errors call it ``name``."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"{name}: expected the bytes of a .npy file, got {type(data).__name__}")
     data = bytes(data)
