@@ -169,8 +169,7 @@ def stored_feedback(row: Sequence[Any], position: int) -> Feedback:
             raise ValueError(f"is_default: expected 0 or 1, got {is_default!r}")
     except (ValueError, TypeError) as error:
         raise DamagedRowError(str(error), position, decision.number) from error
-    *before, number = decision
-    return Feedback(position, *before, number, reward, known_at, bool(is_default))
+    return Feedback(position, *decision, reward, known_at, bool(is_default))
 
 
 def _of_type(name: str, value: Any, cls: type) -> Any:
