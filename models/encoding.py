@@ -38,7 +38,10 @@ def as_inputs(inputs: Any, encoder: nn.Module, state: Tensor) -> Tensor:
 
 
 def _begins_with_an_embedding(encoder: nn.Module) -> bool:
-    """Return whether the first layer with parameters, as they are registered, looks up integers."""
+    """Return whether the layer that is registered first looks up integers.
+
+    Layers without parameters do not count.
+    """
     first = next((part for part in encoder.modules() if any(True for _ in part.parameters(recurse=False))), None)
     # A scripted layer keeps its name alone.
     return isinstance(first, EMBEDDINGS) or getattr(first, "original_name", "") in [one.__name__ for one in EMBEDDINGS]

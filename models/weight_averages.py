@@ -1,5 +1,7 @@
 """Refusal of callbacks that average the weights of a module that learns online."""
 
+from typing import Any
+
 import pytorch_lightning as pl
 from pytorch_lightning.trainer.states import TrainerFn
 
@@ -14,7 +16,7 @@ def refuse_weight_averages(module: pl.LightningModule) -> None:
     Statistics are those of one encoder and of all rounds. Such a callback averages them, or puts back those of its last update,
     or averages the encoder that the statistics have seen.
     """
-    trainer = module._trainer
+    trainer: Any = module._trainer
     if trainer is None or trainer.state.fn != TrainerFn.FITTING:
         return
     for callback in trainer.callbacks:

@@ -16,7 +16,6 @@ from torchonline.models import BanditHead, NeuralLinearBandit, OnlinePredictor, 
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 pytestmark = [
-    pytest.mark.fast,
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     # Lightning 2.6 itself uses what torch 2.13 has deprecated.
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),

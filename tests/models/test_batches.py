@@ -18,7 +18,6 @@ from torchonline.models.batches import payoffs, unpacked
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 pytestmark = [
-    pytest.mark.fast,
     # Lightning 2.6 itself uses what torch 2.13 has deprecated.
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
 ]

@@ -18,7 +18,6 @@ from torchonline.models import OnlinePredictor, RoundLoader
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 pytestmark = [
-    pytest.mark.fast,
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended"),
     pytest.mark.filterwarnings("ignore:You requested to overfit but enabled"),

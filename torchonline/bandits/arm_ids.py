@@ -160,10 +160,11 @@ class WithArmIds:
     def _ids_in(self, state_dict: Mapping[str, Any], prefix: str) -> dict[str, Tensor | None]:
         """Return the buffers that a state brings; none if they are not right."""
         count = self._arm_count()
-        ids, given = (state_dict.get(prefix + name) for name in ("ids", "ids_given"))
+        ids: Any = state_dict.get(f"{prefix}ids")
+        given: Any = state_dict.get(f"{prefix}ids_given")
         if ids is None and given is None:
             return _buffers(list(range(count)), count, self._place())
-        is_right = all(isinstance(one, Tensor) and one.dtype == torch.int64 for one in (ids, given))
+        is_right = isinstance(ids, Tensor) and isinstance(given, Tensor) and ids.dtype == given.dtype == torch.int64
         if is_right and ids.shape == (count,) and given.shape == ():
             known, after = ids.tolist(), int(given)
             if known[0] >= 0 and all(low < high for low, high in pairwise([*known, after])):

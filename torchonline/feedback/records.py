@@ -169,8 +169,7 @@ def stored_feedback(row: Sequence[Any], position: int) -> Feedback:
             raise ValueError(f"is_default: expected 0 or 1, got {is_default!r}")
     except (ValueError, TypeError) as error:
         raise DamagedRowError(str(error), position, decision.number) from error
-    *before, number = decision
-    return Feedback(position, *before, number, reward, known_at, bool(is_default))
+    return Feedback(position, *decision, reward, known_at, bool(is_default))
 
 
 def _of_type(name: str, value: Any, cls: type) -> Any:
@@ -204,7 +203,7 @@ def checked_text(name: str, value: Any, shortest: int = 0) -> str:
 
 
 def checked_time(name: str, value: Any) -> float:
-    """Return a time in seconds since 1970, given in seconds or nanoseconds, or raise."""
+    """Return a time given in seconds or nanoseconds, in seconds since 1970; or raise."""
     return finite_number(name, as_time(name, value))
 
 
@@ -262,7 +261,7 @@ def to_bytes(tensor: Tensor) -> bytes:
 
 
 def from_bytes(name: str, data: Any) -> Tensor:
-    """Return the tensor of :func:`to_bytes`, or raise an error that calls it ``name``."""
+    """Return the tensor of :func:`to_bytes`, or raise; errors call it ``name``."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"{name}: expected the bytes of a .npy file, got {type(data).__name__}")
     data = bytes(data)

@@ -90,9 +90,9 @@ class Replica:
         actions, probabilities = self.policy.decide(contexts, torch.stack([request.mask for request in requests]))
         encoder, arms = self.settings.encoder, arms_with_ids(self.policy)
         chosen = zip(requests, actions.tolist(), probabilities.tolist(), strict=True)
+        ids = [] if arms is None or arms.ids_so_far == len(arms.arm_ids) else arms.arm_ids
         # The log keeps masks by id.
-        has_ids = arms is not None and arms.ids_so_far > len(arms.arm_ids)
-        masks = [mask_by_id(r.mask, arms.arm_ids) if has_ids else r.mask for r in requests]
+        masks = [mask_by_id(r.mask, ids) if ids else r.mask for r in requests]
         return [
             Decision(r.id, r.context, action, p, mask, encoder)
             for (r, action, p), mask in zip(chosen, masks, strict=True)
