@@ -131,7 +131,7 @@ class BanditHead(Citable, WithDelegated):
             embeddings = check_tensor("actions", actions, chosen.estimator.theta_hat).detach().clone()
             check_values("actions", embeddings)
             self.encoder_width = encoder_width(embeddings, self.combine, self.encoder_width)
-        self.register_buffer("actions", None if embeddings is None else writable(embeddings))
+        self.register_buffer("actions", writable(embeddings))
 
     def _encode_in_python(self, inputs: Any) -> Tensor:
         inputs = self._checked_inputs(inputs, ())

@@ -181,7 +181,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         self.replay = None if self.train_encoder_every is None else Replay(replay_size)
         self._arm_ids = self._ids_of_arms()
         readout = None if self.replay is None else torch.zeros_like(head.policy.estimator.theta_hat)
-        self.register_buffer("readout", None if readout is None else writable(readout))
+        self.register_buffer("readout", writable(readout))
         self.register_buffer("rounds", writable(torch.zeros((), dtype=torch.int64)))
         self.register_buffer("seed", writable(torch.randint(2**62, ())))
 

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchonline.core.backend import in_python, is_readable
+from torchonline.core.checks import integer
 from torchonline.core.inputs import as_indices, integer_at_hand
 
 CPU = torch.device("cpu")
@@ -54,7 +56,8 @@ class WithArmIds:
 
     def was_removed(self, action: int) -> bool:
         """Return whether a number is the id of an arm that was removed. Python only."""
-        return 0 <= action < self.ids_so_far and action not in self.arm_ids
+        one = integer("action", action)
+        return 0 <= one < self.ids_so_far and one not in self.arm_ids
 
     def _named_in_python(self, place: Tensor) -> Tensor:
         ids = self._buffers["ids"]
@@ -127,7 +130,7 @@ class WithArmIds:
         """
         if isinstance(removed, (str, bytes)) or not isinstance(removed, Iterable):
             raise TypeError(f"{name}: expected ids of arms, got {type(removed).__name__}")
-        listed = removed if isinstance(removed, Tensor) else list(removed)
+        listed = removed if isinstance(removed, (Tensor, np.ndarray)) else list(removed)
         gone = as_indices(name, listed, CPU).reshape(-1).tolist()
         known = self.arm_ids
         for one in gone:

@@ -139,9 +139,9 @@ def without_cast(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return move
 
 
-def writable(x: Tensor) -> Tensor:
+def writable(x: Tensor | None) -> Tensor | None:
     """Return ``x``, or a copy if it was made in inference mode, outside of which it could not be written."""
-    if not x.is_inference():
+    if x is None or not x.is_inference():
         return x
     with torch.inference_mode(False):
         return x.clone()

@@ -114,7 +114,7 @@ class Learner(Citable, WithOptions, nn.Module):
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a buffer: see ``nn.Module``. It can be written outside of inference mode too."""
-        super().register_buffer(name, None if tensor is None else writable(tensor), persistent)
+        super().register_buffer(name, writable(tensor), persistent)
 
     def _create_buffers(self) -> None:
         options = self._initial_options
@@ -305,8 +305,7 @@ class Learner(Citable, WithOptions, nn.Module):
                 "load its state dict into a new learner instead"
             )
         super().__setstate__(state)
-        for name, buffer in self._buffers.items():
-            self._buffers[name] = None if buffer is None else writable(buffer)
+        self._buffers.update({name: writable(buffer) for name, buffer in self._buffers.items()})
         give_lock_(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
