@@ -12,6 +12,7 @@ import torchonline
 from tests.learners import differences, snapshot
 from torchonline import OFUL, DisjointArms, EpsilonGreedy, FixedArms, RidgeRegression
 from torchonline.bandits.chosen import chosen_probability, predicted
+from torchonline.distributed import SharedLearner
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead
 
@@ -240,3 +241,18 @@ def test_programs_of_fixed_arms_speak_ids() -> None:
     for action, wanted in ((3, True), (0, False)):
         choice, is_learnt = program(torch.tensor(action), one, torch.tensor(True), torch.tensor([False, True]))
         assert (int(choice), bool(is_learnt)) == (3, wanted)
+
+
+@pytest.mark.parametrize("way", ["leader", "all", "sums"])
+def test_rounds_that_wait_for_a_sync_stay_those_of_their_arms(way: str) -> None:
+    arms = disjoint()
+    shared, x = SharedLearner(arms, learn_on=way), torch.ones(1, dtype=torch.float64)
+    for action in (2, 2, 3):
+        shared.observe(x, action, 1.0)
+    arms.remove_actions([1])
+    assert shared.sync() == 3
+    assert learnt(arms) == [0, 2, 1]
+    shared.observe(x, 1, 1.0)
+    with pytest.raises(ValueError, match="got 1, which was removed"):
+        shared.sync()
+    assert learnt(arms) == [0, 2, 1]

@@ -105,6 +105,11 @@ class WithArmIds:
         places = torch.searchsorted(ids, action.contiguous()).clamp(max=ids.size(0) - 1)
         return ids[places] == action, places
 
+    def _named_if_any(self, place: Tensor) -> Tensor:
+        """Return the ids of the arms at some places; -1, of no arm, stays."""
+        ids = self.ids
+        return place if ids is None else torch.where(place < 0, place, ids[place.clamp(min=0)])
+
     # TorchScript does not compile the methods below.
 
     def _create_ids(self) -> None:

@@ -227,6 +227,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         """Return what actions call the arms at some places: see :class:`WithArmIds`."""
         return place
 
+    def _named_if_any(self, place: Tensor) -> Tensor:
+        """Return what actions call the arms at some places; -1, of no arm, stays."""
+        return place
+
     def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Return whether actions are those of ``count`` arms, and right places."""
         is_arm = (action >= 0) & (action < count)

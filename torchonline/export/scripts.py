@@ -129,7 +129,7 @@ class OfComposed(Guarded):
         policy: Any
         _features: Any
         _found: Any
-        _named: Any
+        _named_if_any: Any
 
     def _guard_like(self) -> Tensor:
         return self.policy.estimator.theta_hat
@@ -146,7 +146,7 @@ class OfComposed(Guarded):
 
     def _guard_named(self, place: Tensor) -> Tensor:
         """Return the actions that some places stand for; -1 stays."""
-        return torch.where(place < 0, place, self._named(place.clamp(min=0)))
+        return self._named_if_any(place)
 
 
 class OfInner(Guarded):
@@ -191,7 +191,7 @@ class OfComposedHead(Guarded):
         return self.policy._found(action, count)
 
     def _guard_named(self, place: Tensor) -> Tensor:
-        return torch.where(place < 0, place, self.policy._named(place.clamp(min=0)))
+        return self.policy._named_if_any(place)
 
 
 class Chooses:
@@ -582,7 +582,7 @@ class FixedFile(OfInner):
     if TYPE_CHECKING:
         arms: Tensor
         _found: Any
-        _named: Any
+        _named_if_any: Any
         learner_dims: int
         _plain_select: Any
         _plain_probabilities: Any
@@ -603,7 +603,7 @@ class FixedFile(OfInner):
     @torch.jit.export
     def decide(self, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         place, probability = drawn_if_possible(self.probabilities(mask))
-        return torch.where(place < 0, place, self._named(place.clamp(min=0))), probability
+        return self._named_if_any(place), probability
 
     @torch.jit.export
     def step(self, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
