@@ -1,7 +1,6 @@
 """Base of the feedback logs in a database, in SQL that databases share."""
 
 import json
-import math
 import os
 import secrets
 import threading
@@ -106,9 +105,7 @@ class DatabaseLog(FeedbackLog):
         rewards: Iterable[tuple[str, float | Tensor]] = (),
         *,
         time: float | None = None,
-        most_unknown: int | None = None,
     ) -> tuple[list[Decision | ConflictError], list[str]]:
-        most = math.inf if most_unknown is None else integer_from_0("most_unknown", most_unknown)
         known_at = clock.time() if time is None else checked_time("time", time)
         given = list(decisions)
         checked = [checked_decision(decision) for decision in given]
@@ -129,7 +126,7 @@ class DatabaseLog(FeedbackLog):
         return self._write(
             lambda execute, counts: (
                 [self._decide(execute, counts, *entry) for entry in stored],
-                [self._reward(execute, counts, id, value, known_at, now, most) for id, value in joined],
+                [self._reward(execute, counts, id, value, known_at, now) for id, value in joined],
             )
         )
 
@@ -333,22 +330,13 @@ class DatabaseLog(FeedbackLog):
         return decision
 
     def _reward(
-        self,
-        execute: Execute,
-        counts: dict[str, int],
-        id: str,
-        value: float,
-        known_at: float,
-        now: float,
-        most_unknown: float,
+        self, execute: Execute, counts: dict[str, int], id: str, value: float, known_at: float, now: float
     ) -> str:
         rows = execute(LOOK_UP, id=id)
         if not rows:
             if execute("SELECT 1 FROM strays WHERE id = :id", id=id):
                 counts["duplicates"] += 1
                 return "duplicate"
-            if counts["strays"] >= most_unknown:
-                return "refused"
             counts["unknown"] += 1
             counts["strays"] += 1
             execute(

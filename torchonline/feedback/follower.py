@@ -356,11 +356,6 @@ def _locked(path: Path) -> int | None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        owner = os.read(file, 20).decode(errors="replace").strip() or "unknown"
         os.close(file)
-        raise BlockingIOError(
-            f"path: expected no other follower, got the process {owner}, which has locked {path}"
-        ) from error
-    os.ftruncate(file, 0)
-    os.write(file, f"{os.getpid()}\n".encode())
+        raise BlockingIOError(f"path: expected no other follower, got one that has locked {path}") from error
     return file

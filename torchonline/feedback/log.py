@@ -55,12 +55,10 @@ class FeedbackLog(ABC):
         rewards: Iterable[tuple[str, float | Tensor]] = (),
         *,
         time: float | None = None,
-        most_unknown: int | None = None,
     ) -> tuple[list[Decision | ConflictError], list[str]]:
         """Log decisions, then join rewards, in one transaction: all are stored, or none.
 
         Returns what :meth:`decide_many` and :meth:`reward_many` return. For a service that collects the calls of many clients.
-        Once ``most_unknown`` rewards wait for their decision, further ones of unknown ids are "refused", and not stored.
         """
 
     @abstractmethod

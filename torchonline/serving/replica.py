@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import sys
 import threading
 import time
 import uuid
@@ -17,7 +16,6 @@ from torchonline.bandits.arm_ids import arms_with_ids
 from torchonline.export import to_torchscript
 from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
 from torchonline.feedback.records import checked_id, mask_by_id
-from torchonline.serving.errors import OverloadedError
 from torchonline.serving.settings import ServiceSettings
 
 
@@ -80,8 +78,7 @@ class Replica:
         """
         requests = [call for call in calls if isinstance(call, Request)]
         rewards = [call for call in calls if not isinstance(call, Request)]
-        most = self.settings.most_unknown
-        decisions, outcomes = self.log.write(self.decided(requests), rewards, most_unknown=most)
+        decisions, outcomes = self.log.write(self.decided(requests), rewards)
         found, joined = iter(decisions), iter(outcomes)
         return [next(found) if isinstance(call, Request) else next(joined) for call in calls]
 
@@ -112,19 +109,16 @@ class Replica:
 class Batcher:
     """Collects the calls of many requests, and makes them together in a thread.
 
-    While a batch is under way the next one collects. So the batches grow with the load, and no call waits for a full one. Calls
-    above ``most`` that wait are refused by an :class:`OverloadedError`.
+    While a batch is under way the next one collects. So the batches grow with the load, and no call waits for a full one.
     """
 
-    def __init__(self, call: Callable[[Sequence[Any]], Sequence[Any]], largest: int = 256, most: int = 10_000) -> None:
-        self.call, self.largest, self.most = call, largest, most
+    def __init__(self, call: Callable[[Sequence[Any]], Sequence[Any]], largest: int = 256) -> None:
+        self.call, self.largest = call, largest
         self.waiting: list[tuple[Any, asyncio.Future[Any]]] = []
         self.thread = ThreadPoolExecutor(1)
         self.running: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Any) -> Any:
-        if len(self.waiting) >= self.most:
-            raise OverloadedError(f"service: expected fewer than {self.most} calls that wait; ask again later")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append((item, future))
         if self.running is None:
@@ -168,6 +162,4 @@ class Watcher(threading.Thread):
                 self.replica.refresh()
                 self.error = ""
             except Exception as error:  # a file of another policy, say; the old state goes on
-                if self.error != str(error):
-                    print(f"service: {error}", file=sys.stderr, flush=True)
                 self.error = str(error)
