@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchonline.core.checks import check_shape, shape_text
 from torchonline.core.inputs import as_indices
 from torchonline.core.ops import of_chosen
+from torchonline.models.encoding import typed_inputs
 
 
 class LoggedRounds(NamedTuple):
@@ -67,6 +68,25 @@ def inputs_of(batch: Any) -> Tensor:
     if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Tensor):
         return batch[0]
     raise ValueError(f"batch: expected inputs, {WANTED}, got {type(batch).__name__}")
+
+
+def typed_batch(batch: Any, encoder: nn.Module | None) -> Any:
+    """Return a batch whose inputs are of the type of an encoder's parameters, see :func:`typed_inputs`.
+
+    A batch of another kind is returned as it is.
+    """
+    try:
+        inputs = inputs_of(batch)
+    except ValueError:  # which the step explains
+        return batch
+    typed = typed_inputs(encoder, inputs)
+    if typed is inputs:
+        return batch
+    if isinstance(batch, Tensor):
+        return typed
+    if isinstance(batch, Mapping):
+        return {**batch, "inputs": typed}
+    return LoggedRounds(typed, *batch[1:]) if isinstance(batch, LoggedRounds) else (typed, *batch[1:])
 
 
 def payoffs(table: Table, action: Tensor) -> dict[str, Tensor]:

@@ -23,6 +23,18 @@ def typed_like(encoder: nn.Module, otherwise: Tensor) -> Tensor:
     return next((parameter for parameter in encoder.parameters() if parameter.is_floating_point()), otherwise)
 
 
+def input_type(head: Any) -> Tensor:
+    """Return a tensor of the type in which a head takes inputs: its scaler's, its encoder's or its policy's."""
+    return head.scaler.mean if head.scaler is not None else typed_like(head.encoder, head.policy.estimator.theta_hat)
+
+
+def typed_inputs(encoder: nn.Module | None, inputs: Tensor) -> Tensor:
+    """Convert floating-point inputs to the type of an encoder's parameters, if it has any."""
+    if encoder is None or not inputs.is_floating_point():
+        return inputs
+    return inputs.to(typed_like(encoder, inputs).dtype)
+
+
 def evaluating(module: nn.Module) -> AbstractContextManager[None]:
     """Run a module in evaluation mode, then restore the mode of each part.
 

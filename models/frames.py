@@ -1,17 +1,29 @@
 """Tables in CSV and Parquet files, and the base class of their data modules."""
 
+import codecs
 import fnmatch
+import gzip
+import re
+import warnings
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import pytorch_lightning as pl
+import torch
 
-from torchonline.core.checks import finite_number, instance_of
-from torchonline.off_policy.logs import column_of_numbers
+from torchonline.core.checks import check_state_dtype, finite_number, instance_of, positive_integer
+from torchonline.off_policy.columns import listed
 
-SUFFIXES = (".csv", ".parquet")
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+SEPARATORS = (";", "\t", "|", ",")
+# What pandas calls a column without a name, and names that columns of logging probabilities often have.
+NAMELESS = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
+PROBABILITY = re.compile(
+    r"p|p[ _-]?scores?|.*prob(s|ability|abilities)?|.*propensit(y|ies)([ _-]scores?)?", re.IGNORECASE
+)
 
 
 class FileDataModule(pl.LightningDataModule):
@@ -23,11 +35,21 @@ class FileDataModule(pl.LightningDataModule):
         files: see :func:`files_of`.
         time: column to sort by, or None.
         part: see :func:`checked_part`.
+        batch_size: rounds in a batch of one rank.
+        dtype: of the numbers.
+        separator: see :func:`checked_separator`.
+        encoding: see :func:`checked_encoding`.
     """
 
-    def __init__(self, files: Any, time: Any, part: Any) -> None:
+    def __init__(
+        self, files: Any, time: Any, part: Any, batch_size: Any, dtype: torch.dtype, separator: Any, encoding: Any
+    ) -> None:
         super().__init__()
         self.files, self.part = files_of(files), checked_part(part)
+        self.batch_size = positive_integer("batch_size", batch_size)
+        check_state_dtype(dtype)
+        self.dtype = dtype
+        self.separator, self.encoding = checked_separator(separator), checked_encoding(encoding)
         self.time: str | None = instance_of("time", time, (str, type(None)), "the name of a column")
         self._learnt: list[dict[str, Any]] = []  # by the fits that a checkpoint is of
 
@@ -78,19 +100,16 @@ def files_of(files: Any) -> list[Path]:
         raise TypeError(f"files: expected a path or a list of paths, got {files!r}")
     paths = [Path(path) for path in given]
     if len(paths) == 1 and paths[0].is_dir():
-        paths = sorted(path for path in paths[0].iterdir() if path.suffix in SUFFIXES)
-    wrong = [str(path) for path in paths if path.suffix not in SUFFIXES]
+        paths = sorted(path for path in paths[0].iterdir() if suffix_of(path))
+    wrong = [str(path) for path in paths if not suffix_of(path)]
     if wrong or not paths:
-        raise ValueError(f"files: expected files that end in .csv or .parquet, got {wrong or 'none'}")
+        raise ValueError(f"files: expected files that end in {', '.join(SUFFIXES)}, got {wrong or 'none'}")
     return paths
 
 
-def numbers_of(frame: Any, name: str, column: str) -> np.ndarray:
-    """Return a column of finite numbers as an array, or raise."""
-    values = np.array(column_of_numbers(frame, name, column))  # pandas may keep its own from being written
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name}: expected finite values, got {column!r} with {values[~np.isfinite(values)][0]}")
-    return values
+def suffix_of(path: Path) -> str:
+    """Return which of SUFFIXES a file's name has, in lower or upper case; or nothing."""
+    return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), "")
 
 
 def checked_part(part: Any) -> tuple[float, float]:
@@ -103,32 +122,86 @@ def checked_part(part: Any) -> tuple[float, float]:
     return first, last
 
 
-def matching(frame: Any, names: Sequence[str], taken: Sequence[str]) -> list[str]:
+def checked_encoding(encoding: Any) -> str:
+    """Return the name of an encoding that Python knows, or raise."""
+    try:
+        codecs.lookup(instance_of("encoding", encoding, str, "the name of an encoding"))
+    except LookupError:
+        raise ValueError(f"encoding: expected the name of an encoding, such as 'cp1252', got {encoding!r}") from None
+    return str(encoding)
+
+
+def checked_separator(separator: Any) -> str | None:
+    """Return one character, or None; or raise."""
+    if (
+        instance_of("separator", separator, (str, type(None)), "one character or None") is not None
+        and len(separator) != 1
+    ):
+        raise ValueError(f"separator: expected one character or None, got {separator!r}")
+    return cast("str | None", separator)
+
+
+def matching(
+    frame: Any, name: str, columns: Sequence[str], taken: Sequence[str], *, is_probability_known: bool = True
+) -> list[str]:
     """Return names of columns, with those that match in the place of a pattern.
 
     A name with ``*`` that is no column is a pattern. It matches columns in their order, but none of ``taken``
-    or of the other names.
+    or of the other names. A match that is likely no input is refused: a column without a name, which often holds row numbers,
+    and probabilities that no argument names.
+
+    Args:
+        frame: the table.
+        name: of the argument that names the columns.
+        columns: names and patterns.
+        taken: columns with another role.
+        is_probability_known: whether ``taken`` has the column of probabilities, or there is none.
     """
     found: list[str] = []
-    for name in names:
-        if "*" in name and name not in frame.columns:
-            columns = [
-                column for column in fnmatch.filter(frame.columns, name) if column not in (*taken, *found, *names)
-            ]
-            if not columns:
-                raise ValueError(f"files: expected columns that match {name!r}, got {list(frame.columns)}")
-            found += columns
-        else:
-            found.append(name)
+    used = {*taken, *columns}
+    for column in columns:
+        if "*" not in column or column in frame.columns:
+            found.append(column)
+            continue
+        # A separator at the end of each line makes a last column without a name or a value.
+        is_open = {
+            one: one not in used and not (NAMELESS.fullmatch(one) and frame[one].isna().all()) for one in frame.columns
+        }
+        matches = [one for one in fnmatch.filter(frame.columns, column) if is_open[one]]
+        if not matches:
+            raise ValueError(f"files: expected columns that match {column!r}, got {listed(frame.columns)}")
+        nameless = [one for one in matches if NAMELESS.fullmatch(one)]
+        likely = [] if is_probability_known else [one for one in matches if PROBABILITY.fullmatch(one)]
+        facts = []
+        if nameless:
+            facts.append(f"{listed(nameless)} without a name (row numbers?): leave it out of the file")
+        if likely:
+            facts.append(f"{listed(likely)} (the logging probabilities?): name it as probability")
+        if facts:
+            raise ValueError(
+                f"{name}: expected {column!r} to match inputs alone, got {'; '.join(facts)}; or list inputs beside {column!r}"
+            )
+        found += matches
+        used.update(matches)
     return found
 
 
 def read_frame(
-    files: Sequence[Path], inputs: Sequence[str], others: Sequence[str], time: str | None, part: tuple[float, float]
+    files: Sequence[Path],
+    name: str,
+    inputs: Sequence[str],
+    others: Sequence[str],
+    time: str | None,
+    part: tuple[float, float],
+    separator: str | None = None,
+    encoding: str = "utf-8",
+    *,
+    is_probability_known: bool = True,
 ) -> tuple[Any, list[str]]:
     """Return a part of the rows of files, and the names of the input columns.
 
-    Rows are sorted by the column ``time`` if it is named. Patterns among ``inputs`` match none of ``others``.
+    Rows are sorted by the column ``time`` if it is named. Patterns among ``inputs``, which the argument ``name`` has named,
+    match none of ``others``.
     """
     try:
         import pandas
@@ -136,22 +209,28 @@ def read_frame(
         raise ImportError("files: expected pandas to read them with; pip install pandas pyarrow") from error
     others = [*others, *([] if time is None else [time])]
     found: list[str] | None = None
-    # From version 3.1 on, pandas reads the nearest numbers by itself, and warns of the option.
-    version = tuple(map(int, pandas.__version__.split(".")[:2]))
-    exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
     frames = []
     for path in files:
-        try:
-            frame = pandas.read_csv(path, **exact) if path.suffix == ".csv" else pandas.read_parquet(path)
-        except FileNotFoundError:
-            raise ValueError(f"files: expected files that exist, got {str(path)!r}") from None
-        except ValueError as error:
-            raise ValueError(f"files: expected files that pandas can read, got {str(path)!r}: {error}") from error
-        found = matching(frame, inputs, others) if found is None else found
-        columns = list(dict.fromkeys([*found, *others]))
-        missing = [name for name in columns if name not in frame.columns]
+        frame = read_file(path, separator, encoding)
+        columns = list(dict.fromkeys([*inputs, *others]))
+        missing = [column for column in columns if "*" not in column and column not in frame.columns]
         if missing:
-            raise ValueError(f"files: expected the columns {columns}, got none of {missing} in {path.name}")
+            used = separator_of(path, separator)
+            guess = guessed_separator(list(frame.columns), missing, used)
+            hint = f"; the separator seems to be {guess!r}: pass separator={guess!r}" if guess else ""
+            raise ValueError(
+                f"files: expected the columns {listed(columns)}, got none of {listed(missing)} in {path.name}, which has "
+                f"{listed(frame.columns)}{hint}"
+            )
+        if found is None:
+            found = matching(frame, name, inputs, others, is_probability_known=is_probability_known)
+        columns = list(dict.fromkeys([*found, *others]))
+        missing = [column for column in columns if column not in frame.columns]
+        if missing:
+            raise ValueError(
+                f"files: expected the columns of {files[0].name} in all files, got none of {listed(missing)} in {path.name}, "
+                f"which has {listed(frame.columns)}"
+            )
         if len(frame):  # columns without a row have no type
             frames.append(frame[columns])
     if not frames:
@@ -165,6 +244,62 @@ def read_frame(
             f"part: expected at least one of {len(frame)} rounds, got none from {part[0]:g} to {part[1]:g}"
         )
     return frame.iloc[first:last].reset_index(drop=True), found or []
+
+
+def read_file(path: Path, separator: str | None, encoding: str) -> Any:
+    """Read one file with pandas, or raise a ValueError that names it."""
+    import pandas
+
+    # From version 3.1 on, pandas reads the nearest numbers by itself, and warns of the option.
+    version = tuple(map(int, pandas.__version__.split(".")[:2]))
+    exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
+    kind = f"files: expected files that pandas can read, got {str(path)!r}"
+    try:
+        if suffix_of(path) == ".parquet":
+            return pandas.read_parquet(path)
+        # Without an index: else pandas makes one of the first column where each row ends in a separator.
+        options: Any = {"index_col": False, "sep": separator_of(path, separator), "encoding": encoding}
+        options |= {"skipinitialspace": True}
+        names = (
+            pandas.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, **options).iloc[0].tolist()
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)
+            frame = pandas.read_csv(path, low_memory=False, **options, **exact)
+    except FileNotFoundError:
+        raise ValueError(f"files: expected files that exist, got {str(path)!r}") from None
+    except pandas.errors.ParserWarning as error:
+        raise ValueError(
+            f"files: expected as many names as values in a row, got more values in {str(path)!r}: name all columns"
+        ) from error
+    except UnicodeError as error:
+        raise ValueError(f"{kind}, which is not {encoding}: pass encoding={guessed_encoding(path)!r}") from error
+    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{kind}: {error}") from error
+    if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+        raise ValueError(f"files: expected each name of a column once, got {listed(twice)} again in {path.name}")
+    return frame
+
+
+def separator_of(path: Path, separator: str | None) -> str:
+    """Return what separates the values of a line in a file."""
+    return separator or ("\t" if suffix_of(path).startswith(".tsv") else ",")
+
+
+def guessed_separator(columns: list[str], missing: Sequence[str], used: str) -> str | None:
+    """Return the separator by which names that are missing are found in the names that were read, or None."""
+    for guess in SEPARATORS:
+        parts = {part.strip() for column in columns for part in str(column).split(guess)}
+        if guess != used and set(missing) <= parts:
+            return guess
+    return None
+
+
+def guessed_encoding(path: Path) -> str:
+    """Return the likely encoding of a file that is not UTF-8."""
+    with (gzip.open if path.name.lower().endswith(".gz") else open)(path, "rb") as file:
+        start: Any = file.read(2)
+    return "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "cp1252"
 
 
 def _sorted(frame: Any, time: str) -> Any:

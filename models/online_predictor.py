@@ -12,7 +12,7 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.checks import check_shape, instance_of, one_of, shape_text
 from torchonline.core.options import described
-from torchonline.models.encoding import evaluating
+from torchonline.models.encoding import evaluating, typed_inputs
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.point import PrivatePoint
 
@@ -198,7 +198,7 @@ class OnlinePredictor(pl.LightningModule):
             found = self.scaler(inputs)
         elif self.encoder is not None:
             with evaluating(self.encoder):
-                found = self.encoder(inputs)
+                found = self.encoder(typed_inputs(self.encoder, inputs))
         check_shape("inputs", found, (len(inputs), self.dim))
         return found.to(self._state_dtype)
 

@@ -14,6 +14,7 @@ from torchonline.command_line.service import make_settings, number_of_actions, r
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
+from torchonline.models.encoding import input_type
 from torchonline.models.frames import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
@@ -132,7 +133,8 @@ class OnlineTrainer(pl.Trainer):
         example = None
         if hasattr(model, "head") and datamodule is not None and file.suffix != ".onnx":
             datamodule.setup("fit")
-            example = inputs_of(next(iter(datamodule.train_dataloader())))[0]
+            inputs = inputs_of(next(iter(datamodule.train_dataloader())))
+            example = inputs[0].to(input_type(subject).dtype) if inputs.is_floating_point() else inputs[0]
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".pt":
             to_torchscript(subject, file, example=example)

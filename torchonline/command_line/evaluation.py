@@ -12,7 +12,7 @@ from torchonline.bandits.ridge import RidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.checks import within
-from torchonline.models.encoding import typed_like
+from torchonline.models.encoding import input_type
 from torchonline.off_policy import (
     BanditLog,
     Estimate,
@@ -142,7 +142,7 @@ def replay_head(head: Any, log: BanditLog) -> Tensor:
     """
     if log.context is None:
         raise ValueError("log: expected one with context, got none")
-    context = log.context.to(typed_like(head.encoder, head.policy.estimator.theta_hat).dtype)
+    context = log.context.to(input_type(head).dtype)
     choices = torch.empty_like(log.action)
     for i in range(len(log)):
         mask = None if log.mask is None else log.mask[i]

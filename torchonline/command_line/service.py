@@ -17,7 +17,7 @@ from torch import nn
 from torchonline.bandits.composed import learner_of
 from torchonline.core.checks import one_of, positive
 from torchonline.feedback import load_snapshot
-from torchonline.models.encoding import typed_like
+from torchonline.models.encoding import input_type
 from torchonline.serving import ServiceSettings, application, run_learner
 
 ROLES = ("all", "replica", "learner")
@@ -47,7 +47,7 @@ def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
         raise ValueError(
             "model: expected a head with actions, whose contexts are vectors, got one with an input for each arm"
         )
-    dtype = typed_like(head.encoder, head.policy.estimator.theta_hat).dtype
+    dtype = input_type(head).dtype
     return HeadSettings(folder=Path(folder), dim=input_width(head), actions=actions, dtype=dtype, head=head, **options)
 
 

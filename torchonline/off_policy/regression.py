@@ -80,6 +80,10 @@ def predicted_rewards(
         return PredictedRewards(values, from_past=True)
     groups = torch.arange(len(log)) if log.groups is None else log.groups
     count, folds = int(groups.max()) + 1, positive_integer("folds", folds)
+    if count < 2:
+        raise ValueError(
+            f"log: expected at least 2 groups of rounds, to learn from one and predict another, got {count}"
+        )
     if not 2 <= folds <= count:
         raise ValueError(f"folds: expected None or an integer from 2 to {count}, the number of groups, got {folds}")
     generator = torch.Generator().manual_seed(checks.seed_number(seed))
