@@ -21,7 +21,7 @@ from torchonline.core.stepping import all_or_nothing_with
 from torchonline.distributed import Ranks
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.batches import LoggedRounds, inputs_of, payoffs, typed_batch, unpacked
-from torchonline.models.checkpoints import as_head, facts, packed, plain_name
+from torchonline.models.checkpoints import as_head, facts, load_module, packed, plain_name
 from torchonline.models.draws import seeded_draws
 from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
@@ -223,6 +223,25 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             for _, queue in waiting:
                 for rounds in queue:
                     self._learn_together(tuple(part.to(self.device) for part in rounds))
+
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls, checkpoint_path: Any, map_location: Any = None, **options: Any
+    ) -> "NeuralLinearBandit":
+        """Build a module and load a checkpoint's state into it. Nothing in the file runs.
+
+        Args:
+            checkpoint_path: file of a trainer. A URL is refused.
+            map_location: device of the state.
+            **options: arguments of the constructor, which go before those of the file; and options of Lightning's method.
+
+        Raises:
+            ValueError: the file is no checkpoint, or might run code; or it names a class that is not imported.
+        """
+        found: NeuralLinearBandit = load_module(
+            super().load_from_checkpoint, checkpoint_path, {"map_location": map_location, **options}
+        )
+        return found
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return an optimizer of a constant, by which Lightning counts batches."""

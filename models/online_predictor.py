@@ -12,6 +12,7 @@ from torchonline.bandits.scaler import RunningScaler
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.checks import check_shape, instance_of, one_of, shape_text
 from torchonline.core.options import described
+from torchonline.models.checkpoints import load_module
 from torchonline.models.encoding import evaluating, typed_inputs
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.point import PrivatePoint
@@ -128,6 +129,7 @@ class OnlinePredictor(pl.LightningModule):
 
         Raises:
             TypeError: there is no ``learner``.
+            ValueError: the file is no checkpoint, or might run code; or it is a URL.
             RuntimeError: the state is of other parts.
         """
         if options.get("learner") is None:
@@ -135,7 +137,10 @@ class OnlinePredictor(pl.LightningModule):
                 "learner: expected load_from_checkpoint(path, learner=...) with a learner built as before the fit, because a "
                 "checkpoint of an OnlinePredictor holds its state alone, got none"
             )
-        return super().load_from_checkpoint(checkpoint_path, map_location=map_location, **options)
+        found: OnlinePredictor = load_module(
+            super().load_from_checkpoint, checkpoint_path, {"map_location": map_location, **options}
+        )
+        return found
 
     def extra_repr(self) -> str:
         return described(self, vars(self))

@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import random
-import re
 import sys
 import textwrap
 import warnings
@@ -30,8 +29,6 @@ DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonli
 LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
 # Commands that begin with what fit has learnt.
 FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
-# Checkpoints of fit that Lightning finds by itself.
-OF_LIGHTNING = re.compile(r"(last|best|hpc|registry.*)$|\w+://")
 # Arguments that help explains by the rows of SHARED_OPTIONS.
 LISTED_BELOW = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
 SHARED_OPTIONS = [
@@ -206,7 +203,7 @@ class Tool(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Name the checkpoint that a command begins with."""
         config = self.config[self.subcommand]
-        goes_on = self.subcommand == "fit" and config["ckpt_path"] and not OF_LIGHTNING.match(config["ckpt_path"])
+        goes_on = self.subcommand == "fit" and config["ckpt_path"]
         begins = self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot")
         if goes_on or begins:
             config["ckpt_path"] = _find_checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
@@ -292,6 +289,8 @@ def _find_checkpoint(given: str | None, folder: str) -> str | None:
     if given == "new":
         return None
     path = Path(folder) / "last.ckpt" if given is None else Path(given)
+    if given is not None and "://" in given:
+        read_checkpoint(given)  # refuses it
     if not path.is_file():
         raise ValueError(
             f"ckpt_path: expected a checkpoint, as fit writes, got none at {path}; --ckpt_path new takes the model as it is made"
