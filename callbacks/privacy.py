@@ -11,6 +11,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 
 from torchonline.callbacks.figures import log_figure
 from torchonline.core.checks import instance_of, positive, positive_integer, within
+from torchonline.core.messages import counted
 from torchonline.models.round_loader import RoundLoader
 from torchonline.privacy.composition import private_learners, total_ledger
 from torchonline.privacy.learners.base import PrivateLearner
@@ -183,7 +184,8 @@ class PrivacySpendLogger(pl.Callback):
             self._check_order(trainer)
         if self._is_over():
             raise RuntimeError(
-                f"PrivacySpendLogger: expected the fit to stop at {self.last_step} steps, for stop_at={self.stop_at:g}, got a "
+                f"PrivacySpendLogger: expected the fit to stop at {counted(self.last_step, 'step')}, for "
+                f"stop_at={self.stop_at:g}, got a "
                 "further batch; min_steps and min_epochs keep a trainer from stopping"
             )
         self._is_first_batch = False
@@ -202,7 +204,8 @@ class PrivacySpendLogger(pl.Callback):
         pl_module.log("step", torch.tensor(max(now), dtype=torch.float64), on_step=True, on_epoch=False)
         if self._left is not None and taken > self._left:
             raise RuntimeError(
-                f"PrivacySpendLogger: expected at most {self.last_step} steps, for stop_at={self.stop_at:g}, got {max(now)} "
+                f"PrivacySpendLogger: expected at most {counted(self.last_step, 'step')}, for "
+                f"stop_at={self.stop_at:g}, got {max(now)} "
                 "after a batch larger than those before it; make the first batch the largest, and smaller than the budget"
             )
         if self._is_over():
@@ -262,7 +265,8 @@ class PrivacySpendLogger(pl.Callback):
         for learner, now, start in zip(self._learners, clocks(self._learners), self._pass_start, strict=True):
             if now - start < learner.min_separation:
                 raise RuntimeError(
-                    f"PrivacySpendLogger: expected passes of at least {learner.min_separation} steps, for min_separation, "
+                    f"PrivacySpendLogger: expected passes of at least {counted(learner.min_separation, 'step')}, for "
+                    f"min_separation, "
                     f"got {now - start}"
                 )
 

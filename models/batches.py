@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from torchonline.core.checks import check_shape, shape_text
 from torchonline.core.inputs import as_indices
+from torchonline.core.messages import counted
 from torchonline.core.ops import of_chosen
 from torchonline.models.encoding import typed_inputs
 
@@ -125,5 +126,5 @@ def _check_rounds(inputs: Any, rewards: Any, name: str) -> None:
         raise ValueError("inputs: expected shape (N, ...), got ()")
     if rewards.dim() == 0 or len(rewards) != len(inputs):
         raise ValueError(
-            f"{name}: expected {len(inputs)} rounds, as inputs have, got shape {shape_text(rewards.shape)}"
+            f"{name}: expected {counted(len(inputs), 'round')}, as inputs have, got shape {shape_text(rewards.shape)}"
         )

@@ -15,6 +15,7 @@ import pytorch_lightning as pl
 import torch
 
 from torchonline.core.checks import check_state_dtype, finite_number, instance_of, positive_integer
+from torchonline.core.messages import counted
 from torchonline.off_policy.columns import listed
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
@@ -241,7 +242,7 @@ def read_frame(
     first, last = (round(end * len(frame)) for end in part)
     if first == last:
         raise ValueError(
-            f"part: expected at least one of {len(frame)} rounds, got none from {part[0]:g} to {part[1]:g}"
+            f"part: expected at least one of {counted(len(frame), 'round')}, got none from {part[0]:g} to {part[1]:g}"
         )
     return frame.iloc[first:last].reset_index(drop=True), found or []
 

@@ -12,6 +12,7 @@ from torchonline.bandits.ridge import RidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.checks import within
+from torchonline.core.messages import counted
 from torchonline.models.encoding import input_type
 from torchonline.off_policy import (
     BanditLog,
@@ -42,7 +43,7 @@ class Table:
         if len(log) < 2:
             raise ValueError(f"log: expected at least 2 rounds, from which a spread can be estimated, got {len(log)}")
         self.delta, self.note = within("delta", delta, 0.0, 1.0), note
-        self.facts = f"log: {len(log)} rounds, {log.arms} actions"
+        self.facts = f"log: {counted(len(log), 'round')}, {counted(log.arms, 'action')}"
         self.failed: list[str] = []
         self.lines = [f"{'':<18} {'mean reward':>11}   {100 * (1 - delta):g} % interval"]
         mean, error = float(log.reward.mean()), float(log.reward.std()) / math.sqrt(len(log))

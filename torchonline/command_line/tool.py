@@ -24,6 +24,7 @@ from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
 from torchonline.command_line.commands import OnlineTrainer, read_checkpoint
 from torchonline.command_line.messages import one_line
+from torchonline.core.messages import counted
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
 LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
@@ -245,7 +246,8 @@ class Tool(LightningCLI):
         if budgets and not progress.is_last_batch:
             taken, all_batches = progress.current.completed, trainer.num_training_batches
             print(
-                f"the privacy budget, stop_at {budgets[0].stop_at:g}, ended the fit after {taken} of {all_batches} batches: one "
+                f"the privacy budget, stop_at {budgets[0].stop_at:g}, ended the fit after {taken} of "
+                f"{counted(all_batches, 'batch')}: one "
                 "more might exceed it"
             )
         saved = getattr(trainer.checkpoint_callback, "best_model_path", "")
@@ -262,7 +264,9 @@ class Tool(LightningCLI):
                 f"--trainer.max_epochs {self.trainer.current_epoch + 1} makes one more",
                 stacklevel=1,
             )
-        return f"learnt {rounds} rounds; " if before == 0 else f"learnt {rounds - before} new rounds, {rounds} in all; "
+        if before == 0:
+            return f"learnt {counted(rounds, 'round')}; "
+        return f"learnt {counted(rounds - before, 'new round')}, {rounds} in all; "
 
 
 class RoundCounter(pl.Callback):

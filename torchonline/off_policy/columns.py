@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from torchonline.core.messages import counted
+
 # How many names an error lists at most.
 SHOWN = 10
 TEXT, GAPS, AMOUNTS, DATES = (
@@ -93,7 +95,7 @@ class Columns:
             )
             return none
         if gaps := count_of_gaps(values):
-            self.problems.append(f"action: expected integers from 0, got {column!r} with {gaps_text(gaps)}")
+            self.problems.append(f"action: expected integers from 0, got {column!r} with {counted(gaps, 'gap')}")
             self.remedies[GAPS] = None
             return none
         if is_object and all(isinstance(value, numbers.Integral) for value in values.tolist()):
@@ -138,7 +140,7 @@ class Columns:
         if values.dtype.kind in "biuf":
             if gaps := count_of_gaps(values):
                 self.remedies[GAPS] = None
-                return gaps_text(gaps)
+                return counted(gaps, "gap")
             infinite = values[np.isinf(values)] if values.dtype.kind == "f" else values[:0]
             return f"{infinite[0]}" if infinite.size else ""
         if values.dtype.kind in "Mm":
@@ -149,7 +151,7 @@ class Columns:
             gaps = count_of_gaps(values)
             if gaps:
                 self.remedies[GAPS] = None
-            return gaps_text(gaps) if gaps else ""
+            return counted(gaps, "gap") if gaps else ""
         if not isinstance(other, str):
             is_date = hasattr(other, "year") or hasattr(other, "days")
             return self._of_type("dates" if is_date else type(other).__name__, str(other), DATES if is_date else TEXT)
@@ -193,11 +195,6 @@ def check_columns(name: str, inputs: Sequence[str], **roles: Sequence[str]) -> N
             raise ValueError(f"{name}: expected no column of the {role}, {reason}, got {shared}")
     if twice := sorted(column for column, count in counts.items() if count > 1):
         raise ValueError(f"{name}: expected each column once, got {twice} again")
-
-
-def gaps_text(count: int) -> str:
-    """Return a number of gaps as text."""
-    return f"{count} gap{'' if count == 1 else 's'}"
 
 
 def count_of_gaps(values: np.ndarray) -> int:

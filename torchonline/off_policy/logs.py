@@ -12,6 +12,7 @@ from torch import Tensor
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, check_mask, check_tensor
+from torchonline.core.messages import counted
 from torchonline.feedback.log import pages
 from torchonline.off_policy.columns import Columns, check_columns
 
@@ -110,8 +111,7 @@ class BanditLog:
 
     def __repr__(self) -> str:
         given = [field.name for field in fields(self) if field.name != "arms" and getattr(self, field.name) is not None]
-        rounds = "1 round" if len(self) == 1 else f"{len(self)} rounds"
-        return f"BanditLog({rounds}, arms={self.arms}: {', '.join(given)})"
+        return f"BanditLog({counted(len(self), 'round')}, arms={self.arms}: {', '.join(given)})"
 
     def __getitem__(self, rows: Any) -> "BanditLog":
         index = rows

@@ -12,6 +12,7 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.core import checks
 from torchonline.core.checks import positive_integer
+from torchonline.core.messages import counted
 from torchonline.off_policy.logs import BanditLog
 
 
@@ -111,7 +112,7 @@ def _check_model(model: Any, log: BanditLog) -> None:
             f"log: expected context of shape {checks.shape_text(right)} for this model, got {checks.shape_text(shape)}"
         )
     if isinstance(model, DisjointArms) and model.actions != log.arms:
-        raise ValueError(f"model: expected {log.arms} actions, as the log has arms, got {model.actions}")
+        raise ValueError(f"model: expected {counted(log.arms, 'action')}, as the log has arms, got {model.actions}")
 
 
 def _context(model: Any, log: BanditLog, rows: Tensor) -> Tensor:
