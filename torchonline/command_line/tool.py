@@ -30,6 +30,13 @@ DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonli
 LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
 # Commands that begin with what fit has learnt.
 FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
+# Over which rounds the logged values are that a fit prints at its end.
+WINDOWS = {
+    "regret": " (all rounds)",
+    "regret_per_round": " (mean over the last batch)",
+    "loss": " (mean over the last batch)",
+    "mean_loss": " (mean over all rounds)",
+}
 # Arguments that help explains by the rows of SHARED_OPTIONS.
 LISTED_BELOW = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
 SHARED_OPTIONS = [
@@ -240,7 +247,7 @@ class Tool(LightningCLI):
         """Print the logged values, whether a budget ended the fit, rounds and checkpoint."""
         trainer: Any = self.trainer
         for name, value in trainer.progress_bar_metrics.items():
-            print(f"{name}: {value:.4g}")
+            print(f"{name}: {value:.4g}{WINDOWS.get(name, '')}")
         budgets = [one for one in trainer.callbacks if isinstance(one, PrivacySpendLogger) and one.has_stopped]
         progress = trainer.fit_loop.epoch_loop.batch_progress
         if budgets and not progress.is_last_batch:
