@@ -19,7 +19,16 @@ ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("torchonline", "models", "callbacks") for path in (ROOT / folder).rglob("*.py")]
 # Numbers that are never 1, in messages that say so.
 PLURAL = re.compile(r"\{[^{}]*\} (?:\w+ )?(?:rounds|steps|batches|gaps)\b")
-NEVER_ONE = ("NEWTON_STEPS}", "memory}", "horizon}", "expected} steps", "most} rounds", "int(rounds)}", "alarm.window", "+ 1}")
+NEVER_ONE = (
+    "NEWTON_STEPS}",
+    "memory}",
+    "horizon}",
+    "expected} steps",
+    "most} rounds",
+    "int(rounds)}",
+    "alarm.window",
+    "+ 1}",
+)
 
 
 def test_a_number_has_its_noun() -> None:

@@ -36,10 +36,11 @@ class Columns:
     """
 
     def __init__(self, frame: Any) -> None:
-        names = getattr(frame, "column_names", None)  # of Arrow, where ``columns`` are the values
+        is_lazy = hasattr(frame, "collect")  # columns of such a frame are computed when they are asked for
+        names = None if is_lazy else getattr(frame, "column_names", None)  # of Arrow, where ``columns`` are the values
         self.is_arrow = names is not None
-        names = getattr(frame, "columns", None) if names is None else names
-        if names is None or not hasattr(frame, "__getitem__") or hasattr(frame, "collect"):
+        names = getattr(frame, "columns", None) if names is None and not is_lazy else names
+        if names is None or not hasattr(frame, "__getitem__"):
             wanted = "a pandas or polars frame or an Arrow table in memory"
             raise TypeError(f"frame: expected {wanted}, got {type(frame).__name__}")
         self.frame = frame
@@ -74,7 +75,7 @@ class Columns:
         if wrong:
             wanted = "a column" if len(columns) == 1 else "columns"
             self.problems.append(f"{name}: expected {wanted} of finite numbers, got {listed(wrong, str)}")
-        return np.stack(found, 1) if len(found) == len(columns) else np.empty((0, len(columns)))
+        return np.stack(found, 1) if found and len(found) == len(columns) else np.empty((0, len(columns)))
 
     def actions(self, column: str, arms: int | None) -> np.ndarray:
         """Return a column of actions, integers from 0.
