@@ -1,25 +1,27 @@
 """Tables in CSV and Parquet files, and the base class of their data modules."""
 
-import codecs
 import fnmatch
-import gzip
 import re
-import warnings
-import zlib
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
 from torchonline.core.checks import check_state_dtype, finite_number, instance_of, positive_integer
 from torchonline.core.messages import counted
+from torchonline.models.files import (
+    SUFFIXES,
+    checked_encoding,
+    checked_separator,
+    guessed_separator,
+    read_file,
+    separator_of,
+    suffix_of,
+)
 from torchonline.off_policy.columns import listed
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
-SEPARATORS = (";", "\t", "|", ",")
 # What pandas calls a column without a name, and names that columns of logging probabilities often have.
 NAMELESS = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
 PROBABILITY = re.compile(
@@ -108,11 +110,6 @@ def files_of(files: Any) -> list[Path]:
     return paths
 
 
-def suffix_of(path: Path) -> str:
-    """Return which of SUFFIXES a file's name has, in lower or upper case; or nothing."""
-    return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), "")
-
-
 def checked_part(part: Any) -> tuple[float, float]:
     """Return the two ends of a part of the rounds, from 0 to 1, or raise."""
     if not isinstance(part, (tuple, list)) or len(part) != 2:
@@ -121,25 +118,6 @@ def checked_part(part: Any) -> tuple[float, float]:
     if not 0.0 <= first < last <= 1.0:
         raise ValueError(f"part: expected 0 <= first < last <= 1, got {first:g} and {last:g}")
     return first, last
-
-
-def checked_encoding(encoding: Any) -> str:
-    """Return the name of an encoding that Python knows, or raise."""
-    try:
-        codecs.lookup(instance_of("encoding", encoding, str, "the name of an encoding"))
-    except LookupError:
-        raise ValueError(f"encoding: expected the name of an encoding, such as 'cp1252', got {encoding!r}") from None
-    return str(encoding)
-
-
-def checked_separator(separator: Any) -> str | None:
-    """Return one character, or None; or raise."""
-    if (
-        instance_of("separator", separator, (str, type(None)), "one character or None") is not None
-        and len(separator) != 1
-    ):
-        raise ValueError(f"separator: expected one character or None, got {separator!r}")
-    return cast("str | None", separator)
 
 
 def matching(
@@ -245,62 +223,6 @@ def read_frame(
             f"part: expected at least one of {counted(len(frame), 'round')}, got none from {part[0]:g} to {part[1]:g}"
         )
     return frame.iloc[first:last].reset_index(drop=True), found or []
-
-
-def read_file(path: Path, separator: str | None, encoding: str) -> Any:
-    """Read one file with pandas, or raise a ValueError that names it."""
-    import pandas
-
-    # From version 3.1 on, pandas reads the nearest numbers by itself, and warns of the option.
-    version = tuple(map(int, pandas.__version__.split(".")[:2]))
-    exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
-    kind = f"files: expected files that pandas can read, got {str(path)!r}"
-    try:
-        if suffix_of(path) == ".parquet":
-            return pandas.read_parquet(path)
-        # Without an index: else pandas makes one of the first column where each row ends in a separator.
-        options: Any = {"index_col": False, "sep": separator_of(path, separator), "encoding": encoding}
-        options |= {"skipinitialspace": True}
-        names = (
-            pandas.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, **options).iloc[0].tolist()
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pandas.errors.ParserWarning)
-            frame = pandas.read_csv(path, low_memory=False, **options, **exact)
-    except FileNotFoundError:
-        raise ValueError(f"files: expected files that exist, got {str(path)!r}") from None
-    except pandas.errors.ParserWarning as error:
-        raise ValueError(
-            f"files: expected as many names as values in a row, got more values in {str(path)!r}: name all columns"
-        ) from error
-    except UnicodeError as error:
-        raise ValueError(f"{kind}, which is not {encoding}: pass encoding={guessed_encoding(path)!r}") from error
-    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{kind}: {error}") from error
-    if twice := [name for name, count in Counter(names).items() if name and count > 1]:
-        raise ValueError(f"files: expected each name of a column once, got {listed(twice)} again in {path.name}")
-    return frame
-
-
-def separator_of(path: Path, separator: str | None) -> str:
-    """Return what separates the values of a line in a file."""
-    return separator or ("\t" if suffix_of(path).startswith(".tsv") else ",")
-
-
-def guessed_separator(columns: list[str], missing: Sequence[str], used: str) -> str | None:
-    """Return the separator by which names that are missing are found in the names that were read, or None."""
-    for guess in SEPARATORS:
-        parts = {part.strip() for column in columns for part in str(column).split(guess)}
-        if guess != used and set(missing) <= parts:
-            return guess
-    return None
-
-
-def guessed_encoding(path: Path) -> str:
-    """Return the likely encoding of a file that is not UTF-8."""
-    with (gzip.open if path.name.lower().endswith(".gz") else open)(path, "rb") as file:
-        start: Any = file.read(2)
-    return "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "cp1252"
 
 
 def _sorted(frame: Any, time: str) -> Any:

@@ -1,4 +1,4 @@
-"""What docs/limits.md says of exported files: they refuse values by a flag, and take a noise scale of each round where asked to."""
+"""What docs/limits.md says of exported files: values are refused by a flag, and rounds have a noise scale where asked to."""
 
 from pathlib import Path
 
