@@ -91,6 +91,7 @@ def guessed_separator(columns: list[str], missing: Sequence[str], used: str) -> 
 
 def guessed_encoding(path: Path) -> str:
     """Return the likely encoding of a file that is not UTF-8."""
-    with (gzip.open if path.name.lower().endswith(".gz") else open)(path, "rb") as file:
-        start: Any = file.read(2)
+    opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
+    with opened(path, "rb") as file:
+        start = file.read(2)
     return "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "cp1252"

@@ -159,12 +159,13 @@ class LogDataModule(FileDataModule):
             raise ValueError("probability: expected the name of a column, which off-policy evaluation needs, got None")
         arms = len(self.context) if arms is None and self.of_arms else arms
         log: Any = from_frame(frame, arms=arms, time=self.time, context=self._inputs, **names)
-        return dataclasses.replace(
+        found: BanditLog = dataclasses.replace(
             log,
             context=self._of_each_arm(log.context),
             reward=log.reward.to(self.dtype),
             probability=log.probability.to(self.dtype),
         )
+        return found
 
     def _of_setup(self) -> Any:
         if self._frame is None:

@@ -244,10 +244,12 @@ def from_frame(
     if context:
         values["context"] = columns.numbers("context", context)
     named = {"groups": groups, "position": position, "time": time}
-    others = {name: columns.without_gaps(name, column) for name, column in named.items() if column is not None}
+    others: dict[str, Any] = {
+        name: columns.without_gaps(name, column) for name, column in named.items() if column is not None
+    }
     columns.check()
     for name, column in others.items():
-        values[name] = _times(column, time) if name == "time" else np.unique(column, return_inverse=True)[1]
+        values[name] = _times(column, str(time)) if name == "time" else np.unique(column, return_inverse=True)[1]
     return BanditLog(arms=_number_of_arms(arms, values["action"]), **values)
 
 
