@@ -72,9 +72,9 @@ def inputs_of(batch: Any) -> Tensor:
 
 
 def typed_batch(batch: Any, encoder: nn.Module | None) -> Any:
-    """Return a batch whose inputs are of the type of an encoder's parameters, see :func:`typed_inputs`.
+    """Return a batch whose inputs have the type of an encoder's parameters.
 
-    A batch of another kind is returned as it is.
+    See :func:`typed_inputs`. A batch of another kind is returned as it is.
     """
     try:
         inputs = inputs_of(batch)

@@ -1,4 +1,7 @@
-"""Checkpoints: read without running code, and with a bandit head as bytes and as hyper-parameters of a logger."""
+"""Checkpoints, read without running code, and what they hold of a bandit head.
+
+A head is bytes in a checkpoint, and hyper-parameters in a logger.
+"""
 
 import inspect
 import io
@@ -16,11 +19,16 @@ from torchonline.models.bandit_head import BanditHead
 
 
 def read_checkpoint(source: Any, name: str = "ckpt_path") -> dict[str, Any]:
-    """Return what a checkpoint holds, or raise a ValueError if the file is none. Nothing in it runs.
+    """Return what a checkpoint holds, or raise if the file is none.
+
+    Nothing in the file runs.
 
     Args:
         source: path of a file, or an open file, which is read to its end and set back. A URL is refused.
         name: of the argument, which the error begins with.
+
+    Raises:
+        ValueError: the file is no checkpoint, or names code; or ``source`` is a URL.
     """
     is_path = isinstance(source, (str, os.PathLike))
     wanted = f"{name}: expected a checkpoint, as fit writes, got {source if is_path else type(source).__name__}"
@@ -47,12 +55,15 @@ def read_checkpoint(source: Any, name: str = "ckpt_path") -> dict[str, Any]:
 
 
 def data_only(method: Any) -> dict[str, Any]:
-    """Return the option by which a method of Lightning unpickles no code, where it has one: from version 2.6 on."""
+    """Return the option by which a method of Lightning unpickles no code.
+
+    There is one from version 2.6 on.
+    """
     return {"weights_only": True} if "weights_only" in inspect.signature(method).parameters else {}
 
 
 def load_module(load: Any, source: Any, options: dict[str, Any]) -> Any:
-    """Load a module from a checkpoint by Lightning's method, after a look that nothing in the file runs.
+    """Load a module from a checkpoint by Lightning's method, without running code.
 
     Args:
         load: ``load_from_checkpoint`` of Lightning, of a class.

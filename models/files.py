@@ -81,7 +81,7 @@ def separator_of(path: Path, separator: str | None) -> str:
 
 
 def guessed_separator(columns: list[str], missing: Sequence[str], used: str) -> str | None:
-    """Return the separator by which names that are missing are found in the names that were read, or None."""
+    """Return the separator that explains why names are missing, or None."""
     for guess in SEPARATORS:
         parts = {part.strip() for column in columns for part in str(column).split(guess)}
         if guess != used and set(missing) <= parts:

@@ -146,7 +146,9 @@ class LogDataModule(FileDataModule):
         return RoundLoader(rounds, batch_size=self.batch_size)
 
     def bandit_log(self, *, arms: int | None = None) -> BanditLog:
-        """Return the log for :mod:`torchonline.off_policy`, in the same order and with the same numbers.
+        """Return the log for :mod:`torchonline.off_policy`.
+
+        Its order and its numbers are those of the batches.
 
         Args:
             arms: K; None for that of the context, or for the largest action plus 1.

@@ -270,7 +270,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return {"loss": 0.0 * self._clock} | self._all_seen() | outputs
 
     def _typed(self, batch: Any) -> Any:
-        """Convert a batch's inputs to the encoder's type. A scaler takes them with all their digits."""
+        """Convert inputs to the encoder's type, unless a scaler takes all digits."""
         return typed_batch(batch, None if self.head.scaler is not None else self.head.encoder)
 
     def on_train_epoch_end(self) -> None:

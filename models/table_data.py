@@ -51,7 +51,7 @@ class TableDataModule(FileDataModule):
         >>> data = TableDataModule(folder / "table.csv", inputs=["age", "price"], targets="bought", batch_size=2)
         >>> data.setup("fit")
         >>> [targets for inputs, targets in data.train_dataloader()]
-        [tensor([0., 1.]), tensor([0.])]
+        [tensor([0., 1.], dtype=torch.float64), tensor([0.], dtype=torch.float64)]
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Words of messages: numbers with their nouns, and how to install what is missing."""
+"""Words of messages: numbers with nouns, and how to install what is missing."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -8,5 +8,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def install_extra(extra: str) -> str:
-    """Return how to install the packages of an extra, from a clone: the package index does not have torchonline."""
+    """Return how to install the packages of an extra.
+
+    It is by a clone, because the package index does not have torchonline.
+    """
     return f'pip install ".[{extra}]" in a clone of torchonline'

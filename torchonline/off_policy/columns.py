@@ -50,7 +50,10 @@ class Columns:
         self.remedies: dict[str, None] = {}  # as an ordered set
 
     def check(self) -> None:
-        """Raise one error for all columns that are wrong: a TypeError if one of them holds no numbers."""
+        """Raise one error for all columns that are wrong.
+
+        It is a TypeError if one of them holds no numbers, else a ValueError.
+        """
         if self.problems:
             error = TypeError if self.is_wrong_type else ValueError
             raise error("; ".join([*self.problems, *self.remedies]))
@@ -137,7 +140,7 @@ class Columns:
         return np.asarray(values if self.is_arrow else values.to_numpy())
 
     def _reason(self, values: np.ndarray) -> str:
-        """Return why a column holds no finite numbers, or nothing; note the type and the remedy."""
+        """Return why a column holds no finite numbers, or nothing; note the remedy."""
         if values.dtype.kind in "biuf":
             if gaps := count_of_gaps(values):
                 self.remedies[GAPS] = None

@@ -182,7 +182,7 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
 
 
 def _first_tensor(policy: Any) -> Tensor:
-    """Return a tensor of the type that a policy takes. A scaler takes contexts with all their digits."""
+    """Return a tensor of the type that a policy takes, or its scaler."""
     if getattr(policy, "scaler", None) is not None:
         return policy.scaler.mean
     parameters = getattr(policy, "parameters", tuple)
@@ -206,7 +206,7 @@ def from_frame(
     time: str | None = None,
     position: str | None = None,
 ) -> BanditLog:
-    """Return the log in a pandas or polars frame or an Arrow table, whose rows are rounds.
+    """Return the log in a table in memory, whose rows are rounds.
 
     Rows stay in their order. A column of groups may hold anything that can be sorted, such as names. A column of times may hold
     dates, which become seconds since 1970. The values of a column of positions are numbered in their order, from 0.
