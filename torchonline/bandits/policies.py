@@ -504,13 +504,17 @@ class ThompsonSampling(Policy[E]):
     def forward(self, arms: Tensor) -> Tensor:
         """Return the scores of a fresh draw: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
+        is_one_row = arms.dim() == estimator.theta_hat.dim()
         arms = arms.to(estimator.theta_hat.dtype)
+        if is_one_row:
+            arms = arms.unsqueeze(-2)
         matrix = estimator.width_matrix()
         factor, _ = torch.linalg.cholesky_ex(add_diagonal(matrix, 8.0 * roundoff(matrix) * trace(matrix)))
         noise = estimator.grouped(torch.randn_like(arms[..., 0, :]))
         noise = along(estimator.radius(), noise) * (noise @ factor.mT)
         theta = (estimator.theta_hat.unsqueeze(-2) + noise).reshape(arms.shape[:-2] + (arms.size(-1), 1))
-        return (arms @ theta).squeeze(-1)
+        scores = (arms @ theta).squeeze(-1)
+        return scores.squeeze(-1) if is_one_row else scores
 
 
 class Greedy(Policy[E]):

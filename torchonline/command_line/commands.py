@@ -1,5 +1,6 @@
 """The commands besides fit and test, as methods of a trainer."""
 
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,8 @@ import torch
 
 from torchonline.bandits.policies import Policy
 from torchonline.command_line.evaluation import Table, evaluate_head, evaluate_replay
-from torchonline.command_line.service import make_settings, number_of_actions, run_service
+from torchonline.command_line.service import host_names, make_settings, number_of_actions, run_service
+from torchonline.core.checks import positive
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
@@ -179,6 +181,11 @@ class OnlineTrainer(pl.Trainer):
         database: str = "",
         version: str = "v1",
         every: float = 0.5,
+        skip_damaged: bool = False,
+        hosts: list[str] | None = None,
+        export: bool = False,
+        largest: float = 1e6,
+        most_unknown: int = 10_000,
     ) -> None:
         """Answer requests for decisions over HTTP, and learn from their rewards.
 
@@ -198,6 +205,13 @@ class OnlineTrainer(pl.Trainer):
             database: URL of a PostgreSQL database for the log, instead of a file in folder.
             version: name of the encoder, which goes into the log. Change it with the encoder: there is a snapshot for each.
             every: seconds between two snapshots.
+            skip_damaged: whether learning goes on after a damaged row of the log, which is never learnt. Otherwise it ends with
+                an error that names the position.
+            hosts: names by which clients call the service, without ports; "*" for any. None for localhost and host, so that it
+                has to be told with 0.0.0.0.
+            export: whether GET /export gives the policy away as a file.
+            largest: the largest magnitude of a feature that is accepted.
+            most_unknown: rewards that may wait for their decision; 0 refuses rewards of ids that nobody has decided for.
         """
         head = get_head(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range
@@ -211,6 +225,12 @@ class OnlineTrainer(pl.Trainer):
             encoder=version,
             lowest=lowest,
             highest=highest,
+            skip_damaged=skip_damaged,
+            hosts=host_names(host, hosts),
+            secret=os.environ.get("TORCHONLINE_SECRET", ""),
+            export=export,
+            largest=positive("largest", largest),
+            most_unknown=most_unknown,
         )
         run_service(settings, role, host, port, self.words, ckpt_path or "new")
 

@@ -2,11 +2,13 @@
 
 import copy
 import errno
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,10 @@ from torchonline.models.encoding import input_type
 from torchonline.serving import ServiceSettings, application, run_learner
 
 ROLES = ("all", "replica", "learner")
+# The environment's name for the pipe that a learner reads until its parent is gone.
+PARENT = "TORCHONLINE_PARENT"
+# Connections of a replica at once. What is above gets 503.
+MOST_CONNECTIONS = 1000
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def input_width(head: Any) -> int:
 
 
 def run_service(settings: HeadSettings, role: str, host: str, port: int, words: Sequence[str], state: str) -> None:
-    """Serve until SIGTERM or Ctrl-C, or until the learner's process ends.
+    """Serve until SIGTERM or Ctrl-C.
 
     All is checked before anything starts, and then the address and the state are printed.
 
@@ -88,26 +94,29 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
         ImportError: uvicorn is not installed.
         ValueError: an option is out of its range, the log cannot be opened, nobody can listen at the address, or a snapshot in
             the folder is of another model.
-        RuntimeError: the learner's process has ended by itself.
     """
     one_of("role", role, ROLES)
     check_settings(settings)
     state = describe_state(settings, state)
     settings.open_log().close()  # a log of another window is refused
     if role == "learner":
+        ends_with_parent()
         run_learner(settings)
         return
     try:
         import uvicorn
     except ImportError as error:
         raise ImportError(f"serve: expected uvicorn, got none; {install_extra('serving')}") from error
+    from torchonline.serving.protocol import TimedProtocol
+
+    use_all_descriptors()
     with listen(host, port) as listening:
-        quiet: dict[str, Any] = {"access_log": False, "log_level": "warning"}
-        config = uvicorn.Config(application(settings), host, port, timeout_graceful_shutdown=10, **quiet)
-        server, asked = uvicorn.Server(config), threading.Event()
+        quiet: dict[str, Any] = {"access_log": False, "log_level": "warning", "server_header": False}
+        limits: dict[str, Any] = {"limit_concurrency": MOST_CONNECTIONS, "timeout_keep_alive": 5, "http": TimedProtocol}
+        config = uvicorn.Config(application(settings), host, port, timeout_graceful_shutdown=10, **quiet, **limits)
+        server = uvicorn.Server(config)
 
         def stop(*_: Any) -> None:
-            asked.set()
             server.should_exit = True
 
         print(f"state: {state}; http://{host}:{port}/docs explains the requests", flush=True)
@@ -117,12 +126,34 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
             if role == "replica":
                 server.run([listening])
             else:
-                with LearnerProcess([sys.executable, "-m", "torchonline", *words, "--role", "learner"], server, asked):
+                with LearnerProcess([sys.executable, "-m", "torchonline", *words, "--role", "learner"]):
                     server.run([listening])
         except KeyboardInterrupt:  # Ctrl-C ends a service
             pass
         finally:
             signal.signal(signal.SIGTERM, handler)
+
+
+def host_names(host: str, hosts: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names by which clients call a service that listens at an address."""
+    if hosts is not None:
+        return tuple(hosts)
+    if host in ("0.0.0.0", "::"):
+        raise ValueError(
+            f'hosts: expected the names by which clients call the service, or "*", with host {host}, got none'
+        )
+    return tuple(dict.fromkeys(("localhost", "127.0.0.1", host)))
+
+
+def use_all_descriptors() -> None:
+    """Raise the limit of open files as far as this process may: each connection takes one."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 4 * MOST_CONNECTIONS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def check_settings(settings: HeadSettings) -> None:
@@ -178,34 +209,36 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class LearnerProcess:
-    """The process of the learner, as a context. The server ends if this process does.
+    """The process of the learner, as a context. A learner that ends by itself is started again, after a pause.
+
+    It ends with this process, however that ends: it reads a pipe that closes then, see :func:`ends_with_parent`.
 
     Args:
         words: its command line.
-        server: uvicorn's server, which ends after ``should_exit`` is set.
-        asked: set when the service is asked to end.
         patience: seconds that the process gets to write its last snapshot before it is killed.
-
-    Raises:
-        RuntimeError: at the end of the context, if the process has ended although nobody asked.
+        pauses: seconds before a new start, of the first and the longest pause. A pause is twice the one before, until a learner
+            has lived for longer than the longest.
     """
 
-    def __init__(self, words: Sequence[str], server: Any, asked: threading.Event, patience: float = 60.0) -> None:
-        self.words, self.server, self.asked, self.patience = list(words), server, asked, patience
+    def __init__(self, words: Sequence[str], patience: float = 60.0, pauses: tuple[float, float] = (0.5, 60.0)) -> None:
+        self.words, self.patience, self.pauses = list(words), patience, pauses
+        self.stopped = threading.Event()
 
     def __enter__(self) -> "LearnerProcess":
-        self.process = subprocess.Popen(self.words)
-        threading.Thread(target=self._watch, daemon=True).start()
+        self.read, self.write = os.pipe()
+        self._start()
+        self.watcher = threading.Thread(target=self._watch, daemon=True)
+        self.watcher.start()
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        code = self.process.poll()
-        self.stop()
-        if code is not None and error is None and not self.asked.is_set():
-            raise RuntimeError(
-                f"learner: expected a process as long as the service, got one that ended with code {code}, so that nothing is "
-                "learnt; the service has ended, too"
-            )
+    def __exit__(self, *error: object) -> None:
+        self.stopped.set()
+        try:
+            self.watcher.join()
+        finally:
+            self.stop()
+            os.close(self.read)
+            os.close(self.write)
 
     def stop(self) -> None:
         """Let the process write its last snapshot, and kill it if that takes too long."""
@@ -218,7 +251,39 @@ class LearnerProcess:
             self.process.kill()
             self.process.wait()
 
+    def _start(self) -> None:
+        environment = os.environ | {PARENT: str(self.read)}
+        self.process = subprocess.Popen(self.words, pass_fds=[self.read], env=environment)
+        self.since = time.monotonic()
+
     def _watch(self) -> None:
-        """End the server after the process."""
-        self.process.wait()
-        self.server.should_exit = True
+        """Start the process again whenever it ends."""
+        pause, longest = self.pauses
+        while not self.stopped.is_set():
+            try:
+                code = self.process.wait(0.1)
+            except subprocess.TimeoutExpired:
+                continue
+            if time.monotonic() - self.since > longest:
+                pause = self.pauses[0]
+            text = (
+                f"learner: the process {self.process.pid} has ended with code {code}; a new one starts in {pause:g} s"
+            )
+            print(text, file=sys.stderr, flush=True)
+            if self.stopped.wait(pause):
+                return
+            self._start()
+            pause = min(2.0 * pause, longest)
+
+
+def ends_with_parent() -> None:
+    """Ask this process to end, by SIGTERM, once the process that started it as a learner is gone."""
+    pipe = os.environ.pop(PARENT, None)
+    if pipe is None:
+        return
+
+    def wait() -> None:
+        os.read(int(pipe), 1)  # nobody writes: it returns when the last writer is gone
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()

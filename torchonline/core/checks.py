@@ -57,13 +57,19 @@ def within(name: str, value: Any, low: float, high: float, *, closed: bool = Fal
     return number
 
 
-def positive_integer(name: str, value: Any) -> int:
-    """An integer above 0."""
+def integer(name: str, value: Any) -> int:
+    """An integer of any sign."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
-    if value < 1:
-        raise ValueError(f"{name}: expected an integer above 0, got {value}")
     return int(value)
+
+
+def positive_integer(name: str, value: Any) -> int:
+    """An integer above 0."""
+    number = integer(name, value)
+    if number < 1:
+        raise ValueError(f"{name}: expected an integer above 0, got {value}")
+    return number
 
 
 def rounds_at_most(name: str, value: Any) -> int:

@@ -11,18 +11,41 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    ValidationError,
+    create_model,
+)
 
 from torchonline.feedback import ConflictError, LogStorageError
 from torchonline.feedback.records import LONGEST_ID, checked_id
+from torchonline.serving.errors import OverloadedError, UnknownIdError
+from torchonline.serving.limits import LimitedBody, SharedSecret, answered, overloaded
 from torchonline.serving.replica import Batcher, Replica, Watcher
-from torchonline.serving.settings import LARGEST_BODY, ServiceSettings, one_thread
+from torchonline.serving.settings import ServiceSettings, one_thread
 
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+
+def short_id(value: str) -> str:
+    """Return an id of at most so many bytes, or raise."""
+    if len(value.encode(errors="surrogatepass")) > LONGEST_ID:
+        raise ValueError(f"expected at most {LONGEST_ID} bytes of UTF-8")
+    return value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), AfterValidator(short_id)]
 Number = StrictFloat | StrictInt
+# Longer bodies are parsed in a thread.
+LONG_BODY = 1 << 10
 
 
 class Body(BaseModel):
@@ -31,22 +54,42 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class DecideBody(Body):
-    """A request for a decision.
-
-    Without an id the service makes one up. With one, a repeated call gets the same answer.
-    """
-
-    id: Name | None = None
-    context: list[Number]
-    mask: list[StrictBool] | None = None
-
-
 class RewardBody(Body):
     """A reward for a decision."""
 
     id: Name
     value: Number
+
+
+def decide_body(settings: ServiceSettings) -> type[Body]:
+    """Return the model of a request for a decision.
+
+    Without an id the service makes one up. With one, a repeated call gets the same answer. Validation ends with the first wrong
+    entry of a list.
+    """
+    context = Annotated[list[Number], Field(min_length=settings.dim, max_length=settings.dim), FailFast()]
+    # FailFast cannot be part of a union; the length bounds the errors of a mask.
+    mask = Annotated[list[StrictBool], Field(min_length=settings.actions, max_length=settings.actions)]
+    return create_model("DecideBody", __base__=Body, id=(Name | None, None), context=context, mask=(mask | None, None))
+
+
+def described(body: type[Body]) -> dict[str, Any]:
+    """Return what OpenAPI says of a request."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": body.model_json_schema()}}}}
+
+
+async def parsed(body: type[Body], request: Request) -> Any:
+    """Return a request's body, or raise a ValueError that names what is wrong first."""
+
+    def parse(data: bytes) -> Any:
+        try:
+            return body.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise ValueError(f"{'.'.join(map(str, ('body', *first['loc'])))}: {first['msg']}") from None
+
+    data = await request.body()
+    return parse(data) if len(data) <= LONG_BODY else await asyncio.to_thread(parse, data)
 
 
 class Metrics:
@@ -78,7 +121,11 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         replica.refresh()
         watcher = Watcher(replica)
         watcher.start()
-        app.state.replica, app.state.watcher, app.state.answer = replica, watcher, Batcher(replica.answer)
+        app.state.replica, app.state.watcher, app.state.answer = (
+            replica,
+            watcher,
+            Batcher(replica.answer, most=settings.most_waiting),
+        )
         app.state.exporting = asyncio.Lock()
         yield
         # What is under way is answered; then the files are closed.
@@ -87,30 +134,37 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         log.close()
 
     app = FastAPI(title="A bandit that learns", lifespan=lifespan)
+    DecideBody = decide_body(settings)
 
-    @app.post("/decide")
-    async def decide(body: DecideBody) -> dict[str, Any]:
-        start = time.perf_counter()
-        request = app.state.replica.checked(body.id, body.context, body.mask)
-        decision = await app.state.answer(request)
+    @app.post("/decide", openapi_extra=described(DecideBody))
+    async def decide(request: Request) -> dict[str, Any]:
+        start, body = time.perf_counter(), await parsed(DecideBody, request)
+        decision = await app.state.answer(app.state.replica.checked(body.id, body.context, body.mask))
         metrics.decisions.labels(decision.action).inc()
         metrics.seconds.labels("decide").observe(time.perf_counter() - start)
         return {"id": decision.id, "action": decision.action, "probability": decision.probability}
 
-    @app.post("/reward")
-    async def reward(body: RewardBody) -> dict[str, str]:
-        start = time.perf_counter()
+    @app.post("/reward", openapi_extra=described(RewardBody))
+    async def reward(request: Request) -> dict[str, str]:
+        start, body = time.perf_counter(), await parsed(RewardBody, request)
         if not settings.lowest <= body.value <= settings.highest:  # no NaN is
             raise ValueError(f"value: expected a number from {settings.lowest} to {settings.highest}")
         outcome = await app.state.answer((checked_id(body.id), float(body.value)))
         metrics.rewards.labels(outcome).inc()
         metrics.seconds.labels("reward").observe(time.perf_counter() - start)
+        if outcome == "refused":
+            raise UnknownIdError("id: expected that of a decision, got an unknown one; nothing was stored")
         return {"outcome": outcome}
 
     @app.get("/health")
     async def health() -> JSONResponse:
         replica, error = app.state.replica, app.state.watcher.error
-        facts = {"position": replica.snapshot.position, "encoder": settings.encoder, "error": error}
+        # What is wrong names files; it is on stderr, and not for everybody.
+        facts = {
+            "position": replica.snapshot.position,
+            "encoder": settings.encoder,
+            "error": "snapshot" if error else "",
+        }
         return JSONResponse(facts, status_code=503 if error else 200)
 
     @app.get("/metrics")
@@ -123,21 +177,28 @@ def create_app(settings: ServiceSettings) -> FastAPI:
             metrics.entries.labels(kind).set(count)
         return PlainTextResponse(generate_latest(metrics.registry).decode())
 
-    @app.get("/export")
     async def export() -> Response:
+        if app.state.exporting.locked():
+            raise OverloadedError("export: expected one call at a time, got another")
         async with app.state.exporting:  # a file takes seconds
             data = await asyncio.to_thread(app.state.replica.exported)
         return Response(data, media_type="application/octet-stream")
 
+    if settings.export:
+        app.get("/export")(export)
+
     def refused(status: int, text: str) -> JSONResponse:
         metrics.refused.labels(status).inc()
-        # An answer is plain ASCII, whatever was in the request.
-        return JSONResponse({"detail": text.encode("ascii", "backslashreplace").decode()}, status_code=status)
+        return answered(status, text)
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        return refused(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+    @app.exception_handler(OverloadedError)
+    async def busy(request: Request, error: OverloadedError) -> JSONResponse:
+        metrics.refused.labels(503).inc()
+        return overloaded(error)
+
+    @app.exception_handler(UnknownIdError)
+    async def unknown_id(request: Request, error: UnknownIdError) -> JSONResponse:
+        return refused(404, str(error))
 
     @app.exception_handler(ConflictError)
     async def conflict(request: Request, error: ConflictError) -> JSONResponse:
@@ -151,21 +212,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     async def not_stored(request: Request, error: LogStorageError) -> JSONResponse:
         return refused(507, "the log cannot be written; nothing was stored, and the call may be repeated")
 
-    app.add_middleware(LimitedBody)
+    app.add_middleware(LimitedBody, largest=settings.largest_body, seconds=settings.body_seconds)
+    app.add_middleware(SharedSecret, secret=settings.secret)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
     return app
-
-
-class LimitedBody:
-    """Middleware that refuses a body of unknown or too great length unread."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-            if not (length.isdigit() and int(length) <= LARGEST_BODY):
-                detail = {"detail": f"body: expected a content-length up to {LARGEST_BODY}"}
-                await JSONResponse(detail, status_code=413)(scope, receive, send)
-                return
-        await self.app(scope, receive, send)

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import sys
 import threading
 import time
 import uuid
@@ -12,9 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arm_ids import arms_with_ids
 from torchonline.export import to_torchscript
 from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
-from torchonline.feedback.records import checked_id
+from torchonline.feedback.records import checked_id, mask_by_id
+from torchonline.serving.errors import OverloadedError
 from torchonline.serving.settings import ServiceSettings
 
 
@@ -77,7 +80,8 @@ class Replica:
         """
         requests = [call for call in calls if isinstance(call, Request)]
         rewards = [call for call in calls if not isinstance(call, Request)]
-        decisions, outcomes = self.log.write(self.decided(requests), rewards)
+        most = self.settings.most_unknown
+        decisions, outcomes = self.log.write(self.decided(requests), rewards, most_unknown=most)
         found, joined = iter(decisions), iter(outcomes)
         return [next(found) if isinstance(call, Request) else next(joined) for call in calls]
 
@@ -87,9 +91,15 @@ class Replica:
             return []
         contexts = torch.stack([request.context for request in requests])
         actions, probabilities = self.policy.decide(contexts, torch.stack([request.mask for request in requests]))
-        now, encoder = time.time(), self.settings.encoder
+        encoder, arms = self.settings.encoder, arms_with_ids(self.policy)
         chosen = zip(requests, actions.tolist(), probabilities.tolist(), strict=True)
-        return [Decision(r.id, r.context, action, p, r.mask, encoder, now) for r, action, p in chosen]
+        ids = [] if arms is None or arms.ids_so_far == len(arms.arm_ids) else arms.arm_ids
+        # The log keeps masks by id.
+        masks = [mask_by_id(r.mask, ids) if ids else r.mask for r in requests]
+        return [
+            Decision(r.id, r.context, action, p, mask, encoder)
+            for (r, action, p), mask in zip(chosen, masks, strict=True)
+        ]
 
     def exported(self) -> bytes:
         """Return the present policy as a TorchScript file."""
@@ -102,16 +112,19 @@ class Replica:
 class Batcher:
     """Collects the calls of many requests, and makes them together in a thread.
 
-    While a batch is under way the next one collects. So the batches grow with the load, and no call waits for a full one.
+    While a batch is under way the next one collects. So the batches grow with the load, and no call waits for a full one. Calls
+    above ``most`` that wait are refused by an :class:`OverloadedError`.
     """
 
-    def __init__(self, call: Callable[[Sequence[Any]], Sequence[Any]], largest: int = 256) -> None:
-        self.call, self.largest = call, largest
+    def __init__(self, call: Callable[[Sequence[Any]], Sequence[Any]], largest: int = 256, most: int = 10_000) -> None:
+        self.call, self.largest, self.most = call, largest, most
         self.waiting: list[tuple[Any, asyncio.Future[Any]]] = []
         self.thread = ThreadPoolExecutor(1)
         self.running: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Any) -> Any:
+        if len(self.waiting) >= self.most:
+            raise OverloadedError(f"service: expected fewer than {self.most} calls that wait; ask again later")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append((item, future))
         if self.running is None:
@@ -155,4 +168,6 @@ class Watcher(threading.Thread):
                 self.replica.refresh()
                 self.error = ""
             except Exception as error:  # a file of another policy, say; the old state goes on
+                if self.error != str(error):
+                    print(f"service: {error}", file=sys.stderr, flush=True)
                 self.error = str(error)

@@ -1,7 +1,7 @@
 """What the replicas and the learner of a service agree on."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,8 @@ import torch
 
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog
 
-# What one request may weigh, in bytes.
-LARGEST_BODY = 1 << 20
+# Bytes of a request for a number of its lists, and for all the rest.
+BYTES_OF_NUMBER, BYTES_OF_REST = 64, 1 << 12
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,16 @@ class ServiceSettings:
         largest: the largest magnitude of a feature. One of 1e50 would spoil the scaler for all who come later.
         lowest, highest: the range of rewards.
         dtype: of the features, as the policy takes them.
+        hosts: names by which clients call the service, for the header ``Host``; "*" for any. Pages of other sites cannot reach
+            a service on the reader's machine by a name of their own then.
+        secret: a token that clients send as ``Authorization: Bearer ...``, but for ``/health``; "" asks for none.
+        export: whether ``/export`` gives the policy away as a file.
+        most_waiting: calls that wait for an answer at once. What is above gets 503.
+        most_unknown: rewards that may wait for their decision. 0 refuses rewards of unknown ids: nobody can tell a reward before
+            its decision then.
+        body_seconds: seconds in which a client sends a body.
+        skip_damaged: whether the learner goes on after damaged rows of the log, which count as refused then. Otherwise it ends
+            with an error that names the position.
 
     Example:
         >>> from torchonline import DisjointArms, RidgeRegression
@@ -50,6 +60,18 @@ class ServiceSettings:
     lowest: float = 0.0
     highest: float = 1.0
     dtype: torch.dtype = torch.float64
+    skip_damaged: bool = False
+    hosts: tuple[str, ...] = ("localhost", "127.0.0.1")
+    secret: str = field(default="", repr=False)
+    export: bool = False
+    most_waiting: int = 1000
+    most_unknown: int = 10_000
+    body_seconds: float = 10.0
+
+    @property
+    def largest_body(self) -> int:
+        """Return how many bytes the body of a request may have."""
+        return BYTES_OF_NUMBER * (self.dim + self.actions) + BYTES_OF_REST
 
     @property
     def snapshot(self) -> Path:

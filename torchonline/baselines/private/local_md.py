@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.baselines.private.private_optimizer import DisjointBatches, rate_or_best
-from torchonline.core.checks import within
+from torchonline.core.checks import integer, within
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.point import DEFAULT_RADIUS
@@ -100,6 +100,8 @@ class LocalMD(DisjointBatches):
 
     def sensitivity(self, phase: int) -> float:
         """Return the l_2 sensitivity of a phase's average. Phases count from 1."""
+        if not 1 <= integer("phase", phase) <= len(self.ends):
+            raise ValueError(f"phase: expected an integer from 1 to {len(self.ends)}, got {phase}")
         m = self._sizes[self.ends[phase - 1]]
         share = 1.0 if self.adjacency == "replace_one" else (m - 1) / m
         return self._rate(phase) * self._longest(self.clip_norm) * (m - 1) * share

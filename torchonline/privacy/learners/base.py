@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.core.backend import without_cast
-from torchonline.core.checks import one_of, positive, positive_integer, within
+from torchonline.core.checks import integer, one_of, positive, positive_integer, within
 from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import ADJACENCIES, Event, Ledger, NonPrivateEvent, RepeatedEvent
@@ -185,7 +185,12 @@ class PrivateLearner(ClockedLearner):
         """Return the ledger of so many steps, taken or planned, if nobody knew the noise.
 
         For what was spent, with noise from a seed counted as none, see :meth:`privacy_ledger`.
+
+        Raises:
+            TypeError, ValueError: ``steps`` is no integer of at least 0, or ``continuations`` none above 0.
         """
+        if integer("steps", steps) < 0:
+            raise ValueError(f"steps: expected an integer of at least 0, got {steps}")
         with self._lock:
             # Somebody may have loaded the parts one by one.
             parts: list[Any] = [self, *self.parts().values()]
