@@ -10,6 +10,7 @@ from torch import Tensor
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.export import to_program, to_torchscript
 from torchonline.models.batches import inputs_of
+from torchonline.models.encoding import typed_inputs
 
 WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "torchscript": ("head.pt", to_torchscript),
@@ -76,7 +77,10 @@ class ArtifactExporter(pl.Callback):
         inputs = inputs_of(batch)
         if not trainer.is_global_zero or len(inputs) == 0:
             return
-        self._example = inputs[0].detach()
+        head: Any = pl_module.head
+        self._example = (
+            inputs[0].detach() if head.scaler is not None else typed_inputs(head.encoder, inputs[0].detach())
+        )
         self._is_written = False
         if self.every_n_rounds:
             # A batch may have rounds of other processes too.

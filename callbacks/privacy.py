@@ -9,6 +9,7 @@ from pytorch_lightning.utilities import rank_zero_info
 
 from torchonline.callbacks.figures import log_figure
 from torchonline.core.checks import instance_of, positive, positive_integer, within
+from torchonline.core.messages import counted
 from torchonline.models.pass_guard import PassGuard, clocks
 from torchonline.privacy.composition import private_learners, total_ledger
 from torchonline.privacy.learners.base import PrivateLearner
@@ -132,7 +133,8 @@ class PrivacySpendLogger(PassGuard):
         super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
         if self._is_over():
             raise RuntimeError(
-                f"PrivacySpendLogger: expected the fit to stop at {self.last_step} steps, for stop_at={self.stop_at:g}, got a "
+                f"PrivacySpendLogger: expected the fit to stop at {counted(self.last_step, 'step')}, for "
+                f"stop_at={self.stop_at:g}, got a "
                 "further batch; min_steps and min_epochs keep a trainer from stopping"
             )
 
@@ -150,7 +152,8 @@ class PrivacySpendLogger(PassGuard):
         pl_module.log("step", torch.tensor(max(now), dtype=torch.float64), on_step=True, on_epoch=False)
         if self._left is not None and taken > self._left:
             raise RuntimeError(
-                f"PrivacySpendLogger: expected at most {self.last_step} steps, for stop_at={self.stop_at:g}, got {max(now)} "
+                f"PrivacySpendLogger: expected at most {counted(self.last_step, 'step')}, for "
+                f"stop_at={self.stop_at:g}, got {max(now)} "
                 "after a batch larger than those before it; make the first batch the largest, and smaller than the budget"
             )
         if self._is_over():

@@ -398,7 +398,7 @@ FRESH_PROCESS = """
 import sys, torch
 sys.modules["torchonline"] = None  # makes `import torchonline` fail
 bandit = torch.jit.load(sys.argv[1])
-images, choices = torch.load(sys.argv[2])
+images, choices = torch.load(sys.argv[2], weights_only=True)
 same = sum(int(bandit.select(image)) == choice for image, choice in zip(images, choices.tolist()))
 print(f"The file, in a process without torchonline, chooses the same offer for {same} of {len(choices)} pictures.")
 sys.exit(same != len(choices))

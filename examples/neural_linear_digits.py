@@ -205,7 +205,7 @@ FRESH_PROCESS = """
 import sys, torch
 sys.modules["torchonline"] = None  # makes `import torchonline` fail
 folder = sys.argv[1]
-data = torch.load(f"{folder}/more_rounds.pt")
+data = torch.load(f"{folder}/more_rounds.pt", weights_only=True)
 script = torch.jit.load(f"{folder}/head.pt")
 program = torch.export.load(f"{folder}/head.pt2").module()
 seeds, arms = data["rewards"].shape[1:]

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchonline.core.checks import check_shape, shape_text
 from torchonline.core.inputs import as_indices
+from torchonline.core.messages import counted
 from torchonline.core.ops import of_chosen
+from torchonline.models.encoding import typed_inputs
 
 
 class LoggedRounds(NamedTuple):
@@ -69,6 +71,25 @@ def inputs_of(batch: Any) -> Tensor:
     raise ValueError(f"batch: expected inputs, {WANTED}, got {type(batch).__name__}")
 
 
+def typed_batch(batch: Any, encoder: nn.Module | None) -> Any:
+    """Return a batch whose inputs have the type of an encoder's parameters.
+
+    See :func:`typed_inputs`. A batch of another kind is returned as it is.
+    """
+    try:
+        inputs = inputs_of(batch)
+    except ValueError:  # which the step explains
+        return batch
+    typed = typed_inputs(encoder, inputs)
+    if typed is inputs:
+        return batch
+    if isinstance(batch, Tensor):
+        return typed
+    if isinstance(batch, Mapping):
+        return {**batch, "inputs": typed}
+    return LoggedRounds(typed, *batch[1:]) if isinstance(batch, LoggedRounds) else (typed, *batch[1:])
+
+
 def payoffs(table: Table, action: Tensor, place: Tensor) -> dict[str, Tensor]:
     """Return regret, reward and action of each round, ``(N, *B)``.
 
@@ -113,5 +134,5 @@ def _check_rounds(inputs: Any, rewards: Any, name: str) -> None:
         raise ValueError("inputs: expected shape (N, ...), got ()")
     if rewards.dim() == 0 or len(rewards) != len(inputs):
         raise ValueError(
-            f"{name}: expected {len(inputs)} rounds, as inputs have, got shape {shape_text(rewards.shape)}"
+            f"{name}: expected {counted(len(inputs), 'round')}, as inputs have, got shape {shape_text(rewards.shape)}"
         )

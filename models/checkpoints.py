@@ -1,7 +1,12 @@
-"""A bandit head as bytes in a checkpoint, and as hyper-parameters in a logger."""
+"""Checkpoints, read without running code, and what they hold of a bandit head.
+
+A head is bytes in a checkpoint, and hyper-parameters in a logger.
+"""
 
 import inspect
 import io
+import os
+import re
 import sys
 from typing import Any, cast
 
@@ -11,6 +16,66 @@ from torch import Tensor, nn
 from torchonline.core.learner import Learner
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.models.bandit_head import BanditHead
+
+
+def read_checkpoint(source: Any, name: str = "ckpt_path") -> dict[str, Any]:
+    """Return what a checkpoint holds, or raise if the file is none.
+
+    Nothing in the file runs.
+
+    Args:
+        source: path of a file, or an open file, which is read to its end and set back. A URL is refused.
+        name: of the argument, which the error begins with.
+
+    Raises:
+        ValueError: the file is no checkpoint, or names code; or ``source`` is a URL.
+    """
+    is_path = isinstance(source, (str, os.PathLike))
+    wanted = f"{name}: expected a checkpoint, as fit writes, got {source if is_path else type(source).__name__}"
+    if is_path and "://" in str(source):
+        raise ValueError(
+            f"{name}: expected the path of a file, got the URL {source}; copy it from where you trust, and name the file"
+        )
+    place = 0 if is_path else source.tell()
+    try:
+        found = torch.load(source, map_location="cpu", weights_only=True)
+    except OSError:  # which says what the system refuses
+        raise
+    except Exception as error:  # of any kind: the file may hold anything
+        reason = " ".join(str(error).split())
+        if refused := re.search(r"(?:GLOBAL|[Uu]nsupported class|function) ([\w.]+\.\w+)", reason):
+            raise ValueError(f"{wanted}, which names {refused[1]}: code, which is never run") from error
+        raise ValueError(f"{wanted}, which torch.load cannot read: {reason[:200] or type(error).__name__}") from error
+    finally:
+        if not is_path:
+            source.seek(place)
+    if not isinstance(found, dict) or "state_dict" not in found:
+        raise ValueError(f"{wanted}, which has no state of a model")
+    return found
+
+
+def data_only(method: Any) -> dict[str, Any]:
+    """Return the option by which a method of Lightning unpickles no code.
+
+    There is one from version 2.6 on.
+    """
+    return {"weights_only": True} if "weights_only" in inspect.signature(method).parameters else {}
+
+
+def load_module(load: Any, source: Any, options: dict[str, Any]) -> Any:
+    """Load a module from a checkpoint by Lightning's method, without running code.
+
+    Args:
+        load: ``load_from_checkpoint`` of Lightning, of a class.
+        source: see :func:`read_checkpoint`.
+        options: of Lightning's method. ``weights_only=False`` is refused.
+    """
+    if options.pop("weights_only", None) is False:
+        raise ValueError("weights_only: expected True, with which nothing in a file runs, got False")
+    read_checkpoint(source, "checkpoint_path")
+    # Lightning takes what begins with http for a URL.
+    source = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else source
+    return load(source, **data_only(load), **options)
 
 
 def packed(head: BanditHead) -> bytes | str:
@@ -134,7 +199,7 @@ def _allowed(path: str) -> Any:
     """Return an imported module class, or a function of torch.nn.functional, by path."""
     place, _, name = path.rpartition(".")
     found = getattr(sys.modules.get(place), name, None)
-    if place == "torch.nn.functional" and inspect.isfunction(found):
+    if place == "torch.nn.functional" == getattr(found, "__module__", None) and inspect.isfunction(found):
         return found
     if not inspect.isclass(found) or not issubclass(found, nn.Module):
         raise ValueError(

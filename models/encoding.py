@@ -26,6 +26,21 @@ def typed_like(encoder: nn.Module, otherwise: Tensor) -> Tensor:
     return next((parameter for parameter in encoder.parameters() if parameter.is_floating_point()), otherwise)
 
 
+def input_type(head: Any) -> Tensor:
+    """Return a tensor of the type in which a head takes inputs.
+
+    It is that of the scaler, if there is one, of the encoder, or of the policy.
+    """
+    return head.scaler.mean if head.scaler is not None else typed_like(head.encoder, head.policy.estimator.theta_hat)
+
+
+def typed_inputs(encoder: nn.Module | None, inputs: Tensor) -> Tensor:
+    """Convert floating-point inputs to the type of an encoder's parameters."""
+    if encoder is None or not inputs.is_floating_point():
+        return inputs
+    return inputs.to(typed_like(encoder, inputs).dtype)
+
+
 def as_inputs(inputs: Any, encoder: nn.Module, state: Tensor) -> Tensor:
     """Return arrays and lists as inputs of an encoder, in the type of its parameters.
 

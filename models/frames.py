@@ -1,17 +1,32 @@
 """Tables in CSV and Parquet files, and the base class of their data modules."""
 
 import fnmatch
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
+import torch
 
-from torchonline.core.checks import finite_number, instance_of
-from torchonline.off_policy.logs import column_of_numbers
+from torchonline.core.checks import check_state_dtype, finite_number, instance_of, positive_integer
+from torchonline.core.messages import counted
+from torchonline.models.files import (
+    SUFFIXES,
+    checked_encoding,
+    checked_separator,
+    guessed_separator,
+    read_file,
+    separator_of,
+    suffix_of,
+)
+from torchonline.off_policy.columns import listed
 
-SUFFIXES = (".csv", ".parquet")
+# What pandas calls a column without a name, and names that columns of logging probabilities often have.
+NAMELESS = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
+PROBABILITY = re.compile(
+    r"p|p[ _-]?scores?|.*prob(s|ability|abilities)?|.*propensit(y|ies)([ _-]scores?)?", re.IGNORECASE
+)
 
 
 class FileDataModule(pl.LightningDataModule):
@@ -23,11 +38,21 @@ class FileDataModule(pl.LightningDataModule):
         files: see :func:`files_of`.
         time: column to sort by, or None.
         part: see :func:`checked_part`.
+        batch_size: rounds in a batch of one rank.
+        dtype: of the numbers.
+        separator: see :func:`checked_separator`.
+        encoding: see :func:`checked_encoding`.
     """
 
-    def __init__(self, files: Any, time: Any, part: Any) -> None:
+    def __init__(
+        self, files: Any, time: Any, part: Any, batch_size: Any, dtype: torch.dtype, separator: Any, encoding: Any
+    ) -> None:
         super().__init__()
         self.files, self.part = files_of(files), checked_part(part)
+        self.batch_size = positive_integer("batch_size", batch_size)
+        check_state_dtype(dtype)
+        self.dtype = dtype
+        self.separator, self.encoding = checked_separator(separator), checked_encoding(encoding)
         self.time: str | None = instance_of("time", time, (str, type(None)), "the name of a column")
         self._learnt: list[dict[str, Any]] = []  # by the fits that a checkpoint is of
 
@@ -78,19 +103,11 @@ def files_of(files: Any) -> list[Path]:
         raise TypeError(f"files: expected a path or a list of paths, got {files!r}")
     paths = [Path(path) for path in given]
     if len(paths) == 1 and paths[0].is_dir():
-        paths = sorted(path for path in paths[0].iterdir() if path.suffix in SUFFIXES)
-    wrong = [str(path) for path in paths if path.suffix not in SUFFIXES]
+        paths = sorted(path for path in paths[0].iterdir() if suffix_of(path))
+    wrong = [str(path) for path in paths if not suffix_of(path)]
     if wrong or not paths:
-        raise ValueError(f"files: expected files that end in .csv or .parquet, got {wrong or 'none'}")
+        raise ValueError(f"files: expected files that end in {', '.join(SUFFIXES)}, got {wrong or 'none'}")
     return paths
-
-
-def numbers_of(frame: Any, name: str, column: str) -> np.ndarray:
-    """Return a column of finite numbers as an array, or raise."""
-    values = np.array(column_of_numbers(frame, name, column))  # pandas may keep its own from being written
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name}: expected finite values, got {column!r} with {values[~np.isfinite(values)][0]}")
-    return values
 
 
 def checked_part(part: Any) -> tuple[float, float]:
@@ -103,32 +120,67 @@ def checked_part(part: Any) -> tuple[float, float]:
     return first, last
 
 
-def matching(frame: Any, names: Sequence[str], taken: Sequence[str]) -> list[str]:
+def matching(
+    frame: Any, name: str, columns: Sequence[str], taken: Sequence[str], *, is_probability_known: bool = True
+) -> list[str]:
     """Return names of columns, with those that match in the place of a pattern.
 
     A name with ``*`` that is no column is a pattern. It matches columns in their order, but none of ``taken``
-    or of the other names.
+    or of the other names. A match that is likely no input is refused: a column without a name, which often holds row numbers,
+    and probabilities that no argument names.
+
+    Args:
+        frame: the table.
+        name: of the argument that names the columns.
+        columns: names and patterns.
+        taken: columns with another role.
+        is_probability_known: whether ``taken`` has the column of probabilities, or there is none.
     """
     found: list[str] = []
-    for name in names:
-        if "*" in name and name not in frame.columns:
-            columns = [
-                column for column in fnmatch.filter(frame.columns, name) if column not in (*taken, *found, *names)
-            ]
-            if not columns:
-                raise ValueError(f"files: expected columns that match {name!r}, got {list(frame.columns)}")
-            found += columns
-        else:
-            found.append(name)
+    used = {*taken, *columns}
+    for column in columns:
+        if "*" not in column or column in frame.columns:
+            found.append(column)
+            continue
+        # A separator at the end of each line makes a last column without a name or a value.
+        is_open = {
+            one: one not in used and not (NAMELESS.fullmatch(one) and frame[one].isna().all()) for one in frame.columns
+        }
+        matches = [one for one in fnmatch.filter(frame.columns, column) if is_open[one]]
+        if not matches:
+            raise ValueError(f"files: expected columns that match {column!r}, got {listed(frame.columns)}")
+        nameless = [one for one in matches if NAMELESS.fullmatch(one)]
+        likely = [] if is_probability_known else [one for one in matches if PROBABILITY.fullmatch(one)]
+        facts = []
+        if nameless:
+            facts.append(f"{listed(nameless)} without a name (row numbers?): leave it out of the file")
+        if likely:
+            facts.append(f"{listed(likely)} (the logging probabilities?): name it as probability")
+        if facts:
+            raise ValueError(
+                f"{name}: expected {column!r} to match inputs alone, got {'; '.join(facts)}; or list inputs beside {column!r}"
+            )
+        found += matches
+        used.update(matches)
     return found
 
 
 def read_frame(
-    files: Sequence[Path], inputs: Sequence[str], others: Sequence[str], time: str | None, part: tuple[float, float]
+    files: Sequence[Path],
+    name: str,
+    inputs: Sequence[str],
+    others: Sequence[str],
+    time: str | None,
+    part: tuple[float, float],
+    separator: str | None = None,
+    encoding: str = "utf-8",
+    *,
+    is_probability_known: bool = True,
 ) -> tuple[Any, list[str]]:
     """Return a part of the rows of files, and the names of the input columns.
 
-    Rows are sorted by the column ``time`` if it is named. Patterns among ``inputs`` match none of ``others``.
+    Rows are sorted by the column ``time`` if it is named. Patterns among ``inputs``, which the argument ``name`` has named,
+    match none of ``others``.
     """
     try:
         import pandas
@@ -136,22 +188,28 @@ def read_frame(
         raise ImportError("files: expected pandas to read them with; pip install pandas pyarrow") from error
     others = [*others, *([] if time is None else [time])]
     found: list[str] | None = None
-    # From version 3.1 on, pandas reads the nearest numbers by itself, and warns of the option.
-    version = tuple(map(int, pandas.__version__.split(".")[:2]))
-    exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
     frames = []
     for path in files:
-        try:
-            frame = pandas.read_csv(path, **exact) if path.suffix == ".csv" else pandas.read_parquet(path)
-        except FileNotFoundError:
-            raise ValueError(f"files: expected files that exist, got {str(path)!r}") from None
-        except ValueError as error:
-            raise ValueError(f"files: expected files that pandas can read, got {str(path)!r}: {error}") from error
-        found = matching(frame, inputs, others) if found is None else found
-        columns = list(dict.fromkeys([*found, *others]))
-        missing = [name for name in columns if name not in frame.columns]
+        frame = read_file(path, separator, encoding)
+        columns = list(dict.fromkeys([*inputs, *others]))
+        missing = [column for column in columns if "*" not in column and column not in frame.columns]
         if missing:
-            raise ValueError(f"files: expected the columns {columns}, got none of {missing} in {path.name}")
+            used = separator_of(path, separator)
+            guess = guessed_separator(list(frame.columns), missing, used)
+            hint = f"; the separator seems to be {guess!r}: pass separator={guess!r}" if guess else ""
+            raise ValueError(
+                f"files: expected the columns {listed(columns)}, got none of {listed(missing)} in {path.name}, which has "
+                f"{listed(frame.columns)}{hint}"
+            )
+        if found is None:
+            found = matching(frame, name, inputs, others, is_probability_known=is_probability_known)
+        columns = list(dict.fromkeys([*found, *others]))
+        missing = [column for column in columns if column not in frame.columns]
+        if missing:
+            raise ValueError(
+                f"files: expected the columns of {files[0].name} in all files, got none of {listed(missing)} in {path.name}, "
+                f"which has {listed(frame.columns)}"
+            )
         if len(frame):  # columns without a row have no type
             frames.append(frame[columns])
     if not frames:
@@ -162,7 +220,7 @@ def read_frame(
     first, last = (round(end * len(frame)) for end in part)
     if first == last:
         raise ValueError(
-            f"part: expected at least one of {len(frame)} rounds, got none from {part[0]:g} to {part[1]:g}"
+            f"part: expected at least one of {counted(len(frame), 'round')}, got none from {part[0]:g} to {part[1]:g}"
         )
     return frame.iloc[first:last].reset_index(drop=True), found or []
 

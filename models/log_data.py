@@ -1,5 +1,6 @@
 """Lightning data module of logged rounds in CSV or Parquet files."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_state_dtype, instance_of, positive_integer
+from torchonline.core.checks import instance_of
 from torchonline.models.batches import LoggedRounds
-from torchonline.models.frames import FileDataModule, numbers_of, read_frame
+from torchonline.models.frames import FileDataModule, read_frame
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame
-from torchonline.off_policy.logs import check_columns, column_of_actions
+from torchonline.off_policy.columns import Columns, check_columns
 
 
 class LogDataModule(FileDataModule):
@@ -27,25 +28,31 @@ class LogDataModule(FileDataModule):
     Files are read with pandas, Parquet files also need pyarrow. All of the named columns are held in memory.
 
     Args:
-        files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their
-            names.
+        files: a ``.csv``, ``.tsv`` or ``.parquet`` file, of text also with ``.gz`` after it; a list of such files; or a folder,
+            whose files are taken in the order of their names.
         context: columns of the inputs, all numbers: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list
             of such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*`` stands for any letters: ``["*"]`` are
             all columns that are not named by another argument, in the order of the first file. The columns of rewards,
-            actions and probabilities are refused, and so is a column that is named twice.
+            actions and probabilities are refused, and so is a column that is named twice. A pattern is refused where it matches a
+            column without a name, which often holds row numbers, or one that is called like a probability and that
+            ``probability`` does not name.
         action: column of the chosen arms, integers from 0, see :func:`~torchonline.off_policy.from_frame`.
         reward: column of their rewards.
         probability: column of the logging probabilities; None if there is none. Learning needs none.
         time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
         batch_size: rounds in a batch of one rank.
-        dtype: of inputs, rewards and probabilities.
+        dtype: of inputs, rewards and probabilities, in batches and in :meth:`bandit_log` alike. A head converts inputs to the
+            type of its encoder, or of its policy.
         part: which rounds to take, by their place in the order of all: ``(0, 0.8)`` takes the first 80 percent, ``(0.8, 1)`` the
             others. A policy that has learnt one part can be evaluated on the other.
+        separator: character between the values of a line; None for a tab in ``.tsv`` files and a comma in others. Blanks after it
+            are left out.
+        encoding: of text files, such as ``"cp1252"`` or ``"utf-16"``.
 
     Raises:
         ImportError: pandas is not installed, or pyarrow for Parquet files.
-        TypeError, ValueError: an argument is something else, a file or a column is missing, or a column lacks values. Files are
-            read in ``setup``, which Lightning calls.
+        TypeError, ValueError: an argument is something else, a file or a column is missing, or columns lack values or hold no
+            numbers: the error names all of them. Files are read in ``setup``, which Lightning calls.
 
     Example:
         >>> _ = (folder / "log.csv").write_text("age,item,click,p\n31,0,0,0.5\n27,2,1,0.25\n44,1,0,0.25\n")
@@ -69,10 +76,12 @@ class LogDataModule(FileDataModule):
         probability: str | None = None,
         time: str | None = None,
         batch_size: int = 1,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype = torch.float64,
         part: tuple[float, float] = (0.0, 1.0),
+        separator: str | None = None,
+        encoding: str = "utf-8",
     ) -> None:
-        super().__init__(files, time, part)
+        super().__init__(files, time, part, batch_size, dtype, separator, encoding)
         self.context = [
             list(name) if isinstance(name, (list, tuple)) else [name]
             for name in instance_of("context", context, (list, tuple), "a list of columns")
@@ -99,9 +108,6 @@ class LogDataModule(FileDataModule):
         # Arms may share a column, as one of the visitor.
         for names in self.context if self.of_arms else [[name for (name,) in self.context]]:
             check_columns("context", names, **roles)
-        self.batch_size = positive_integer("batch_size", batch_size)
-        check_state_dtype(dtype)
-        self.dtype = dtype
         self._frame: Any = None
 
     def setup(self, stage: str | None = None) -> None:
@@ -110,23 +116,39 @@ class LogDataModule(FileDataModule):
             names = [name for names in self.context for name in names]
             others = [self.names[name] for name in ("action", "reward", "probability") if self.names[name] is not None]
             inputs, others = ([], names + others) if self.of_arms else (names, others)
-            self._frame, inputs = read_frame(self.files, inputs, others, self.time, self.part)
-            self._columns = self.context if self.of_arms else [[name] for name in inputs]
+            self._frame, inputs = read_frame(
+                self.files,
+                "context",
+                inputs,
+                others,
+                self.time,
+                self.part,
+                self.separator,
+                self.encoding,
+                is_probability_known=self.names["probability"] is not None,
+            )
+            self._inputs = list(dict.fromkeys(names)) if self.of_arms else inputs
 
     def train_dataloader(self) -> RoundLoader:
         """Return the loader of all rounds in order."""
-        frame = self._of_setup()
-        action = column_of_actions(frame, self.names["action"], len(self.context) if self.of_arms else None)
+        columns = Columns(self._of_setup())
+        action = columns.actions(self.names["action"], len(self.context) if self.of_arms else None)
+        numbers = {
+            role: columns.numbers(role, [name])[:, 0] for role, name in self.names.items() if name and role != "action"
+        }
+        inputs = columns.numbers("context", self._inputs)
+        columns.check()
         rounds = LoggedRounds(
-            inputs=self._inputs(frame).to(self.dtype),
+            inputs=self._of_each_arm(torch.from_numpy(inputs)),
             action=torch.from_numpy(action.astype(np.int64)),
-            reward=self._numbers(frame, "reward"),
-            probability=None if self.names["probability"] is None else self._numbers(frame, "probability"),
+            **{role: torch.from_numpy(values).to(self.dtype) for role, values in numbers.items()},
         )
         return RoundLoader(rounds, batch_size=self.batch_size)
 
     def bandit_log(self, *, arms: int | None = None) -> BanditLog:
-        """Return the log for :mod:`torchonline.off_policy`, in the same order.
+        """Return the log for :mod:`torchonline.off_policy`.
+
+        Its order and its numbers are those of the batches.
 
         Args:
             arms: K; None for that of the context, or for the largest action plus 1.
@@ -138,23 +160,22 @@ class LogDataModule(FileDataModule):
         if names["probability"] is None:
             raise ValueError("probability: expected the name of a column, which off-policy evaluation needs, got None")
         arms = len(self.context) if arms is None and self.of_arms else arms
-        log = from_frame(frame, arms=arms, time=self.time, **names)
-        values = {name: getattr(log, name) for name in ("arms", "action", "reward", "probability", "time")}
-        return BanditLog(**values, context=self._inputs(frame))
+        log: Any = from_frame(frame, arms=arms, time=self.time, context=self._inputs, **names)
+        found: BanditLog = dataclasses.replace(
+            log,
+            context=self._of_each_arm(log.context),
+            reward=log.reward.to(self.dtype),
+            probability=log.probability.to(self.dtype),
+        )
+        return found
 
     def _of_setup(self) -> Any:
         if self._frame is None:
             self.setup()
         return self._frame
 
-    def _numbers(self, frame: Any, name: str) -> Tensor:
-        """Return the column of a role, ``(N)``."""
-        return torch.from_numpy(numbers_of(frame, name, self.names[name]).astype(np.float64)).to(self.dtype)
-
-    def _inputs(self, frame: Any) -> Tensor:
-        """Return the inputs, ``(N, d)`` or ``(N, K, d)``, float64."""
-        arms = [
-            torch.from_numpy(np.stack([numbers_of(frame, "context", name).astype(np.float64) for name in names], 1))
-            for names in self._columns
-        ]
-        return torch.stack(arms, 1) if self.of_arms else torch.cat(arms, 1)
+    def _of_each_arm(self, inputs: Tensor) -> Tensor:
+        """Return the inputs, ``(N, d)`` or ``(N, K, d)``, from the columns ``(N, m)``."""
+        places = {name: place for place, name in enumerate(self._inputs)}
+        found = inputs.to(self.dtype)
+        return found[:, [[places[name] for name in names] for names in self.context]] if self.of_arms else found

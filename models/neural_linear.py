@@ -22,8 +22,8 @@ from torchonline.core.options import described
 from torchonline.core.stepping import all_or_nothing_with
 from torchonline.distributed import Ranks
 from torchonline.models.bandit_head import BanditHead
-from torchonline.models.batches import LoggedRounds, as_real, inputs_of, payoffs, unpacked
-from torchonline.models.checkpoints import as_head, facts, packed, plain_name
+from torchonline.models.batches import LoggedRounds, as_real, inputs_of, payoffs, typed_batch, unpacked
+from torchonline.models.checkpoints import as_head, facts, load_module, packed, plain_name
 from torchonline.models.draws import seeded_draws
 from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
@@ -228,6 +228,25 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
                 for rounds in queue:
                     self._learn_together(tuple(part.to(self.device) for part in rounds))
 
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls, checkpoint_path: Any, map_location: Any = None, **options: Any
+    ) -> "NeuralLinearBandit":
+        """Build a module and load a checkpoint's state into it. Nothing in the file runs.
+
+        Args:
+            checkpoint_path: file of a trainer. A URL is refused.
+            map_location: device of the state.
+            **options: arguments of the constructor, which go before those of the file; and options of Lightning's method.
+
+        Raises:
+            ValueError: the file is no checkpoint, or might run code; or it names a class that is not imported.
+        """
+        found: NeuralLinearBandit = load_module(
+            super().load_from_checkpoint, checkpoint_path, {"map_location": map_location, **options}
+        )
+        return found
+
     def configure_callbacks(self) -> list[pl.Callback]:
         """Return no callback, and refuse one of the trainer that averages weights."""
         refuse_weight_averages(self)
@@ -240,7 +259,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Play a table, or learn logged rounds, see the class."""
-        self._seen = []
+        self._seen, batch = [], self._typed(batch)
         if self._shared is not None:
             return self._share(self._shared, batch)
         rounds = unpacked(batch)
@@ -259,6 +278,10 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         if len(rounds.inputs):
             self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
         return {"loss": 0.0 * self._clock} | self._all_seen() | outputs
+
+    def _typed(self, batch: Any) -> Any:
+        """Convert inputs to the encoder's type, unless a scaler takes all digits."""
+        return typed_batch(batch, None if self.head.scaler is not None else self.head.encoder)
 
     def on_train_epoch_end(self) -> None:
         """Sync, so that no round waits for the next epoch."""
@@ -290,7 +313,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         Returns:
             ``action``, ``(N, *B)``; its ``probability``, ``(N, *B)``; and the ``probabilities`` of all arms, ``(N, *B, K)``.
         """
-        inputs, lead = inputs_of(batch), self._batch_dims()
+        inputs, lead = inputs_of(self._typed(batch)), self._batch_dims()
         with torch.no_grad(), self._own_random_draws(1 + batch_idx):
             probabilities = self.head.probabilities(inputs.movedim(0, lead))
             place, probability = drawn_with_probability(probabilities)
@@ -368,6 +391,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return learner_of(self.head.policy).batch_dims
 
     def _evaluate(self, stage: str, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        batch = self._typed(batch)
         if not isinstance(batch, Tensor) and not isinstance(rounds := unpacked(batch), LoggedRounds):
             with torch.no_grad(), self._own_random_draws(1 + batch_idx):
                 action = self._decided(rounds.inputs, rounds.rewards)

@@ -13,7 +13,8 @@ from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import writable
 from torchonline.core.checks import check_shape, instance_of, one_of, shape_text
 from torchonline.core.options import described
-from torchonline.models.encoding import encoded_copy, evaluating
+from torchonline.models.checkpoints import load_module
+from torchonline.models.encoding import encoded_copy, evaluating, typed_inputs
 from torchonline.models.pass_guard import PassGuard
 from torchonline.models.weight_averages import refuse_weight_averages
 from torchonline.privacy.composition import private_learners
@@ -134,6 +135,7 @@ class OnlinePredictor(pl.LightningModule):
 
         Raises:
             TypeError: there is no ``learner``.
+            ValueError: the file is no checkpoint, or might run code; or it is a URL.
             RuntimeError: the state is of other parts.
         """
         if options.get("learner") is None:
@@ -141,7 +143,10 @@ class OnlinePredictor(pl.LightningModule):
                 "learner: expected load_from_checkpoint(path, learner=...) with a learner built as before the fit, because a "
                 "checkpoint of an OnlinePredictor holds its state alone, got none"
             )
-        return super().load_from_checkpoint(checkpoint_path, map_location=map_location, **options)
+        found: OnlinePredictor = load_module(
+            super().load_from_checkpoint, checkpoint_path, {"map_location": map_location, **options}
+        )
+        return found
 
     def extra_repr(self) -> str:
         return described(self, vars(self))
@@ -212,7 +217,7 @@ class OnlinePredictor(pl.LightningModule):
             found = self.scaler(inputs)
         elif self.encoder is not None:
             with evaluating(self.encoder):
-                found = encoded_copy(self.encoder, inputs)
+                found = encoded_copy(self.encoder, typed_inputs(self.encoder, inputs))
         check_shape("inputs", found, (len(inputs), self.dim))
         return found.to(self._state_dtype)
 

@@ -7,6 +7,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.utilities.combined_loader import CombinedLoader
 from torch.utils.data import BatchSampler, SequentialSampler
 
+from torchonline.core.messages import counted
 from torchonline.models.round_loader import RoundLoader
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
@@ -121,7 +122,8 @@ class PassGuard(pl.Callback):
         for learner, now, start in zip(self._learners, clocks(self._learners), self._pass_start, strict=True):
             if now - start < learner.min_separation:
                 raise self._refusal(
-                    f"expected passes of at least {learner.min_separation} steps, for min_separation, got {now - start}"
+                    f"expected passes of at least {counted(learner.min_separation, 'step')}, for min_separation, "
+                    f"got {now - start}"
                 )
 
     def _check_loader(self, trainer: pl.Trainer) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer, seed_number
+from torchonline.core.messages import counted
 from torchonline.core.options import described
 from torchonline.core.processes import rank_and_world_size
 from torchonline.models.batches import LoggedRounds
@@ -132,7 +133,8 @@ class RoundLoader:
         at_the_start = first == 0 or first * before >= self.rounds
         if before != rounds_in_batch and not at_the_start:
             raise ValueError(
-                f"next_batch: expected a position between batches of {before} rounds over all ranks, as in the state that was "
+                f"next_batch: expected a position between batches of {counted(before, 'round')} over all ranks, as in "
+                f"the state that was "
                 f"loaded, got batches of {rounds_in_batch}; some rounds would come twice or never"
             )
         self._rounds_in_batch = rounds_in_batch

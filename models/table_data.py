@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_state_dtype, positive_integer
-from torchonline.models.frames import FileDataModule, numbers_of, read_frame
+from torchonline.models.frames import FileDataModule, read_frame
 from torchonline.models.round_loader import RoundLoader
-from torchonline.off_policy.logs import check_columns
+from torchonline.off_policy.columns import Columns, check_columns
 
 
 class TableDataModule(FileDataModule):
@@ -29,28 +27,31 @@ class TableDataModule(FileDataModule):
     Files are read with pandas, Parquet files also need pyarrow.
 
     Args:
-        files: a ``.csv`` or ``.parquet`` file, a list of such files, or a folder, whose files are taken in the order of their
-            names.
+        files: a ``.csv``, ``.tsv`` or ``.parquet`` file, of text also with ``.gz`` after it; a list of such files; or a folder,
+            whose files are taken in the order of their names.
         inputs: columns of the inputs, all numbers. ``*`` stands for any letters: ``["*"]`` are all columns that are not named by
             another argument, in the order of the first file. Columns of targets are refused, and so is a
-            column that is named twice.
+            column that is named twice. A pattern is refused where it matches a column without a name, as of row numbers.
         targets: the column of the labels; or a list of columns, one for the reward of each arm.
         time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
         batch_size: rounds in a batch of one rank.
         dtype: of inputs and targets.
         part: which rounds to take, by their place in the order of all: ``(0, 0.8)`` takes the first 80 percent.
+        separator: character between the values of a line; None for a tab in ``.tsv`` files and a comma in others. Blanks after it
+            are left out.
+        encoding: of text files, such as ``"cp1252"`` or ``"utf-16"``.
 
     Raises:
         ImportError: pandas is not installed, or pyarrow for Parquet files.
-        TypeError, ValueError: an argument is something else, a file or a column is missing, or a column lacks values. Files are
-            read in ``setup``, which Lightning calls.
+        TypeError, ValueError: an argument is something else, a file or a column is missing, or columns lack values or hold no
+            numbers: the error names all of them. Files are read in ``setup``, which Lightning calls.
 
     Example:
         >>> _ = (folder / "table.csv").write_text("age,price,bought\n31,2.5,0\n27,1.0,1\n44,3.5,0\n")
         >>> data = TableDataModule(folder / "table.csv", inputs=["age", "price"], targets="bought", batch_size=2)
         >>> data.setup("fit")
         >>> [targets for inputs, targets in data.train_dataloader()]
-        [tensor([0., 1.]), tensor([0.])]
+        [tensor([0., 1.], dtype=torch.float64), tensor([0.], dtype=torch.float64)]
     """
 
     def __init__(
@@ -61,25 +62,28 @@ class TableDataModule(FileDataModule):
         targets: str | Sequence[str],
         time: str | None = None,
         batch_size: int = 1,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype = torch.float64,
         part: tuple[float, float] = (0.0, 1.0),
+        separator: str | None = None,
+        encoding: str = "utf-8",
     ) -> None:
-        super().__init__(files, time, part)
+        super().__init__(files, time, part, batch_size, dtype, separator, encoding)
         self.inputs = _columns("inputs", inputs)
         self.has_labels = isinstance(targets, str)
         self.targets = [targets] if isinstance(targets, str) else _columns("targets", targets)
         check_columns("inputs", self.inputs, targets=self.targets)
-        self.batch_size = positive_integer("batch_size", batch_size)
-        check_state_dtype(dtype)
-        self.dtype = dtype
         self._tensors: tuple[Tensor, Tensor] | None = None
 
     def setup(self, stage: str | None = None) -> None:
         """Read the files, once."""
         if self._tensors is None:
-            frame, columns = read_frame(self.files, self.inputs, self.targets, self.time, self.part)
-            inputs = self._numbers(frame, "inputs", columns)
-            targets = self._numbers(frame, "targets", self.targets)
+            frame, names = read_frame(
+                self.files, "inputs", self.inputs, self.targets, self.time, self.part, self.separator, self.encoding
+            )
+            columns = Columns(frame)
+            arrays = columns.numbers("inputs", names), columns.numbers("targets", self.targets)
+            columns.check()
+            inputs, targets = (torch.from_numpy(array).to(self.dtype) for array in arrays)
             self._tensors = inputs, targets.squeeze(1) if self.has_labels else targets
 
     def train_dataloader(self) -> RoundLoader:
@@ -95,11 +99,6 @@ class TableDataModule(FileDataModule):
     def predict_dataloader(self) -> RoundLoader:
         """Return the loader of all rounds in order."""
         return self.train_dataloader()
-
-    def _numbers(self, frame: Any, name: str, columns: Sequence[str]) -> Tensor:
-        """Return columns as a tensor ``(N, m)``."""
-        values = [numbers_of(frame, name, column).astype(np.float64) for column in columns]
-        return torch.from_numpy(np.stack(values, 1)).to(self.dtype)
 
 
 def _columns(name: str, columns: Any) -> list[str]:

@@ -49,7 +49,7 @@ def test_digits_refuse_a_split_that_is_none(labelled, error: type[Exception]) ->
 
 def test_digits_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r"pip install torchonline\[examples\]"):
+    with pytest.raises(ImportError, match=r'pip install "\.\[examples\]" in a clone'):
         digits()
 
 
@@ -121,7 +121,7 @@ def test_health_insurance_refuses_columns_that_are_none(columns, error: type[Exc
 
 def test_health_insurance_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "statsmodels", None)
-    with pytest.raises(ImportError, match=r"pip install torchonline\[examples\]"):
+    with pytest.raises(ImportError, match=r'pip install "\.\[examples\]" in a clone'):
         health_insurance()
 
 

@@ -120,7 +120,7 @@ def test_wrong_axes_and_a_missing_matplotlib_are_named(monkeypatch: pytest.Monke
         torchonline.metrics.CumulativeRegret().plot(Figure().add_subplot())
     for name in ["matplotlib", *(name for name in sys.modules if name.startswith("matplotlib."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=r"^plot: expected matplotlib, got none; pip install torchonline\[plots\]"):
+    with pytest.raises(ImportError, match=r"^plot: expected matplotlib, got none; pip install .\.\[plots\]"):
         learnt().plot_confidence(arms())
 
 

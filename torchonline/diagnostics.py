@@ -11,6 +11,7 @@ from torch import Tensor
 from torchonline.core.checks import check_shape, positive, positive_integer, sizes, within
 from torchonline.core.figures import GREY, axes_or_new, label_end, label_right
 from torchonline.core.inputs import one_of_many
+from torchonline.core.messages import counted
 from torchonline.metrics.base import ExactMetric, check_finite, check_rounds, level_of_caller, of_one_rank
 from torchonline.metrics.plots import check_result, finished, results_of
 
@@ -159,7 +160,8 @@ class NoiseDiagnostic(ExactMetric):
         self.rounds = self.rounds + len(size)
         for index in is_new.nonzero().tolist():  # a single learner has the index []
             text = (
-                f"noise_scale looks too small{f' for learner {index}' if index else ''}: within {int(self.rounds)} rounds the "
+                f"noise_scale looks too small{f' for learner {index}' if index else ''}: within "
+                f"{counted(int(self.rounds), 'round')} the "
                 f"wealth of bets against it reached exp({evidence[tuple(index)]:.1f}). With a noise_scale that holds, the wealth "
                 f"reaches 1 / alpha = {1.0 / self.alpha:g} with probability at most {self.alpha:g}. With a noise_scale that "
                 "is too small, the learner's guarantee is void"

@@ -9,7 +9,7 @@ The script prints a row for each setting. The regret is the number of wrong gues
 error of the mean. The rounds per second are of processor time. The last attempt began at the round "began at". The digest is of
 the final state: equal digests mean equal bits.
 
-    pip install torchonline[examples,ray]               # without ray, the trials run one after another
+    pip install ".[examples,ray]"               # without ray, the trials run one after another
     python examples/distributed/sweep.py                # minutes
     python examples/distributed/sweep.py --kill-at 700  # the same, and each trial's process is killed once with signal 9
 """

@@ -47,7 +47,7 @@ sys.modules["torchonline"] = None  # makes `import torchonline` fail
 import torch
 
 folder = sys.argv[1]
-arms, rewards = torch.load(f"{folder}/world.pt")
+arms, rewards = torch.load(f"{folder}/world.pt", weights_only=True)
 policy = torch.jit.load(f"{folder}/policy.pt")
 choices, learnt, states = [], [], []
 for reward in rewards:
@@ -59,7 +59,7 @@ torch.save([torch.stack(each) for each in (choices, learnt, states)], f"{folder}
 """
 torch.save((arms, rewards[EXPORTED:]), f"{folder.name}/world.pt")
 subprocess.run([sys.executable, "-c", PROCESS, folder.name], check=True)
-file_choices, learnt, file_states = torch.load(f"{folder.name}/found.pt")
+file_choices, learnt, file_states = torch.load(f"{folder.name}/found.pt", weights_only=True)
 folder.cleanup()
 
 choices, states = torch.stack(choices), torch.stack(states)

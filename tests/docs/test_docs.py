@@ -9,6 +9,8 @@ import torch
 from markdown_it import MarkdownIt
 from threadpoolctl import ThreadpoolController
 
+from tests.printed import blocks_of, check_comments, check_printed
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCUMENTS]
@@ -20,14 +22,18 @@ BUILT = ("gallery/", "reference/")
 OF_THE_SITE = ("index", "guide", "theory", "benchmarks", "project", "contributing", "changelog")
 
 
-def programs(path: Path) -> list[str]:
-    """Return the Python code of a page, as programs that run by themselves."""
-    blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
-    return ["\n".join(blocks)] if path.stem in TUTORIALS else blocks
+def programs(path: Path) -> list[tuple[str, str]]:
+    """Return the Python code of a page, as programs that run by themselves, each with what the page says that it prints."""
+    blocks = blocks_of(path.read_text())
+    if path.stem in TUTORIALS and blocks:
+        return [("\n".join(code for code, _ in blocks), "".join(shown for _, shown in blocks))]
+    return blocks
 
 
 BLOCKS = [
-    pytest.param(block, id=f"{path.stem}-{number}") for path in DOCUMENTS for number, block in enumerate(programs(path))
+    pytest.param(*program, id=f"{path.stem}-{number}")
+    for path in DOCUMENTS
+    for number, program in enumerate(programs(path))
 ]
 
 
@@ -76,11 +82,39 @@ def same_threads() -> Iterator[None]:
         library.set_num_threads(count)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize(("code", "shown"), BLOCKS)
 @pytest.mark.usefixtures("same_threads")
-def test_code_block_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_block_runs_and_prints_what_the_page_shows(
+    code: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "docs", "exec"), {})
+    exec(compile(code, "docs", "exec"), {})
+    printed = capsys.readouterr().out
+    check_comments(code, printed)
+    if shown and "print(" in code:
+        check_printed(shown, printed)
+
+
+def test_stale_output_is_found() -> None:
+    """In a block below the code, and in a comment beside it."""
+    assert blocks_of("```python\nprint(1)\n```\n\n```text\n1\n```\n\n```text\nno output\n```\n") == [
+        ("print(1)\n", "1\n")
+    ]
+    assert blocks_of("```python\nx = 1\n```\n\nWords.\n\n```text\n2\n```\n") == [("x = 1\n", "")]
+    check_printed("mean 0.556, from 0.518\n\n2 rounds\n", "mean 0.557,  from 0.518\n\n2 rounds\n")
+    for stale in (
+        "mean 0.564, from 0.518",
+        "mean 0.556 from 0.518",
+        "mean 0.556, from 0.518, to 1",
+        "mean nan, from 0.518",
+    ):
+        with pytest.raises(AssertionError):
+            check_printed(stale, "mean 0.556, from 0.518\n")
+    code = "print(bandit.rounds)  # 200\nprint(learnt)  # tensor(True): learnt\nprint(a)  # the score\n"
+    check_comments(code, "200\ntensor(True)\n0.5\n")
+    for printed in ("201\ntensor(True)\n", "200\ntensor(False)\n"):
+        with pytest.raises(AssertionError):
+            check_comments(code, printed)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

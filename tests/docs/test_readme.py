@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.printed import blocks_of, check_comments, check_printed
+
 pytestmark = pytest.mark.fast
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+BLOCKS = blocks_of(README)
 
 
 def test_there_is_a_code_block() -> None:
@@ -23,9 +25,13 @@ def test_readme_is_short() -> None:
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_code_block_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(BLOCKS[number], f"README.md, block {number}", "exec"), {})
-    if "print" in BLOCKS[number]:
-        assert capsys.readouterr().out
+    code, shown = BLOCKS[number]
+    exec(compile(code, f"README.md, block {number}", "exec"), {})
+    printed = capsys.readouterr().out
+    assert printed or "print" not in code
+    check_comments(code, printed)
+    if shown:
+        check_printed(shown, printed)
 
 
 def test_make_targets_exist() -> None:

@@ -60,7 +60,7 @@ def test_files_are_read_in_order(tmp_path: Path) -> None:
     assert all(torch.equal(one, other) for one, other in zip(same, rows, strict=True))
     whole = LogDataModule(tmp_path, **COLUMNS)
     assert [path.name for path in whole.files] == ["1.csv", "2.csv", "all.parquet"]
-    assert rows_of(whole).inputs.dtype == torch.float32
+    assert {part.dtype for part in rows_of(whole)} == {torch.float64, torch.int64}
     assert len(rows_of(whole).action) == 120
     # The latest file first, put in order by the times; ties keep the order of the files.
     turned = LogDataModule(files[::-1], time="at", dtype=torch.float64, **COLUMNS)
@@ -128,7 +128,11 @@ def test_a_fit_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     ("changes", "error", "message"),
     [
         ({"files": []}, TypeError, "files: expected a path or a list of paths"),
-        ({"files": "log.json"}, ValueError, "files: expected files that end in .csv or .parquet, got"),
+        (
+            {"files": "log.json"},
+            ValueError,
+            "files: expected files that end in .csv, .csv.gz, .tsv, .tsv.gz, .parquet, got",
+        ),
         ({"files": "missing.csv"}, ValueError, "files: expected files that exist, got 'missing.csv'"),
         ({"context": "a"}, TypeError, "context: expected a list of columns, got str"),
         ({"context": []}, ValueError, "context: expected columns"),
@@ -146,7 +150,11 @@ def test_a_fit_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
         ({"time": "name"}, ValueError, "time: expected a column of numbers or ISO dates, got 'name'"),
         ({"time": "gap"}, ValueError, "time: expected a column without gaps, got 'gap' with 20"),
         ({"context": ["a", "z"]}, ValueError, "files: expected the columns"),
-        ({"context": ["name"]}, TypeError, "context: expected a column of numbers without gaps, got 'name'"),
+        (
+            {"context": ["name"]},
+            TypeError,
+            r"context: expected a column of finite numbers, got 'name' with text \('x'\)",
+        ),
         ({"action": 0}, TypeError, "action: expected the name of a column, got int"),
         ({"action": "c"}, TypeError, "action: expected a column of integers, got 'c'"),
         (
@@ -159,7 +167,11 @@ def test_a_fit_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
             ValueError,
             "action: expected integers from 0 to 2, got 1 to 3 in 'from 1', and no 0; actions count from 0",
         ),
-        ({"reward": "gap"}, ValueError, "reward: expected finite values, got 'gap' with nan"),
+        (
+            {"reward": "gap"},
+            ValueError,
+            "reward: expected a column of finite numbers, got 'gap' with 20 gaps; fill gaps, or leave",
+        ),
         ({"batch_size": 0}, ValueError, "batch_size: expected an integer above 0"),
         ({"dtype": torch.float16}, ValueError, "dtype: expected"),
     ],

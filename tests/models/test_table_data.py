@@ -85,10 +85,13 @@ def test_parts_of_tables_and_logs(table: Path, part: Any, first: list[float]) ->
         ({"part": (0.5, 0.5)}, "part: expected 0 <= first < last <= 1"),
         ({"part": 0.5}, "part: expected two numbers"),
         ({"part": (0.0, 0.1)}, "part: expected at least one of 4 rounds"),
-        ({"targets": "day"}, "targets: expected a column of numbers"),
+        ({"targets": "day"}, "targets: expected a column of finite numbers, got 'day' with dates"),
         ({"inputs": ["a", "r0"]}, r"inputs: expected no column of the targets, .* got \['r0'\]"),
         ({"inputs": ["c*"]}, r"files: expected columns that match 'c\*'"),
-        ({"inputs": ["c"]}, r"files: expected the columns .* got none of \['c'\]"),
+        (
+            {"inputs": ["c"]},
+            r"files: expected the columns .* got none of 'c' in table.csv, which has 'day', 'a', 'b', 'r0', 'r1'",
+        ),
     ],
 )
 def test_bad_arguments(table: Path, options: dict[str, Any], message: str) -> None:

@@ -67,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     needed = ["jsonargparse", *(["shtab"] if words[0] == COMPLETION else [])]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        return print_error(f"the command line needs {' and '.join(missing)}: pip install torchonline[cli]")
+        from torchonline.core.messages import install_extra
+
+        return print_error(f"the command line needs {' and '.join(missing)}: {install_extra('cli')}")
     try:
         with warnings.catch_warnings():
             return _run(words)

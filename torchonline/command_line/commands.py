@@ -14,6 +14,8 @@ from torchonline.command_line.service import make_settings, number_of_actions, r
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
+from torchonline.models.checkpoints import data_only, read_checkpoint
+from torchonline.models.encoding import input_type
 from torchonline.models.frames import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
@@ -28,6 +30,24 @@ class OnlineTrainer(pl.Trainer):
 
     # The command line, by which a service starts its learner.
     words: Sequence[str] = ()
+
+    def fit(  # type: ignore[override]
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+    ) -> None:
+        """Learn from a log or a table, and write a checkpoint.
+
+        Args:
+            model: the model.
+            datamodule: the data.
+            ckpt_path: checkpoint to go on from, a file; none begins anew. Nothing in it runs.
+        """
+        if ckpt_path is not None:
+            read_checkpoint(ckpt_path)
+            ckpt_path = str(Path(ckpt_path).absolute())  # Lightning takes what begins with http for a URL
+        super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, **data_only(pl.Trainer.fit))
 
     def test(  # type: ignore[override]
         self,
@@ -132,7 +152,8 @@ class OnlineTrainer(pl.Trainer):
         example = None
         if hasattr(model, "head") and datamodule is not None and file.suffix != ".onnx":
             datamodule.setup("fit")
-            example = inputs_of(next(iter(datamodule.train_dataloader())))[0]
+            inputs = inputs_of(next(iter(datamodule.train_dataloader())))
+            example = inputs[0].to(input_type(subject).dtype) if inputs.is_floating_point() else inputs[0]
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".pt":
             to_torchscript(subject, file, example=example)
@@ -269,22 +290,6 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
                     stacklevel=1,
                 )
     return model.eval()
-
-
-def read_checkpoint(path: str) -> dict[str, Any]:
-    """Return what a checkpoint holds, or raise a ValueError if the file is none."""
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:  # which says what the system refuses
-        raise
-    except Exception as error:  # of any kind: the file may hold anything
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ValueError(
-            f"ckpt_path: expected a checkpoint, as fit writes, got {path}, which torch.load cannot read: {reason}"
-        ) from error
-    if not isinstance(found, dict) or "state_dict" not in found:
-        raise ValueError(f"ckpt_path: expected a checkpoint, as fit writes, got {path}, which has no state of a model")
-    return found
 
 
 def check_format(subject: Any, file: Path) -> None:

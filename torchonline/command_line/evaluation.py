@@ -13,7 +13,8 @@ from torchonline.bandits.ridge import RidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.checks import within
-from torchonline.models.encoding import typed_like
+from torchonline.core.messages import counted
+from torchonline.models.encoding import input_type
 from torchonline.off_policy import (
     BanditLog,
     Estimate,
@@ -43,7 +44,7 @@ class Table:
         if len(log) < 2:
             raise ValueError(f"log: expected at least 2 rounds, from which a spread can be estimated, got {len(log)}")
         self.delta, self.note = within("delta", delta, 0.0, 1.0), note
-        self.facts = f"log: {len(log)} rounds, {log.arms} actions"
+        self.facts = f"log: {counted(len(log), 'round')}, {counted(log.arms, 'action')}"
         self.failed: list[str] = []
         self.lines = [f"{'':<18} {'mean reward':>11}   {100 * (1 - delta):g} % interval"]
         mean, error = float(log.reward.mean()), float(log.reward.std()) / math.sqrt(len(log))
@@ -143,7 +144,7 @@ def replay_head(head: Any, log: BanditLog) -> Tensor:
     """
     if log.context is None:
         raise ValueError("log: expected one with context, got none")
-    context = log.context.to(typed_like(head.encoder, head.policy.estimator.theta_hat).dtype)
+    context = log.context.to(input_type(head).dtype)
     choices, arms = torch.empty_like(log.action), arms_with_ids(head)
     available = log.mask if log.mask is None or arms is None else by_place(log.mask, arms)
     for i in range(len(log)):

@@ -16,8 +16,9 @@ from torch import nn
 
 from torchonline.bandits.composed import learner_of
 from torchonline.core.checks import one_of, positive
+from torchonline.core.messages import counted, install_extra
 from torchonline.feedback import load_snapshot
-from torchonline.models.encoding import typed_like
+from torchonline.models.encoding import input_type
 from torchonline.serving import ServiceSettings, application, run_learner
 
 ROLES = ("all", "replica", "learner")
@@ -47,7 +48,7 @@ def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
         raise ValueError(
             "model: expected a head with actions, whose contexts are vectors, got one with an input for each arm"
         )
-    dtype = typed_like(head.encoder, head.policy.estimator.theta_hat).dtype
+    dtype = input_type(head).dtype
     return HeadSettings(folder=Path(folder), dim=input_width(head), actions=actions, dtype=dtype, head=head, **options)
 
 
@@ -99,7 +100,7 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
     try:
         import uvicorn
     except ImportError as error:
-        raise ImportError("serve: expected uvicorn, got none; pip install torchonline[serving]") from error
+        raise ImportError(f"serve: expected uvicorn, got none; {install_extra('serving')}") from error
     with listen(host, port) as listening:
         quiet: dict[str, Any] = {"access_log": False, "log_level": "warning"}
         config = uvicorn.Config(application(settings), host, port, timeout_graceful_shutdown=10, **quiet)
@@ -156,7 +157,7 @@ def describe_state(settings: HeadSettings, state: str) -> str:
         reason = " ".join(str(error).split())[:200]
         wanted = "snapshots of this model, or none; take another --folder or --version"
         raise ValueError(f"folder: expected {wanted}, got {path}: {reason}") from error
-    rounds = f"{path}, {snapshot.learnt} rounds learnt by the service"
+    rounds = f"{path}, {counted(snapshot.learnt, 'round')} learnt by the service"
     return rounds if state == "new" else f"{rounds}; not {state}, which the snapshot goes before"
 
 

@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import random
-import re
 import sys
 import textwrap
 import warnings
@@ -25,13 +24,19 @@ from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
 from torchonline.command_line.commands import OnlineTrainer, read_checkpoint
 from torchonline.command_line.messages import one_line
+from torchonline.core.messages import counted
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
 LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
 # Commands that begin with what fit has learnt.
 FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
-# Checkpoints of fit that Lightning finds by itself.
-OF_LIGHTNING = re.compile(r"(last|best|hpc|registry.*)$|\w+://")
+# Over which rounds the logged values are that a fit prints at its end.
+WINDOWS = {
+    "regret": " (all rounds)",
+    "regret_per_round": " (mean over the last batch)",
+    "loss": " (mean over the last batch)",
+    "mean_loss": " (mean over all rounds)",
+}
 # Arguments that help explains by the rows of SHARED_OPTIONS.
 LISTED_BELOW = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
 SHARED_OPTIONS = [
@@ -206,7 +211,7 @@ class Tool(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Name the checkpoint that a command begins with."""
         config = self.config[self.subcommand]
-        goes_on = self.subcommand == "fit" and config["ckpt_path"] and not OF_LIGHTNING.match(config["ckpt_path"])
+        goes_on = self.subcommand == "fit" and config["ckpt_path"]
         begins = self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot")
         if goes_on or begins:
             config["ckpt_path"] = _find_checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
@@ -242,13 +247,14 @@ class Tool(LightningCLI):
         """Print the logged values, whether a budget ended the fit, rounds and checkpoint."""
         trainer: Any = self.trainer
         for name, value in trainer.progress_bar_metrics.items():
-            print(f"{name}: {value:.4g}")
+            print(f"{name}: {value:.4g}{WINDOWS.get(name, '')}")
         budgets = [one for one in trainer.callbacks if isinstance(one, PrivacySpendLogger) and one.has_stopped]
         progress = trainer.fit_loop.epoch_loop.batch_progress
         if budgets and not progress.is_last_batch:
             taken, all_batches = progress.current.completed, trainer.num_training_batches
             print(
-                f"the privacy budget, stop_at {budgets[0].stop_at:g}, ended the fit after {taken} of {all_batches} batches: one "
+                f"the privacy budget, stop_at {budgets[0].stop_at:g}, ended the fit after {taken} of "
+                f"{counted(all_batches, 'batch')}: one "
                 "more might exceed it"
             )
         saved = getattr(trainer.checkpoint_callback, "best_model_path", "")
@@ -265,7 +271,9 @@ class Tool(LightningCLI):
                 f"--trainer.max_epochs {self.trainer.current_epoch + 1} makes one more",
                 stacklevel=1,
             )
-        return f"learnt {rounds} rounds; " if before == 0 else f"learnt {rounds - before} new rounds, {rounds} in all; "
+        if before == 0:
+            return f"learnt {counted(rounds, 'round')}; "
+        return f"learnt {counted(rounds - before, 'new round')}, {rounds} in all; "
 
 
 class RoundCounter(pl.Callback):
@@ -292,6 +300,8 @@ def _find_checkpoint(given: str | None, folder: str) -> str | None:
     if given == "new":
         return None
     path = Path(folder) / "last.ckpt" if given is None else Path(given)
+    if given is not None and "://" in given:
+        read_checkpoint(given)  # refuses it
     if not path.is_file():
         raise ValueError(
             f"ckpt_path: expected a checkpoint, as fit writes, got none at {path}; --ckpt_path new takes the model as it is made"

@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from torchonline.core.backend import as_array, is_readable
+from torchonline.core.messages import counted
 
 # A learner is warned about after so many rounds, if no more than this share of what they moved was won.
 ROUNDS, SHARE = 100, 0.005
@@ -59,7 +60,8 @@ class DivergenceWatch:
             return
         self.is_done = True
         text = (
-            f"{name}: in {self.rounds} rounds the decisions cost {np.max(self.lost):.3g} more than the origin, and next to "
+            f"{name}: in {counted(self.rounds, 'round')} the decisions cost {np.max(self.lost):.3g} more than the "
+            f"origin, and next to "
             "never less; scale the features (RunningScaler), take FreeGrad(per_coordinate=True), which needs no scales, or "
             "lower radius_bound or length_scale"
         )

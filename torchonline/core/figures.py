@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from torchonline.core.messages import install_extra
+
 # Marks of labels. Those at the ends of lines move apart where they would overlap.
 END, TOP = "torchonline: label at an end", "torchonline: label on top"
 EMPTY = "torchonline: note on empty axes"
@@ -29,7 +31,7 @@ def axes_or_new(ax: Any = None, size: tuple[float, float] = (6.4, 4.0)) -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError("plot: expected matplotlib, got none; pip install torchonline[plots]") from error
+        raise ImportError(f"plot: expected matplotlib, got none; {install_extra('plots')}") from error
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from torchonline.core.checks import instance_of, positive_integer
+from torchonline.core.messages import counted, install_extra
 
 # The published groups of the fee-for-service plans of the Health Insurance Experiment, with the plan numbers in its files.
 HEALTH_PLANS = {
@@ -41,7 +42,7 @@ def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ImportError("digits needs scikit-learn: pip install torchonline[examples]") from error
+        raise ImportError(f"digits: expected scikit-learn, got none; {install_extra('examples')}") from error
     data = load_digits()
     images = torch.from_numpy(data.data / data.data.max()).float()
     labels = torch.from_numpy(data.target).long()
@@ -110,7 +111,9 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
     missing = np.isnan(context).any(1)
     if missing.any():
         holes = ", ".join(name for name in columns if np.isnan(table[name]).any())
-        text = f"health_insurance: left out {missing.sum()} of {len(missing)} rows, in which {holes} is missing"
+        text = (
+            f"health_insurance: left out {missing.sum()} of {counted(len(missing), 'row')}, in which {holes} is missing"
+        )
         warnings.warn(text, stacklevel=2)
     return TensorDataset(*(torch.from_numpy(part[~missing]) for part in parts))
 
@@ -122,7 +125,8 @@ def _health_insurance_table() -> dict[str, np.ndarray]:
     paths = [Path(folder, "datasets", "randhie", "src", "randhie.csv") for folder in folders]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        raise ImportError("health_insurance needs statsmodels 0.15 with its data: pip install torchonline[examples]")
+        wanted = "statsmodels 0.15 with its data"
+        raise ImportError(f"health_insurance: expected {wanted}, got none; {install_extra('examples')}")
     with path.open() as file:
         names = file.readline().strip().split(",")
         return dict(zip(names, np.genfromtxt(file, delimiter=",").T, strict=True))

@@ -23,6 +23,7 @@ from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of
 from torchonline.core.files import replace_file
 from torchonline.core.learner import Learner
+from torchonline.core.messages import install_extra
 from torchonline.export.compiled import CompiledProgram, place_in_cache
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.programs import no_blocks
@@ -221,6 +222,7 @@ def to_onnx(policy: Policy, path: str | Path, *, decisions: bool = True) -> list
 
     Raises:
         ValueError: its scores are random, or it has a learner that runs in Python only.
+        ImportError: onnx or onnxscript is not installed.
         RuntimeError: the graph does not compute the policy's scores; nothing is written.
 
     Example:
@@ -230,7 +232,13 @@ def to_onnx(policy: Policy, path: str | Path, *, decisions: bool = True) -> list
     instance_of("policy", policy, Policy, "a Policy")
     instance_of("decisions", decisions, bool, "True or False")
     _refuse_python(policy, "policy")
-    from onnx.reference import ReferenceEvaluator
+    try:
+        import onnxscript  # noqa: F401  # by which torch writes the graph
+        from onnx.reference import ReferenceEvaluator
+    except ImportError as error:
+        raise ImportError(
+            f"to_onnx: expected onnx and onnxscript, got no {error.name}; {install_extra('onnx')}"
+        ) from error
 
     trial, first = PolicyTrial(policy), policy.estimator.batch_dims
     arms, shape = trial.round_arguments()[-2], trial.dynamic_shapes()[-1]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from torchonline.core.checks import instance_of, positive, positive_integer
 from torchonline.core.learner import Learner
+from torchonline.core.messages import counted
 from torchonline.feedback.log import FeedbackLog, LogStorageError
 from torchonline.feedback.records import DamagedRowError, Feedback
 from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot, unfinished
@@ -115,7 +116,7 @@ class Follower:
         if snapshot.position and not last:
             known = self.log.counts()["known"]
             raise ValueError(
-                f"log: expected at least {snapshot.position} known rounds, as in the snapshot, got {known}"
+                f"log: expected at least {counted(snapshot.position, 'known round')}, as in the snapshot, got {known}"
             )
         if last and snapshot.last != last[0].id:  # an older copy that has grown since
             raise ValueError(

@@ -1,6 +1,5 @@
 """Logs of decisions with their probabilities, and where they come from."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -14,12 +13,14 @@ from torchonline.bandits.arm_ids import arms_with_ids, by_place
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, check_mask, check_tensor
+from torchonline.core.messages import counted
 from torchonline.core.times import as_times
 from torchonline.feedback.log import pages
+from torchonline.off_policy.columns import Columns, check_columns
 
 CPU = torch.device("cpu")
 LIKE = torch.zeros((), dtype=torch.float64)
-# By how much the probabilities of a row may miss a sum of 1, and those of one arm may differ.
+# By how much rounding may take probabilities above 1, and the sum of a row away from 1; those of one arm may differ as much.
 TOLERANCE = 1e-5
 # An action that was drawn with less is a mistake of the log; squares of weights stay finite.
 LEAST_PROBABILITY = 1e-50
@@ -37,7 +38,8 @@ class BanditLog:
         arms: K, the number of arms.
         action: logged arms, ``(N)``, integers from 0 to K - 1.
         reward: rewards of the logged arms, ``(N)``.
-        probability: with which the logged arm was chosen, given its context and the past, ``(N)``, in [1e-50, 1].
+        probability: with which the logged arm was chosen, given its context and the past, ``(N)``, in [1e-50, 1]. Values up to
+            1e-5 above 1 are rounding, and become 1.
         context: what a policy gets: ``(N, d)`` for one context, ``(N, K, d)`` for features of each arm. None if no policy or
             regression will look at it.
         mask: True where an arm was available, ``(N, K)``; None for all.
@@ -79,8 +81,9 @@ class BanditLog:
         if self.time is not None:
             found["time"] = real_numbers("time", _times(self.time), (n,))
         low, high = (float(bound) for bound in found["probability"].aminmax())
-        if not LEAST_PROBABILITY <= low <= high <= 1.0:
-            raise ValueError(f"probability: expected values in [{LEAST_PROBABILITY:g}, 1], got {low:g} to {high:g}")
+        if not LEAST_PROBABILITY <= low <= high <= 1.0 + TOLERANCE:
+            raise ValueError(f"probability: expected values in [{LEAST_PROBABILITY:g}, 1], got {low!r} to {high!r}")
+        found["probability"] = found["probability"].clamp(max=1.0)
         for name in ("groups", "position"):
             value = getattr(self, name)
             if value is not None:
@@ -112,8 +115,7 @@ class BanditLog:
 
     def __repr__(self) -> str:
         given = [field.name for field in fields(self) if field.name != "arms" and getattr(self, field.name) is not None]
-        rounds = "1 round" if len(self) == 1 else f"{len(self)} rounds"
-        return f"BanditLog({rounds}, arms={self.arms}: {', '.join(given)})"
+        return f"BanditLog({counted(len(self), 'round')}, arms={self.arms}: {', '.join(given)})"
 
     def __getitem__(self, rows: Any) -> "BanditLog":
         index = rows
@@ -188,11 +190,13 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
         )
     if log.mask is not None and bool((found[~log.mask] > 0.0).any()):
         raise ValueError("target: expected 0 for arms that were unavailable, got a probability above 0")
-    return found
+    return found.clamp(max=1.0)  # as those of the log
 
 
 def _first_tensor(policy: Any) -> Tensor:
-    """Return a tensor of the type that a policy takes."""
+    """Return a tensor of the type that a policy takes, or its scaler."""
+    if getattr(policy, "scaler", None) is not None:
+        return policy.scaler.mean
     parameters = getattr(policy, "parameters", tuple)
     return next(iter(parameters()), getattr(getattr(policy, "estimator", None), "theta_hat", LIKE))
 
@@ -200,23 +204,6 @@ def _first_tensor(policy: Any) -> Tensor:
 def of_actions(log: BanditLog, values: Tensor) -> Tensor:
     """Select the entries of the logged actions: ``(N, K)`` to ``(N)``."""
     return values.gather(1, log.action.unsqueeze(1)).squeeze(1)
-
-
-def check_columns(name: str, inputs: Sequence[str], **roles: Sequence[str]) -> None:
-    """Refuse inputs that are named twice, or that no decision or prediction can know.
-
-    Args:
-        name: of the argument, which the error begins with.
-        inputs: the columns of the inputs.
-        **roles: columns of ``reward`` or ``targets``, which are to be learnt, and of others that come with the decision.
-    """
-    for role, columns in roles.items():
-        if shared := sorted(set(inputs) & set(columns)):
-            is_learnt = role in ("reward", "targets")
-            reason = "which is what is to be learnt" if is_learnt else "which is not known before the decision"
-            raise ValueError(f"{name}: expected no column of the {role}, {reason}, got {shared}")
-    if twice := sorted({column for column in inputs if list(inputs).count(column) > 1}):
-        raise ValueError(f"{name}: expected each column once, got {twice} again")
 
 
 def from_frame(
@@ -231,14 +218,14 @@ def from_frame(
     time: str | None = None,
     position: str | None = None,
 ) -> BanditLog:
-    """Return the log in a pandas or polars frame, whose rows are rounds.
+    """Return the log in a table in memory, whose rows are rounds.
 
     Rows stay in their order. A column of groups may hold anything that can be sorted, such as names. A column of times may hold
     dates, or nanoseconds since 1970, which become seconds since 1970. The values of a column of positions are numbered in their
     order, from 0.
 
     Args:
-        frame: a frame with ``frame[name].to_numpy()``.
+        frame: a pandas or polars frame, or an Arrow table or record batch.
         action: column of the logged arms, integers from 0. A smallest action of 1 is refused if the largest is ``arms``, and
             gives a warning if ``arms`` is None: the column may count from 1. Text has to be numbered before.
         reward: column of the rewards.
@@ -251,7 +238,7 @@ def from_frame(
         position: column of the positions; None if there is none.
 
     Raises:
-        TypeError: a column holds something else.
+        TypeError: a column holds something else. The error names all columns that are wrong.
         ValueError: a column is missing or lacks values, or its values are out of range.
 
     Example:
@@ -263,22 +250,21 @@ def from_frame(
     if isinstance(context, str):
         raise TypeError("context: expected a list of columns, got str")
     check_columns("context", context, reward=[reward], action=[action], probability=[probability])
-    numbers = {"reward": reward, "probability": probability}
-    values: dict[str, Any] = {name: column_of_numbers(frame, name, column) for name, column in numbers.items()}
-    values["action"] = column_of_actions(frame, action, arms)
+    columns = Columns(frame)
+    values: dict[str, Any] = {"action": columns.actions(action, arms)}
+    for name, column in {"reward": reward, "probability": probability}.items():
+        values[name] = columns.numbers(name, [column])[:, 0]
     if context:
-        columns = [column_of_numbers(frame, "context", column).astype(float) for column in context]
-        values["context"] = np.stack(columns, 1)
-    for name, column in {"groups": groups, "position": position}.items():
-        if column is not None:
-            values[name] = np.unique(_without_gaps(name, _column(frame, name, column), column), return_inverse=True)[1]
-    if time is not None:
-        times = _without_gaps("time", _column(frame, "time", time), time)
-        try:
-            values["time"] = as_times("time", times)
-        except TypeError as error:
-            wanted = f"expected a column of numbers or dates, got {time!r} of {times.dtype}"
-            raise TypeError(f"time: {wanted}") from error
+        values["context"] = columns.numbers("context", context)
+    named = {"groups": groups, "position": position, "time": time}
+    others: dict[str, Any] = {
+        name: columns.without_gaps(name, column) for name, column in named.items() if column is not None
+    }
+    columns.check()
+    for name, values_of in others.items():
+        values[name] = (
+            _times_of_column(values_of, str(time)) if name == "time" else np.unique(values_of, return_inverse=True)[1]
+        )
     return BanditLog(arms=_number_of_arms(arms, values["action"]), **values)
 
 
@@ -447,65 +433,13 @@ def from_decisions(
     )
 
 
-def _column(frame: Any, name: str, column: str) -> np.ndarray:
-    """Return a column as an array, or raise."""
-    if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
-        raise TypeError(f"frame: expected a pandas or polars frame, got {type(frame).__name__}")
-    if column not in list(frame.columns):
-        raise ValueError(f"{name}: expected a column of the frame, got {column!r}")
-    values = np.asarray(frame[column].to_numpy())
-    if values.ndim != 1:
-        raise ValueError(f"{name}: expected one column of the name {column!r}, got several")
-    return values
-
-
-def _without_gaps(name: str, values: np.ndarray, column: str) -> np.ndarray:
-    """Return values as they are, or raise where one is missing: None, NaN or no date."""
-    gaps = sum(map(_is_missing, values)) if values.dtype.kind == "O" else int((values != values).sum())
-    if gaps:
-        raise ValueError(f"{name}: expected a column without gaps, got {column!r} with {gaps}")
-    return values
-
-
-def _is_missing(value: Any) -> bool:
+def _times_of_column(times: np.ndarray, column: str) -> np.ndarray:
+    """Return a column of times as numbers, or raise."""
     try:
-        return value is None or bool(value != value)  # NaN and NaT differ from themselves
-    except TypeError:  # pandas.NA is neither equal nor not
-        return True
-
-
-def column_of_numbers(frame: Any, name: str, column: str) -> np.ndarray:
-    """Return a column of numbers as an array, or raise."""
-    values = _column(frame, name, column)
-    if values.dtype.kind not in "biuf":
-        raise TypeError(f"{name}: expected a column of numbers without gaps, got {column!r} of {values.dtype}")
-    return values
-
-
-def column_of_actions(frame: Any, column: str, arms: int | None) -> np.ndarray:
-    """Return a column of actions, integers from 0, as an array, or raise.
-
-    Args:
-        frame: the frame.
-        column: name of the column.
-        arms: K, or None if it is unknown. Then a smallest action of 1 gives a warning, because the actions may count from 1.
-    """
-    values = _column(frame, "action", column)
-    if values.dtype.kind in "OUST" and any(isinstance(value, str) for value in values.tolist()):
-        raise TypeError(
-            f"action: expected integers from 0, got text in {column!r}; number the column, in the file or in the frame, and keep "
-            f"the names in the order of their numbers: numbers, names = pandas.factorize(frame[{column!r}], sort=True)"
-        )
-    if values.dtype.kind not in "iu":
-        raise TypeError(f"action: expected a column of integers, got {column!r} of {values.dtype}")
-    if values.size and int(values.min()) == 1:
-        largest = int(values.max())
-        facts = f"got 1 to {largest} in {column!r}, and no 0; actions count from 0: if these count from 1, subtract 1"
-        if arms is not None and largest == arms:
-            raise ValueError(f"action: expected integers from 0 to {arms - 1}, {facts}")
-        if arms is None:
-            warnings.warn(f"action: expected integers from 0, {facts}", stacklevel=3)
-    return values
+        return as_times("time", times)
+    except TypeError as error:
+        wanted = f"expected a column of numbers or dates, got {column!r} of {times.dtype}"
+        raise TypeError(f"time: {wanted}") from error
 
 
 def _times(value: Any) -> Any:

@@ -12,6 +12,7 @@ from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.core import checks
 from torchonline.core.checks import positive_integer
+from torchonline.core.messages import counted
 from torchonline.off_policy.logs import BanditLog
 
 
@@ -80,6 +81,10 @@ def predicted_rewards(
         return PredictedRewards(values, from_past=True)
     groups = torch.arange(len(log)) if log.groups is None else log.groups
     count, folds = int(groups.max()) + 1, positive_integer("folds", folds)
+    if count < 2:
+        raise ValueError(
+            f"log: expected at least 2 groups of rounds, to learn from one and predict another, got {count}"
+        )
     if not 2 <= folds <= count:
         raise ValueError(f"folds: expected None or an integer from 2 to {count}, the number of groups, got {folds}")
     generator = torch.Generator().manual_seed(checks.seed_number(seed))
@@ -107,7 +112,7 @@ def _check_model(model: Any, log: BanditLog) -> None:
             f"log: expected context of shape {checks.shape_text(right)} for this model, got {checks.shape_text(shape)}"
         )
     if isinstance(model, DisjointArms) and model.actions != log.arms:
-        raise ValueError(f"model: expected {log.arms} actions, as the log has arms, got {model.actions}")
+        raise ValueError(f"model: expected {counted(log.arms, 'action')}, as the log has arms, got {model.actions}")
     if isinstance(model, DisjointArms) and model.arm_ids != list(range(log.arms)):
         raise ValueError(f"model: expected the arms 0 to {log.arms - 1}, as in the log, got {model.arm_ids}")
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from torchonline.core.messages import counted
 from torchonline.off_policy.logs import BanditLog, of_actions, target_probabilities
 from torchonline.off_policy.means import effective_sample_size
 
@@ -84,7 +85,7 @@ def _overlap(log: BanditLog, probability: Tensor, weights: Tensor) -> Overlap:
     unseen = float(probability[:, never].sum()) / n
     problems = []
     if size < min(n / 2.0, max(FEWEST, SHARE_OF_ROUNDS * n)):
-        problems.append(f"the effective sample size is {size:.3g}, of {n} rounds")
+        problems.append(f"the effective sample size is {size:.3g}, of {counted(n, 'round')}")
     if share > max(LARGEST_SHARE, 5.0 / n):
         problems.append(f"one round has {share:.0%} of the weight")
     if unseen > UNSEEN:

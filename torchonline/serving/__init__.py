@@ -5,6 +5,7 @@ docs/service.md leads through it. It needs the extra ``serving``.
 
 from typing import Any
 
+from torchonline.core.messages import install_extra
 from torchonline.serving.learner import run_learner
 from torchonline.serving.replica import Replica
 from torchonline.serving.settings import ServiceSettings
@@ -25,6 +26,6 @@ def application(settings: ServiceSettings) -> Any:
         from torchonline.serving.app import create_app
     except ImportError as error:
         raise ImportError(
-            "serving: expected FastAPI and prometheus_client; pip install torchonline[serving]"
+            f"serving: expected FastAPI and prometheus_client, got none; {install_extra('serving')}"
         ) from error
     return create_app(settings)

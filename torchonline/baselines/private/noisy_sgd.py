@@ -11,6 +11,7 @@ from torchonline.baselines.private.private_optimizer import rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.checks import kind, positive, positive_integer, sizes, within
 from torchonline.core.citations import Citable
+from torchonline.core.messages import counted, install_extra
 from torchonline.core.write_once import WriteOnce
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped, sum_rounding
@@ -40,7 +41,7 @@ class NoisySGD(Citable, WriteOnce):
     Guarantee, excess risk: if losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta`
     over n given records is at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the
     default :math:`\eta = R_2/(G\sqrt T)`, T steps, and :math:`R_2` the largest Euclidean norm in the ball.
-    Needs dp-accounting, an extra: ``pip install "torchonline[privacy]"``. Cost: T steps of O(bd) time, and O(n) draws in each for
+    Needs dp-accounting, of the extra ``privacy``. Cost: T steps of O(bd) time, and O(n) draws in each for
     the subset; about a second for the noise level.
 
     Args:
@@ -136,7 +137,9 @@ class NoisySGD(Citable, WriteOnce):
         if not data or not all(isinstance(values, Tensor) for values in data):
             raise TypeError(f"data: expected tensors, got {', '.join(map(kind, data)) or 'none'}")
         if any(values.dim() == 0 or len(values) != self.records for values in data):
-            raise ValueError(f"data: expected {self.records} rows in each, got shapes {[tuple(v.shape) for v in data]}")
+            raise ValueError(
+                f"data: expected {counted(self.records, 'row')} in each, got shapes {[tuple(v.shape) for v in data]}"
+            )
         call = object()
         if vars(self).setdefault("_call", call) is not call:  # another thread's
             raise RuntimeError(SPENT)
@@ -183,7 +186,7 @@ def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps
         import dp_accounting as accounting
         import dp_accounting.pld
     except ImportError as error:
-        raise ImportError('NoisySGD: expected dp-accounting, pip install "torchonline[privacy]"') from error
+        raise ImportError(f"NoisySGD: expected dp-accounting, got none; {install_extra('privacy')}") from error
     event = accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(noise_multiplier))
     accountant = accounting.pld.PLDAccountant(accounting.NeighboringRelation.REPLACE_ONE)
     return float(accountant.compose(accounting.SelfComposedDpEvent(event, steps)).get_epsilon(delta))

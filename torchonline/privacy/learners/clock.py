@@ -13,6 +13,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.jit import is_tracing
 
 from torchonline.core.learner import Learner
+from torchonline.core.messages import counted
 from torchonline.core.processes import rank_and_world_size
 from torchonline.privacy.noise import NoiseSource, this_process
 
@@ -75,7 +76,7 @@ class ClockedLearner(Learner):
         rounds = self._memory.rounds
         if rounds >= self.horizon:
             raise RuntimeError(
-                f"step: expected at most {self.horizon} steps, got one more; the privacy budget is spent"
+                f"step: expected at most {counted(self.horizon, 'step')}, got one more; the privacy budget is spent"
             )
         return rounds + 1
 

@@ -1,0 +1,15 @@
+"""Words of messages: numbers with nouns, and how to install what is missing."""
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: ``1 round``, ``2 rounds``."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
+
+
+def install_extra(extra: str) -> str:
+    """Return how to install the packages of an extra.
+
+    It is by a clone, because the package index does not have torchonline.
+    """
+    return f'pip install ".[{extra}]" in a clone of torchonline'

@@ -1,0 +1,228 @@
+"""Columns of tables as arrays, and one error for all columns that are wrong."""
+
+import math
+import numbers
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from torchonline.core.messages import counted
+
+# How many names an error lists at most.
+SHOWN = 10
+TEXT, GAPS, AMOUNTS, DATES = (
+    "number text, or give each of its values a column of 0 and 1",
+    "fill gaps, or leave their rows out",
+    "write amounts as plain numbers, such as 1234.5",
+    "write dates as numbers, such as days since a first one",
+)
+AMOUNT = re.compile(r"[$€£¥%]|^\s*[+-]?\d[\d.,' ]*\d\s*([A-Z]{3})?\s*$|^[A-Z]{3}\s*\d")
+DATE = re.compile(r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})\b")
+
+
+class Columns:
+    """Columns of a pandas, polars or Arrow table, by name.
+
+    The methods return arrays. A column that is wrong is noted, and :meth:`check` raises one error for all that were noted: until
+    it has returned, the arrays may be empty.
+
+    Args:
+        frame: a table in memory with named columns.
+    """
+
+    def __init__(self, frame: Any) -> None:
+        is_lazy = hasattr(frame, "collect")  # columns of such a frame are computed when they are asked for
+        names = None if is_lazy else getattr(frame, "column_names", None)  # of Arrow, where ``columns`` are the values
+        self.is_arrow = names is not None
+        names = getattr(frame, "columns", None) if names is None and not is_lazy else names
+        if names is None or not hasattr(frame, "__getitem__"):
+            wanted = "a pandas or polars frame or an Arrow table in memory"
+            raise TypeError(f"frame: expected {wanted}, got {type(frame).__name__}")
+        self.frame = frame
+        self.counts = Counter(names)
+        self.is_wrong_type = False
+        self.problems: list[str] = []
+        self.remedies: dict[str, None] = {}  # as an ordered set
+
+    def check(self) -> None:
+        """Raise one error for all columns that are wrong.
+
+        It is a TypeError if one of them holds no numbers, else a ValueError.
+        """
+        if self.problems:
+            error = TypeError if self.is_wrong_type else ValueError
+            raise error("; ".join([*self.problems, *self.remedies]))
+
+    def numbers(self, name: str, columns: Sequence[str]) -> np.ndarray:
+        """Return columns of finite numbers as float64, ``(N, m)``.
+
+        Args:
+            name: of the argument that names the columns.
+            columns: their names.
+        """
+        found, wrong = [], []
+        for column in columns:
+            values = self._values(name, column)
+            if values is None:
+                continue
+            reason = self._reason(values)
+            if reason:
+                wrong.append(f"{column!r} with {reason}")
+            else:
+                found.append(values.astype(np.float64))
+        if wrong:
+            wanted = "a column" if len(columns) == 1 else "columns"
+            self.problems.append(f"{name}: expected {wanted} of finite numbers, got {listed(wrong, str)}")
+        return np.stack(found, 1) if found and len(found) == len(columns) else np.empty((0, len(columns)))
+
+    def actions(self, column: str, arms: int | None) -> np.ndarray:
+        """Return a column of actions, integers from 0.
+
+        Args:
+            column: its name.
+            arms: K, or None if it is unknown. Then a smallest action of 1 gives a warning, because the actions may count from 1.
+        """
+        values, none = self._values("action", column), np.empty(0, dtype=np.int64)
+        if values is None:
+            return none
+        is_object = values.dtype.kind in "OUST"
+        if is_object and any(isinstance(value, str) for value in values.tolist()):
+            self.is_wrong_type = True
+            self.problems.append(
+                f"action: expected integers from 0, got text in {column!r}; number the column, in the file or in the frame, and "
+                f"keep the names in the order of their numbers: numbers, names = pandas.factorize(frame[{column!r}], sort=True)"
+            )
+            return none
+        if gaps := count_of_gaps(values):
+            self.problems.append(f"action: expected integers from 0, got {column!r} with {counted(gaps, 'gap')}")
+            self.remedies[GAPS] = None
+            return none
+        if is_object and all(isinstance(value, numbers.Integral) for value in values.tolist()):
+            values = values.astype(np.int64)
+        if values.dtype.kind not in "iu":
+            self.is_wrong_type = True
+            self.problems.append(f"action: expected a column of integers, got {column!r} of {values.dtype}")
+            return none
+        if values.size and int(values.min()) == 1:
+            largest = int(values.max())
+            facts = (
+                f"got 1 to {largest} in {column!r}, and no 0; actions count from 0: if these count from 1, subtract 1"
+            )
+            if arms is not None and largest == arms:
+                self.problems.append(f"action: expected integers from 0 to {arms - 1}, {facts}")
+            if arms is None:
+                warnings.warn(f"action: expected integers from 0, {facts}", stacklevel=3)
+        return values
+
+    def without_gaps(self, name: str, column: str) -> np.ndarray | None:
+        """Return a column of any type that has no gaps; or None, if it is wrong."""
+        values = self._values(name, column)
+        if values is not None and (gaps := count_of_gaps(values)):
+            self.problems.append(f"{name}: expected a column without gaps, got {column!r} with {gaps}")
+            return None
+        return values
+
+    def _values(self, name: str, column: str) -> np.ndarray | None:
+        """Return a column, or None if there is none or several."""
+        if self.counts[column] != 1:
+            if self.counts[column]:
+                self.problems.append(f"{name}: expected one column of the name {column!r}, got several")
+            else:
+                there = listed(self.counts)
+                self.problems.append(f"{name}: expected a column of the frame, got {column!r}; it has {there}")
+            return None
+        values = self.frame[column]
+        return np.asarray(values if self.is_arrow else values.to_numpy())
+
+    def _reason(self, values: np.ndarray) -> str:
+        """Return why a column holds no finite numbers, or nothing; note the remedy."""
+        if values.dtype.kind in "biuf":
+            if gaps := count_of_gaps(values):
+                self.remedies[GAPS] = None
+                return counted(gaps, "gap")
+            infinite = values[np.isinf(values)] if values.dtype.kind == "f" else values[:0]
+            return f"{infinite[0]}" if infinite.size else ""
+        if values.dtype.kind in "Mm":
+            return self._of_type("dates", str(values[0]) if values.size else None, DATES)
+        rows = values.tolist()
+        other = next((value for value in rows if not is_number(value) and not is_missing(value)), None)
+        if other is None:
+            gaps = count_of_gaps(values)
+            if gaps:
+                self.remedies[GAPS] = None
+            return counted(gaps, "gap") if gaps else ""
+        if not isinstance(other, str):
+            is_date = hasattr(other, "year") or hasattr(other, "days")
+            return self._of_type("dates" if is_date else type(other).__name__, str(other), DATES if is_date else TEXT)
+        texts = [value for value in rows[:1000] if isinstance(value, str)] or [other]
+        unread = next((text for text in texts if not is_numeral(text)), None)
+        if unread is None:
+            return self._of_type("numbers as text", texts[0], "convert text to numbers")
+        if DATE.search(unread):
+            return self._of_type("dates", unread, DATES)
+        if AMOUNT.search(unread):
+            return self._of_type("amounts as text", unread, AMOUNTS)
+        among = " among numbers" if any(map(is_numeral, texts)) else ""
+        return self._of_type(f"text{among}", unread, TEXT)
+
+    def _of_type(self, kind: str, sample: str | None, remedy: str) -> str:
+        self.is_wrong_type = True
+        self.remedies[remedy] = None
+        return kind if sample is None else f"{kind} ({sample[:40]!r})"
+
+
+def listed(names: Iterable[Any], show: Callable[[Any], str] = repr) -> str:
+    """Return names as text, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(map(show, names[:SHOWN])) + more if names else "none"
+
+
+def check_columns(name: str, inputs: Sequence[str], **roles: Sequence[str]) -> None:
+    """Refuse inputs that are named twice, or that no decision or prediction can know.
+
+    Args:
+        name: of the argument, which the error begins with.
+        inputs: the columns of the inputs.
+        **roles: columns of ``reward`` or ``targets``, which are to be learnt, and of others that come with the decision.
+    """
+    counts = Counter(inputs)
+    for role, columns in roles.items():
+        if shared := sorted(counts.keys() & set(columns)):
+            is_learnt = role in ("reward", "targets")
+            reason = "which is what is to be learnt" if is_learnt else "which is not known before the decision"
+            raise ValueError(f"{name}: expected no column of the {role}, {reason}, got {shared}")
+    if twice := sorted(column for column, count in counts.items() if count > 1):
+        raise ValueError(f"{name}: expected each column once, got {twice} again")
+
+
+def count_of_gaps(values: np.ndarray) -> int:
+    """Return how many values are missing: None, NaN or no date."""
+    return sum(map(is_missing, values)) if values.dtype.kind == "O" else int((values != values).sum())
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, NaT or NA."""
+    try:
+        return value is None or bool(value != value)  # NaN and NaT differ from themselves
+    except TypeError:  # pandas.NA is neither equal nor not
+        return True
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number, and no text."""
+    return isinstance(value, (numbers.Real, Decimal)) and math.isfinite(value)
+
+
+def is_numeral(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
