@@ -206,8 +206,8 @@ class LearnerProcess:
     Args:
         words: its command line.
         patience: seconds that the process gets to write its last snapshot before it is killed.
-        first_wait, longest_wait: seconds before a process that has died is started again. The wait doubles from death to death, and
-            is the first one again after a process that lived for longer than the longest wait.
+        first_wait, longest_wait: seconds before a process that has died is started again. The wait doubles from death to death.
+            After a process that lived for longer than the longest wait, it is the first one again.
     """
 
     def __init__(

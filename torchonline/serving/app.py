@@ -14,17 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    FailFast,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    create_model,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, create_model, model_validator
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from torchonline.feedback import ConflictError, LogStorageError
@@ -56,13 +46,10 @@ def decide_body(dim: int, actions: int) -> Any:
 
     Without an id the service makes one up. With one, a repeated call gets the same answer.
     """
-    return create_model(
-        "DecideBody",
-        __base__=Body,
-        id=(Name | None, None),
-        context=(Annotated[list[Number], Field(min_length=dim, max_length=dim), FailFast()], ...),
-        mask=(Annotated[list[StrictBool], Field(min_length=actions, max_length=actions), FailFast()] | None, None),
-    )
+    numbers = Annotated[list[Number], Field(min_length=dim, max_length=dim, fail_fast=True)]
+    booleans = Annotated[list[StrictBool], Field(min_length=actions, max_length=actions, fail_fast=True)]
+    fields: Any = {"id": (Name | None, None), "context": (numbers, ...), "mask": (booleans | None, None)}
+    return create_model("DecideBody", __base__=Body, **fields)
 
 
 class RewardBody(Body):

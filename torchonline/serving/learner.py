@@ -16,7 +16,7 @@ def run_learner(settings: ServiceSettings, parent: int | None = None) -> None:
 
     Args:
         settings: those of the service.
-        parent: file descriptor of a pipe that closes when the parent process ends, whichever way. None: the learner has no parent to end with.
+        parent: file descriptor of a pipe that closes when the parent process ends, whichever way. None: no parent.
 
     Raises:
         BlockingIOError: another learner is running.

@@ -20,14 +20,24 @@ BUSY = (
 Protocol: Any = AutoHTTPProtocol
 
 
+def _most_connections() -> int:
+    """Return a number of connections that leaves half of the file descriptors to the log, files and other sockets."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 500
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1000 if descriptors == resource.RLIM_INFINITY else max(16, min(1000, descriptors // 2))
+
+
 class LimitedProtocol(Protocol):
     """uvicorn's protocol with a bound on connections, and on the time that a request's header takes.
 
-    At the bound, a new connection takes the place of the one that has been silent, or is in the middle of sending, the longest. If
-    all others wait for answers, the new one gets status 503. The bound is ``LimitedProtocol.most``, the time ``seconds``.
+    At the bound, a new connection replaces the one for whose header or body the service has waited the longest. If all others
+    wait for answers, the new one gets status 503. The bound is ``LimitedProtocol.most``, the time ``seconds``.
     """
 
-    most = 500
+    most = _most_connections()
     seconds = 10.0
     since = 0.0
     timer: asyncio.TimerHandle | None = None
