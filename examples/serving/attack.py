@@ -1,6 +1,6 @@
 """Attack the service: large lists, slow headers and bodies, many connections; how long does another client's /health take?
 
-A replica runs in a process of its own, with 256 file descriptors and a policy of ``--dim`` features. While an attack is under way,
+A replica runs in a process of its own, with 256 file descriptors and a policy of ``--dim`` features. During an attack
 another client asks for ``/health`` fifty times a second, each time on a new connection.
 
     python examples/serving/attack.py [--seconds 5] [--dim 16]
@@ -30,14 +30,14 @@ CONNECTIONS = 300
 
 
 @contextlib.contextmanager
-def replica(folder: Path, dim: int) -> Iterator[int]:
+def replica(folder: Path, dim: int, protocol: str) -> Iterator[int]:
     """Run a replica that has 256 file descriptors, and give its port."""
     port = free_port()
     command = f"ulimit -n 256; exec {sys.executable} -m uvicorn app:create_app --factory --no-access-log --port {port}"
-    command += " --timeout-graceful-shutdown 1 --log-level error --http torchonline.serving.protocol:LimitedProtocol"
+    command += f" --timeout-graceful-shutdown 1 --log-level critical --http {protocol}"
     paths = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
     own = {"PYTHONPATH": paths, "SERVING_FOLDER": str(folder), "SERVING_DIM": str(dim), "PYTHONWARNINGS": "ignore"}
-    process = subprocess.Popen(["bash", "-c", command], cwd=HERE, env={**os.environ, **own})
+    process = subprocess.Popen(["bash", "-c", command], cwd=HERE, env={**os.environ, **own}, stderr=subprocess.DEVNULL)
     try:
         yield port
     finally:
@@ -134,6 +134,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each attack")
     parser.add_argument("--dim", type=int, default=16, help="features; a large one lets a body of 1 MiB in")
+    parser.add_argument(
+        "--http", default="torchonline.serving.protocol:LimitedProtocol", help="protocol; auto is uvicorn's own"
+    )
     parser.add_argument("--output", type=Path, default=Path("outputs/serving"), help="folder for the files of the run")
     parser.add_argument("--smoke", action="store_true", help="half a second of each attack")
     options = parser.parse_args()
@@ -142,7 +145,7 @@ def main() -> None:
     folder = folder_in(options.output)
     try:
         for name, attack in ATTACKS.items():
-            with replica(folder, options.dim) as port:
+            with replica(folder, options.dim, options.http) as port:
                 seconds = 0.5 if options.smoke else options.seconds
                 print(f"| {name} | {asyncio.run(measure(port, attack, seconds))} |", flush=True)
     finally:
