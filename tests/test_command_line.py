@@ -80,7 +80,7 @@ class Service:
     def run(self, server: Any) -> None:
         from fastapi.testclient import TestClient
 
-        with TestClient(server.config.app) as client:
+        with TestClient(server.config.app, base_url="http://localhost") as client:
             for line in self.requests:
                 words = shlex.split(line)
                 path, body = words[3].partition("/")[2], json.loads(words[words.index("-d") + 1])
@@ -88,7 +88,7 @@ class Service:
                     self.answers.append(client.post(f"/{path}", json=body | {"id": visitor}))
             assert client.get("/health").status_code == 200
 
-    def start(self, words: list[str]) -> "Service":
+    def start(self, words: list[str], **_: Any) -> "Service":
         self.learner = words
         return self
 
@@ -384,42 +384,39 @@ def test_an_estimator_that_fails_has_a_line(
         evaluate_head(head, log[:1], 0.05, None)
 
 
-class Server:
-    """What stands for uvicorn's server: it runs until it is told to end."""
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name == "should_exit":
-            self.ended.set()
-
-
 def python(text: str) -> list[str]:
     return [sys.executable, "-S", "-c", text]
 
 
-def test_a_service_ends_with_its_learner(capfd: pytest.CaptureFixture[str]) -> None:
-    server, asked = Server(), threading.Event()
-    with (
-        pytest.raises(
-            RuntimeError, match="learner: expected a process as long as the service, got one that ended with code 3"
-        ),
-        LearnerProcess(python("raise SystemExit(3)"), server, asked),
-    ):
-        assert server.ended.wait(60.0)
-    # Asked to end, it is no failure.
-    server = Server()
-    asked.set()
-    with LearnerProcess(python("raise SystemExit(3)"), server, asked):
-        assert server.ended.wait(60.0)
-    assert capfd.readouterr().err == ""
+def test_a_learner_that_dies_is_started_again_with_back_off(capfd: pytest.CaptureFixture[str]) -> None:
+    with LearnerProcess(python("raise SystemExit(3)"), first_wait=0.01, longest_wait=0.02):
+        err = ""
+        while err.count("ended with code 3") < 4:
+            err += capfd.readouterr().err
+            time.sleep(0.01)
+    waits = re.findall(r"learner: process \d+ ended with code 3; .* in (\S+) s", err)
+    assert waits[:4] == ["0.01", "0.02", "0.02", "0.02"]
+
+
+def test_a_learner_ends_with_its_parent_whichever_way_that_ends() -> None:
+    """The parent is killed by signal 9; the learner, which waits for the end of its standard input, ends."""
+    learner = "import os; print(os.getpid(), flush=True); os.read(0, 1); print('ended', flush=True)"
+    service = f"""
+import sys, time
+from torchonline.command_line.service import LearnerProcess
+with LearnerProcess([sys.executable, "-S", "-c", {learner!r}]):
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", service], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) != process.pid
+        process.kill()
+        assert process.stdout.readline() == "ended\n"
 
 
 def test_a_learner_that_does_not_stop_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
-    with LearnerProcess(python(deaf), Server(), threading.Event(), patience=0.05) as learner:
+    with LearnerProcess(python(deaf), patience=0.05) as learner:
         while "up" not in capfd.readouterr().out:
             time.sleep(0.01)
     assert learner.process.returncode == -9

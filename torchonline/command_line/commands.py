@@ -10,7 +10,7 @@ import torch
 
 from torchonline.bandits.policies import Policy
 from torchonline.command_line.evaluation import Table, evaluate_head, evaluate_replay
-from torchonline.command_line.service import make_settings, number_of_actions, run_service
+from torchonline.command_line.service import make_settings, number_of_actions, read_secret, run_service
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
@@ -20,6 +20,7 @@ from torchonline.models.frames import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
 from torchonline.reporting import report
+from torchonline.serving import ServiceSettings
 
 # How a file of DecisionLog begins.
 SQLITE = b"SQLite format 3\0"
@@ -180,6 +181,10 @@ class OnlineTrainer(pl.Trainer):
         version: str = "v1",
         every: float = 0.5,
         skip_damaged: bool = False,
+        hosts: list[str] | None = None,
+        secret_file: str = "",
+        undecided: int = 10_000,
+        export: bool = False,
     ) -> None:
         """Answer requests for decisions over HTTP, and learn from their rewards.
 
@@ -201,6 +206,10 @@ class OnlineTrainer(pl.Trainer):
             every: seconds between two snapshots.
             skip_damaged: whether learning goes on after a damaged row of the log, which is never learnt. Otherwise it ends with
                 an error that names the position.
+            hosts: further names of the service that clients may give in the header Host, besides localhost and host; "*" for all.
+            secret_file: file with a secret that clients must send as Authorization, Bearer SECRET; none asks for nothing.
+            undecided: number of rewards of unknown ids that are kept until their decision is logged; 0 refuses them.
+            export: whether GET /export gives the policy as a file.
         """
         head = get_head(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range
@@ -215,6 +224,10 @@ class OnlineTrainer(pl.Trainer):
             lowest=lowest,
             highest=highest,
             skip_damaged=skip_damaged,
+            hosts=(*ServiceSettings.hosts, host, *(hosts or ())),
+            secret=read_secret(secret_file),
+            undecided=undecided,
+            export=export,
         )
         run_service(settings, role, host, port, self.words, ckpt_path or "new")
 

@@ -2,11 +2,13 @@
 
 import copy
 import errno
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,10 @@ from torchonline.models.encoding import input_type
 from torchonline.serving import ServiceSettings, application, run_learner
 
 ROLES = ("all", "replica", "learner")
+# Set in the environment of a learner whose standard input is a pipe of the service: it ends when the pipe closes.
+HAS_PARENT = "TORCHONLINE_LEARNER_ENDS_WITH_STDIN"
+# Seconds before a learner that has died is started again: the first wait, and the longest. The wait doubles from death to death.
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,21 @@ def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
     return HeadSettings(folder=Path(folder), dim=input_width(head), actions=actions, dtype=dtype, head=head, **options)
 
 
+def read_secret(file: str) -> str:
+    """Return the secret in a file, without the spaces around it; "" if no file is named."""
+    if not file:
+        return ""
+    try:
+        secret = Path(file).read_text().strip()
+    except OSError as error:
+        raise ValueError(f"secret_file: expected a file that can be read, got {file}: {error.strerror}") from error
+    if len(secret) < 16 or not (secret.isascii() and secret.isprintable()):
+        raise ValueError(
+            f"secret_file: expected at least 16 printable ASCII characters in {file}, got {len(secret)} characters"
+        )
+    return secret
+
+
 def number_of_actions(head: Any) -> int | None:
     """Return K of a head with actions; None if each arm has its own inputs."""
     if head.has_models:
@@ -72,9 +93,10 @@ def input_width(head: Any) -> int:
 
 
 def run_service(settings: HeadSettings, role: str, host: str, port: int, words: Sequence[str], state: str) -> None:
-    """Serve until SIGTERM or Ctrl-C, or until the learner's process ends.
+    """Serve until SIGTERM or Ctrl-C.
 
-    All is checked before anything starts, and then the address and the state are printed.
+    All is checked before anything starts, and then the address and the state are printed. A learner that has died is started
+    again; meanwhile the replica goes on deciding.
 
     Args:
         settings: of the service.
@@ -88,26 +110,26 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
         ImportError: uvicorn is not installed.
         ValueError: an option is out of its range, the log cannot be opened, nobody can listen at the address, or a snapshot in
             the folder is of another model.
-        RuntimeError: the learner's process has ended by itself.
     """
     one_of("role", role, ROLES)
     check_settings(settings)
     state = describe_state(settings, state)
     settings.open_log().close()  # a log of another window is refused
     if role == "learner":
-        run_learner(settings)
+        run_learner(settings, sys.stdin.fileno() if os.environ.get(HAS_PARENT) else None)
         return
     try:
         import uvicorn
     except ImportError as error:
         raise ImportError(f"serve: expected uvicorn, got none; {install_extra('serving')}") from error
+    from torchonline.serving.protocol import LimitedProtocol
+
     with listen(host, port) as listening:
         quiet: dict[str, Any] = {"access_log": False, "log_level": "warning"}
-        config = uvicorn.Config(application(settings), host, port, timeout_graceful_shutdown=10, **quiet)
-        server, asked = uvicorn.Server(config), threading.Event()
+        limits: dict[str, Any] = {"http": LimitedProtocol, "ws": "none", "timeout_graceful_shutdown": 10}
+        server = uvicorn.Server(uvicorn.Config(application(settings), host, port, **limits, **quiet))
 
         def stop(*_: Any) -> None:
-            asked.set()
             server.should_exit = True
 
         print(f"state: {state}; http://{host}:{port}/docs explains the requests", flush=True)
@@ -117,7 +139,7 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
             if role == "replica":
                 server.run([listening])
             else:
-                with LearnerProcess([sys.executable, "-m", "torchonline", *words, "--role", "learner"], server, asked):
+                with LearnerProcess([sys.executable, "-m", "torchonline", *words, "--role", "learner"]):
                     server.run([listening])
         except KeyboardInterrupt:  # Ctrl-C ends a service
             pass
@@ -178,47 +200,83 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class LearnerProcess:
-    """The process of the learner, as a context. The server ends if this process does.
+    """The process of the learner, as a context, which starts it again after it has died.
+
+    The learner's standard input is a pipe. It closes when this process ends, by signal 9 too, and then the learner ends.
 
     Args:
         words: its command line.
-        server: uvicorn's server, which ends after ``should_exit`` is set.
-        asked: set when the service is asked to end.
         patience: seconds that the process gets to write its last snapshot before it is killed.
-
-    Raises:
-        RuntimeError: at the end of the context, if the process has ended although nobody asked.
+        first_wait, longest_wait: seconds before a process that has died is started again. The wait doubles from death to death.
+            After a process that lived for longer than the longest wait, it is the first one again.
     """
 
-    def __init__(self, words: Sequence[str], server: Any, asked: threading.Event, patience: float = 60.0) -> None:
-        self.words, self.server, self.asked, self.patience = list(words), server, asked, patience
+    def __init__(
+        self,
+        words: Sequence[str],
+        patience: float = 60.0,
+        first_wait: float = FIRST_WAIT,
+        longest_wait: float = LONGEST_WAIT,
+    ) -> None:
+        self.words, self.patience = list(words), patience
+        self.first_wait, self.longest_wait = first_wait, longest_wait
+        self.asked, self.starting = threading.Event(), threading.Lock()
 
     def __enter__(self) -> "LearnerProcess":
-        self.process = subprocess.Popen(self.words)
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._start()
+        self.watcher = threading.Thread(target=self._watch, daemon=True)
+        self.watcher.start()
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        code = self.process.poll()
         self.stop()
-        if code is not None and error is None and not self.asked.is_set():
-            raise RuntimeError(
-                f"learner: expected a process as long as the service, got one that ended with code {code}, so that nothing is "
-                "learnt; the service has ended, too"
-            )
 
     def stop(self) -> None:
         """Let the process write its last snapshot, and kill it if that takes too long."""
-        self.process.terminate()
+        self.asked.set()
+        with self.starting:  # from here on no other process starts
+            process = self.process
+        process.terminate()
         try:
-            self.process.wait(self.patience)
+            process.wait(self.patience)
         except subprocess.TimeoutExpired:
             print(f"learner: killed, after {self.patience:g} s without a last snapshot", file=sys.stderr)
         finally:  # after a second Ctrl-C, too
-            self.process.kill()
-            self.process.wait()
+            process.kill()
+            process.wait()
+            self._close()
+
+    def _start(self) -> None:
+        environment = {**os.environ, HAS_PARENT: "1"}
+        self.process = subprocess.Popen(self.words, stdin=subprocess.PIPE, env=environment)
+
+    def _close(self) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def _watch(self) -> None:
-        """End the server after the process."""
-        self.process.wait()
-        self.server.should_exit = True
+        """Start the process again whenever it has ended and nobody asked."""
+        wait = self.first_wait
+        while True:
+            start, process = time.monotonic(), self.process
+            code = process.wait()
+            if time.monotonic() - start > self.longest_wait:
+                wait = self.first_wait
+            if not self.asked.is_set():
+                print(
+                    f"learner: process {process.pid} ended with code {code}; the service goes on deciding, and starts another in "
+                    f"{wait:g} s",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            if self.asked.wait(wait):
+                return
+            wait = min(2.0 * wait, self.longest_wait)
+            with self.starting:
+                if self.asked.is_set():
+                    return
+                self._close()
+                try:
+                    self._start()
+                except OSError as error:  # no memory for a process, say; the next round waits longer
+                    print(f"learner: cannot be started: {error}", file=sys.stderr, flush=True)

@@ -79,7 +79,8 @@ class DatabaseLog(FeedbackLog):
     # Whether the log is still there after close().
     is_lasting = True
 
-    def __init__(self, window: float | None, default_reward: float | None, hold: bool | None) -> None:
+    def __init__(self, window: float | None, default_reward: float | None, hold: bool | None, undecided: int) -> None:
+        self.undecided = integer_from_0("undecided", undecided)
         self._given: dict[str, Any] = {}
         if window is not None:
             self._given["window"] = positive("window", window)
@@ -338,6 +339,8 @@ class DatabaseLog(FeedbackLog):
                 counts["duplicates"] += 1
                 return "duplicate"
             counts["unknown"] += 1
+            if counts["strays"] >= self.undecided:
+                return "refused"
             counts["strays"] += 1
             execute(
                 "INSERT INTO strays (id, value, known_at) VALUES (:id, :value, :known_at)",

@@ -357,6 +357,10 @@ def _locked(path: Path) -> int | None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        owner = os.read(file, 20).decode("ascii", "replace").strip()
         os.close(file)
-        raise BlockingIOError(f"path: expected no other follower, got one that has locked {path}") from error
+        who = f"process {owner}, which has locked {path}" if owner.isdigit() else f"one that has locked {path}"
+        raise BlockingIOError(f"path: expected no other follower, got {who}") from error
+    os.ftruncate(file, 0)
+    os.write(file, str(os.getpid()).encode())
     return file

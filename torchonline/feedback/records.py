@@ -193,12 +193,12 @@ def checked_id(value: Any) -> str:
 
 def checked_text(name: str, value: Any, shortest: int = 0) -> str:
     """Return a string that every database stores, or raise."""
-    if not shortest <= len(instance_of(name, value, str, "a string")) <= LONGEST_ID or "\0" in value:
-        raise refusal(f"{name}: expected {shortest} to {LONGEST_ID} characters other than NUL, got {value[:40]!r}")
     try:
-        value.encode()
+        length = len(instance_of(name, value, str, "a string")[: LONGEST_ID + 1].encode())
     except UnicodeEncodeError as error:
         raise refusal(f"{name}: expected a string that UTF-8 can encode, got {value[:40]!r}") from error
+    if not shortest <= length <= LONGEST_ID or "\0" in value:
+        raise refusal(f"{name}: expected {shortest} to {LONGEST_ID} bytes of UTF-8 without NUL, got {value[:40]!r}")
     return value
 
 

@@ -48,9 +48,10 @@ class SQLDecisionLog(DatabaseLog):
         window: float | None = None,
         default_reward: float | None = None,
         hold: bool | None = None,
+        undecided: int = 10_000,
         **options: Any,
     ) -> None:
-        super().__init__(window, default_reward, hold)
+        super().__init__(window, default_reward, hold, undecided)
         try:
             import sqlalchemy
         except ImportError as error:

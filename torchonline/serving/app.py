@@ -14,12 +14,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, create_model, model_validator
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from torchonline.feedback import ConflictError, LogStorageError
 from torchonline.feedback.records import LONGEST_ID, checked_id
-from torchonline.serving.replica import Batcher, Replica, Watcher
-from torchonline.serving.settings import LARGEST_BODY, ServiceSettings, one_thread
+from torchonline.serving.limits import RETRY_AFTER, LimitedBody, ParsedRoute, SharedSecret
+from torchonline.serving.replica import Batcher, OverloadError, Replica, Watcher
+from torchonline.serving.settings import ServiceSettings, one_thread
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Number = StrictFloat | StrictInt
@@ -30,16 +32,24 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def has_few_names(cls, values: Any) -> Any:
+        """Refuse many names at once: each unknown one would be an error of its own."""
+        if isinstance(values, dict) and len(values) > len(cls.model_fields):
+            raise ValueError(f"expected the names {', '.join(cls.model_fields)}, got {len(values)} names")
+        return values
 
-class DecideBody(Body):
-    """A request for a decision.
+
+def decide_body(dim: int, actions: int) -> Any:
+    """Return the model of a request for a decision. Its lists are no longer than the policy's, and stop at the first error.
 
     Without an id the service makes one up. With one, a repeated call gets the same answer.
     """
-
-    id: Name | None = None
-    context: list[Number]
-    mask: list[StrictBool] | None = None
+    numbers = Annotated[list[Number], Field(min_length=dim, max_length=dim, fail_fast=True)]
+    booleans = Annotated[list[StrictBool], Field(min_length=actions, max_length=actions, fail_fast=True)]
+    fields: Any = {"id": (Name | None, None), "context": (numbers, ...), "mask": (booleans | None, None)}
+    return create_model("DecideBody", __base__=Body, **fields)
 
 
 class RewardBody(Body):
@@ -78,7 +88,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         replica.refresh()
         watcher = Watcher(replica)
         watcher.start()
-        app.state.replica, app.state.watcher, app.state.answer = replica, watcher, Batcher(replica.answer)
+        app.state.replica, app.state.watcher = replica, watcher
+        app.state.answer = Batcher(replica.answer, most=settings.most_waiting)
         app.state.exporting = asyncio.Lock()
         yield
         # What is under way is answered; then the files are closed.
@@ -86,7 +97,9 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         await app.state.answer.drain()
         log.close()
 
+    DecideBody = decide_body(settings.dim, settings.actions)
     app = FastAPI(title="A bandit that learns", lifespan=lifespan)
+    app.router.route_class = ParsedRoute
 
     @app.post("/decide")
     async def decide(body: DecideBody) -> dict[str, Any]:
@@ -98,18 +111,23 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         return {"id": decision.id, "action": decision.action, "probability": decision.probability}
 
     @app.post("/reward")
-    async def reward(body: RewardBody) -> dict[str, str]:
+    async def reward(body: RewardBody) -> Any:
         start = time.perf_counter()
         if not settings.lowest <= body.value <= settings.highest:  # no NaN is
             raise ValueError(f"value: expected a number from {settings.lowest} to {settings.highest}")
         outcome = await app.state.answer((checked_id(body.id), float(body.value)))
         metrics.rewards.labels(outcome).inc()
+        if outcome == "refused":
+            detail = "id: expected one that was decided before, got an unknown one; nothing was stored"
+            return refused(404, detail)
         metrics.seconds.labels("reward").observe(time.perf_counter() - start)
         return {"outcome": outcome}
 
     @app.get("/health")
     async def health() -> JSONResponse:
-        replica, error = app.state.replica, app.state.watcher.error
+        replica = app.state.replica
+        # The error itself names files: the service's own output has it.
+        error = "the newest snapshot cannot be loaded" if app.state.watcher.error else ""
         facts = {"position": replica.snapshot.position, "encoder": settings.encoder, "error": error}
         return JSONResponse(facts, status_code=503 if error else 200)
 
@@ -123,16 +141,25 @@ def create_app(settings: ServiceSettings) -> FastAPI:
             metrics.entries.labels(kind).set(count)
         return PlainTextResponse(generate_latest(metrics.registry).decode())
 
-    @app.get("/export")
     async def export() -> Response:
+        if app.state.exporting.locked():
+            raise OverloadError("export: expected one at a time, got another while one is made")
         async with app.state.exporting:  # a file takes seconds
             data = await asyncio.to_thread(app.state.replica.exported)
         return Response(data, media_type="application/octet-stream")
 
-    def refused(status: int, text: str) -> JSONResponse:
+    if settings.export:
+        app.get("/export")(export)
+
+    def refused(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
         metrics.refused.labels(status).inc()
         # An answer is plain ASCII, whatever was in the request.
-        return JSONResponse({"detail": text.encode("ascii", "backslashreplace").decode()}, status_code=status)
+        detail = {"detail": text.encode("ascii", "backslashreplace").decode()}
+        return JSONResponse(detail, status_code=status, headers=headers)
+
+    @app.exception_handler(OverloadError)
+    async def overloaded(request: Request, error: OverloadError) -> JSONResponse:
+        return refused(503, str(error), {"Retry-After": RETRY_AFTER})
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -151,21 +178,9 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     async def not_stored(request: Request, error: LogStorageError) -> JSONResponse:
         return refused(507, "the log cannot be written; nothing was stored, and the call may be repeated")
 
-    app.add_middleware(LimitedBody)
+    # The last one is the first that sees a request.
+    app.add_middleware(LimitedBody, settings=settings)
+    if settings.secret:
+        app.add_middleware(SharedSecret, secret=settings.secret)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
     return app
-
-
-class LimitedBody:
-    """Middleware that refuses a body of unknown or too great length unread."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-            if not (length.isdigit() and int(length) <= LARGEST_BODY):
-                detail = {"detail": f"body: expected a content-length up to {LARGEST_BODY}"}
-                await JSONResponse(detail, status_code=413)(scope, receive, send)
-                return
-        await self.app(scope, receive, send)

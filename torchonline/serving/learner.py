@@ -1,5 +1,6 @@
 """The one learner of a service: it follows the log and writes snapshots."""
 
+import os
 import signal
 import threading
 
@@ -7,14 +8,15 @@ from torchonline.feedback import follow
 from torchonline.serving.settings import ServiceSettings, one_thread
 
 
-def run_learner(settings: ServiceSettings) -> None:
-    """Learn from the log until SIGTERM or Ctrl-C, and then write a last snapshot.
+def run_learner(settings: ServiceSettings, parent: int | None = None) -> None:
+    """Learn from the log until SIGTERM, Ctrl-C or the end of the parent, and then write a last snapshot.
 
     Another learner for the same snapshot is refused. The call installs signal handlers, so it is for the main thread of a process
     of its own.
 
     Args:
         settings: those of the service.
+        parent: file descriptor of a pipe that closes when the parent process ends, whichever way. None: no parent.
 
     Raises:
         BlockingIOError: another learner is running.
@@ -24,6 +26,14 @@ def run_learner(settings: ServiceSettings) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
+    if parent is not None:
+
+        def wait() -> None:
+            while os.read(parent, 1024):
+                pass
+            stopped.set()
+
+        threading.Thread(target=wait, daemon=True).start()
     log = settings.open_log()
     print(f"learner: follows {settings.folder}", flush=True)
     # The logged features are those of this encoder; what another one computed is skipped.

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import sys
 import threading
 import time
 import uuid
@@ -17,6 +18,10 @@ from torchonline.export import to_torchscript
 from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
 from torchonline.feedback.records import checked_id, mask_by_id
 from torchonline.serving.settings import ServiceSettings
+
+
+class OverloadError(Exception):
+    """The service has too much to do. The call was not made and may be repeated."""
 
 
 class Request(NamedTuple):
@@ -110,15 +115,24 @@ class Batcher:
     """Collects the calls of many requests, and makes them together in a thread.
 
     While a batch is under way the next one collects. So the batches grow with the load, and no call waits for a full one.
+
+    Args:
+        call: makes the calls of a batch.
+        largest: number of calls in a batch.
+        most: number of calls that may wait. One more raises an OverloadError.
     """
 
-    def __init__(self, call: Callable[[Sequence[Any]], Sequence[Any]], largest: int = 256) -> None:
-        self.call, self.largest = call, largest
+    def __init__(self, call: Callable[[Sequence[Any]], Sequence[Any]], largest: int = 256, *, most: int = 1000) -> None:
+        self.call, self.largest, self.most = call, largest, most
         self.waiting: list[tuple[Any, asyncio.Future[Any]]] = []
         self.thread = ThreadPoolExecutor(1)
         self.running: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Any) -> Any:
+        if len(self.waiting) >= self.most:
+            raise OverloadError(
+                f"expected at most {self.most} calls that wait; nothing was stored, and the call may be repeated"
+            )
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append((item, future))
         if self.running is None:
@@ -162,4 +176,6 @@ class Watcher(threading.Thread):
                 self.replica.refresh()
                 self.error = ""
             except Exception as error:  # a file of another policy, say; the old state goes on
-                self.error = str(error)
+                if str(error) != self.error:
+                    print(f"replica: the newest snapshot cannot be loaded: {error}", file=sys.stderr, flush=True)
+                self.error = str(error) or type(error).__name__

@@ -1,16 +1,13 @@
 """What the replicas and the learner of a service agree on."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog
-
-# What one request may weigh, in bytes.
-LARGEST_BODY = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -30,6 +27,12 @@ class ServiceSettings:
         dtype: of the features, as the policy takes them.
         skip_damaged: whether the learner goes on after damaged rows of the log, which count as refused then. Otherwise it ends
             with an error that names the position.
+        hosts: names that clients may give in the header Host. Others get status 400, against DNS rebinding. ``"*"`` allows all.
+        secret: what clients must send as ``Authorization: Bearer SECRET``; "" asks for nothing.
+        undecided: number of rewards of unknown ids that are kept until their decision is logged; 0 refuses them.
+        export: whether ``/export`` gives the policy as a file.
+        most_waiting: number of decisions and rewards that may wait. What is above gets status 503.
+        request_seconds: the longest time in which a request's body may come.
 
     Example:
         >>> from torchonline import DisjointArms, RidgeRegression
@@ -53,6 +56,17 @@ class ServiceSettings:
     highest: float = 1.0
     dtype: torch.dtype = torch.float64
     skip_damaged: bool = False
+    hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1", "[::1]")
+    secret: str = field(default="", repr=False)
+    undecided: int = 10_000
+    export: bool = False
+    most_waiting: int = 1000
+    request_seconds: float = 10.0
+
+    @property
+    def largest_body(self) -> int:
+        """Return the number of bytes that a request may have: room for a context, a mask and an id, written widely."""
+        return 16_384 + 64 * self.dim + 32 * self.actions
 
     @property
     def snapshot(self) -> Path:
@@ -66,7 +80,11 @@ class ServiceSettings:
     def open_log(self) -> FeedbackLog:
         """Open the log of decisions and rewards."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        options: dict[str, Any] = {"window": self.window, "default_reward": self.default_reward}
+        options: dict[str, Any] = {
+            "window": self.window,
+            "default_reward": self.default_reward,
+            "undecided": self.undecided,
+        }
         if self.database:
             return SQLDecisionLog(self.database, **options)
         return DecisionLog(self.folder / "decisions.db", **options)

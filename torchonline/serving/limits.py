@@ -1,0 +1,101 @@
+"""Limits on what a client may send: size, time and who it is."""
+
+import asyncio
+import hmac
+import json
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+
+from torchonline.serving.settings import ServiceSettings
+
+# A body above this many bytes is parsed in a thread.
+LARGE_BODY = 1 << 15
+# Seconds after which a client that was refused for overload may try again.
+RETRY_AFTER = "1"
+
+
+class ParsedRequest(Request):
+    """A request whose body is parsed in a thread if it is large."""
+
+    async def json(self) -> Any:
+        body = await self.body()
+        return await asyncio.to_thread(json.loads, body) if len(body) > LARGE_BODY else json.loads(body)
+
+
+class ParsedRoute(APIRoute):
+    """A route whose handler gets a ParsedRequest."""
+
+    def get_route_handler(self) -> Any:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Any:
+            return await handler(ParsedRequest(request.scope, request.receive))
+
+        return handle
+
+
+class LimitedBody:
+    """Middleware that refuses a body of unknown or too great length unread, and ends one that comes too slowly.
+
+    Args:
+        app: the application.
+        settings: of the service.
+    """
+
+    def __init__(self, app: Any, settings: ServiceSettings) -> None:
+        self.app, self.largest, self.seconds = app, settings.largest_body, settings.request_seconds
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        found = [value for name, value in scope["headers"] if name == b"content-length"]
+        length = found[0] if found else b"" if scope["method"] == "POST" else b"0"
+        chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+        if chunked or not (length.isdigit() and len(length) < 20 and int(length) <= self.largest):
+            await _refuse(413, f"body: expected a content-length up to {self.largest}")(scope, receive, send)
+            return
+        messages = []
+        try:
+            async with asyncio.timeout(self.seconds):
+                while True:
+                    messages.append(await receive())
+                    if not messages[-1].get("more_body"):
+                        break
+        except TimeoutError:
+            refusal = _refuse(408, f"body: expected all of it within {self.seconds:g} seconds", {"Connection": "close"})
+            await refusal(scope, receive, send)
+            return
+
+        async def read() -> Any:
+            return messages.pop(0) if messages else await receive()
+
+        await self.app(scope, read, send)
+
+
+class SharedSecret:
+    """Middleware that asks for ``Authorization: Bearer SECRET``, except of ``/health``.
+
+    Args:
+        app: the application.
+        secret: the secret.
+    """
+
+    def __init__(self, app: Any, secret: str) -> None:
+        self.app, self.wanted = app, f"Bearer {secret}".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] != "/health":
+            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            if not hmac.compare_digest(given, self.wanted):
+                headers = {"WWW-Authenticate": "Bearer"}
+                await _refuse(401, "authorization: expected the service's secret", headers)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def _refuse(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"detail": detail}, status_code=status, headers=headers)

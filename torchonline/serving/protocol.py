@@ -1,0 +1,92 @@
+"""uvicorn's protocol with limits of connections and of time."""
+
+import asyncio
+import time
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from torchonline.serving.limits import RETRY_AFTER
+
+BUSY_BODY = b'{"detail": "too many connections"}'
+BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: " + RETRY_AFTER.encode() + b"\r\n"
+    b"Content-Type: application/json\r\nContent-Length: " + str(len(BUSY_BODY)).encode() + b"\r\n"
+    b"Connection: close\r\n\r\n" + BUSY_BODY
+)
+
+
+# The class is h11's or httptools', whichever is installed.
+Protocol: Any = AutoHTTPProtocol
+
+
+def _most_connections() -> int:
+    """Return a number of connections that leaves half of the file descriptors to the log, files and other sockets."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 500
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1000 if descriptors == resource.RLIM_INFINITY else max(16, min(1000, descriptors // 2))
+
+
+class LimitedProtocol(Protocol):
+    """uvicorn's protocol with a bound on connections, and on the time that a request's header takes.
+
+    At the bound, a new connection replaces the one for whose header or body the service has waited the longest. If all others
+    wait for answers, the new one gets status 503. The bound is ``LimitedProtocol.most``, the time ``seconds``.
+    """
+
+    most = _most_connections()
+    seconds = 10.0
+    since = 0.0
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the service waits for the client: for a header or for the rest of a body."""
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+    @property
+    def is_in_header(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        others = list(self.connections)
+        super().connection_made(transport)
+        self.since = time.monotonic()
+        if len(others) >= self.most:
+            waiting = [one for one in others if isinstance(one, LimitedProtocol) and one.is_waiting]
+            if not waiting:
+                self.transport.write(BUSY)
+                self.transport.close()
+                return
+            oldest = min(waiting, key=lambda one: one.since)
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_in_header and self.timer is None:  # the next request of a connection that was kept
+            self.since = time.monotonic()
+            self._start_timer()
+        super().data_received(data)
+        if not self.is_in_header:
+            self._stop_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _start_timer(self) -> None:
+        self.timer = asyncio.get_running_loop().call_later(self.seconds, self._end)
+
+    def _stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _end(self) -> None:
+        self.timer = None
+        if self.is_in_header and not self.transport.is_closing():
+            self.transport.abort()
