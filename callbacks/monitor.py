@@ -56,7 +56,7 @@ class BanditMonitor(Watching):
     processes. ``drift`` needs a single process.
 
     Args:
-        actions: K, number of actions.
+        actions: K, number of actions; of all that there will ever be, where arms come and go. The row of an arm is its id.
         drift: a :class:`~torchonline.metrics.DriftAlarm` with the learners' ``batch_shape``, which gets ``reward - prediction``
             of each round, or None. It warns.
         points: largest number of points of a curve over time, even.

@@ -6,27 +6,16 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import rank_zero_info
-from pytorch_lightning.utilities.combined_loader import CombinedLoader
-from torch.utils.data import BatchSampler, SequentialSampler
 
 from torchonline.callbacks.figures import log_figure
 from torchonline.core.checks import instance_of, positive, positive_integer, within
-from torchonline.models.round_loader import RoundLoader
+from torchonline.models.pass_guard import PassGuard, clocks
 from torchonline.privacy.composition import private_learners, total_ledger
 from torchonline.privacy.learners.base import PrivateLearner
 from torchonline.privacy.spending import draw_spending
 
-ANOTHER_PASS = (
-    "PrivacySpendLogger: expected one pass through the loader, or as many as participations says in one fit, got the start of "
-    "another by a learner that has made steps; the same people would be released again, which no ledger here accounts for"
-)
-FINISHED = (
-    "PrivacySpendLogger: expected a checkpoint of a fit that goes on, got one whose fit has ended: nothing was learnt. Loading "
-    "it counts as one more run, unless continuations=1 says that no other run has published anything"
-)
 
-
-class PrivacySpendLogger(pl.Callback):
+class PrivacySpendLogger(PassGuard):
     r"""Callback that logs the privacy spent by a module and enforces a budget.
 
     After each batch it logs ``privacy_spent``, the epsilon at ``delta`` of everything released so far. The x axis of the logs
@@ -45,7 +34,9 @@ class PrivacySpendLogger(pl.Callback):
     *Passes.* Only learners without steps may begin a pass through the loader. Learners of ``participations=k`` allow k passes in
     one fit, if each has at least ``min_separation`` steps. Above 1, all passes must have one order: that of a ``DataLoader``
     without ``shuffle``, or of a :class:`~torchonline.models.RoundLoader`. A fit that is resumed in the middle of its epoch
-    may finish it, if its loader continues, as a :class:`~torchonline.models.RoundLoader` does.
+    may finish it, if its loader continues, as a :class:`~torchonline.models.RoundLoader` does. A loader that draws with
+    replacement, or is longer than its data, is refused. :class:`~torchonline.models.OnlinePredictor` refuses all this by itself.
+    In a module of your own, return the callback from ``configure_callbacks``, so that no fit forgets it.
 
     *Figure.* At the end of the fit, a logger whose experiment has ``add_figure``, as TensorBoard's, gets the curve of the epsilon
     against steps, with ``stop_at`` as a line: ``privacy_curve``. Other loggers get none, and without matplotlib there is none.
@@ -116,77 +107,34 @@ class PrivacySpendLogger(pl.Callback):
         self.continuations = None if continuations is None else positive_integer("continuations", continuations)
         self.last_step: int | None = None
         self.has_stopped = False
-        self._loader_was_saved, self._pass_was_over, self._may_have_ended = False, False, False
-        self._pass_start: list[int] = []
+        super().__init__()
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if trainer.world_size > 1:
-            raise RuntimeError(
-                f"PrivacySpendLogger: expected one process, got {trainer.world_size}: each would release its own people, "
-                "and Lightning would overwrite the counts of all with those of the first"
-            )
-        self._loader_was_saved, self._pass_was_over, self._may_have_ended = False, False, False
+        super().setup(trainer, pl_module, stage)
         self.has_stopped = False
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        loops = checkpoint["loops"]["fit_loop"]
-        self._loader_was_saved = bool(loops["state_dict"].get("combined_loader"))
-        self._pass_was_over = loops["epoch_loop.batch_progress"]["is_last_batch"]
-        self._may_have_ended = True
-
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._may_have_ended:
-            raise RuntimeError(FINISHED)
-
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._learners = self._watched(pl_module)
+        super().on_train_start(trainer, pl_module)
         self._start = clocks(self._learners)
-        self._taken, self._largest_batch, self._is_first_batch = 0, 1, True
-        self._pass_start = self._pass_start or list(self._start)  # a checkpoint in the middle of a pass knows its start
+        self._taken, self._largest_batch = 0, 1
         self._left = self._steps_left()
         self.last_step = None if self._left is None else max(self._start) + self._left
         if self._is_over():
             self.has_stopped = trainer.should_stop = True
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._check_order(trainer)
-        if not self._is_first_batch and self._have_stepped():
-            self._check_pass(trainer)
-        self._pass_start = clocks(self._learners)
-
     @property
     def state_key(self) -> str:
         return self._generate_state_key(learner=self.learner, delta=self.delta, stop_at=self.stop_at)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"pass_start": self._pass_start}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._pass_start = state_dict.get("pass_start", [])
-
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        self._may_have_ended = False
-        if self._is_first_batch and self._have_stepped():
-            # With max_steps Lightning may resume an epoch that was finished.
-            if batch_idx == 0 or self._pass_was_over:
-                raise RuntimeError(ANOTHER_PASS)
-            if not (self._loader_was_saved and _goes_on(trainer.train_dataloader)):
-                raise RuntimeError(
-                    "PrivacySpendLogger: expected a loader that goes on where the checkpoint left it, with state_dict and "
-                    "load_state_dict in both fits, like RoundLoader, got one that begins again with the same people"
-                )
-        if self._is_first_batch:
-            self._check_order(trainer)
+        super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
         if self._is_over():
             raise RuntimeError(
                 f"PrivacySpendLogger: expected the fit to stop at {self.last_step} steps, for stop_at={self.stop_at:g}, got a "
                 "further batch; min_steps and min_epochs keep a trainer from stopping"
             )
-        self._is_first_batch = False
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -226,20 +174,6 @@ class PrivacySpendLogger(pl.Callback):
                 steps,
             )
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._before = clocks(self._watched(pl_module))
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        now = clocks(self._watched(pl_module))
-        if now != self._before:
-            raise RuntimeError(
-                "PrivacySpendLogger: expected no step but in training, because other loops repeat the same people, got "
-                f"step counters of {now} after {self._before}"
-            )
-
-    on_test_start = on_predict_start = on_validation_start
-    on_test_end = on_predict_end = on_validation_end
-
     def _watched(self, pl_module: pl.LightningModule) -> list[PrivateLearner]:
         found = private_learners(pl_module)
         if self.learner is not None:
@@ -254,29 +188,6 @@ class PrivacySpendLogger(pl.Callback):
                 f"PrivacySpendLogger: expected a module with a PrivateLearner, got {type(pl_module).__name__}"
             )
         return list(found.values())
-
-    def _check_pass(self, trainer: pl.Trainer) -> None:
-        """Raise if another pass is not what the learners' participations are booked for."""
-        if trainer.current_epoch + 1 > min(learner.participations for learner in self._learners):
-            raise RuntimeError(ANOTHER_PASS)
-        for learner, now, start in zip(self._learners, clocks(self._learners), self._pass_start, strict=True):
-            if now - start < learner.min_separation:
-                raise RuntimeError(
-                    f"PrivacySpendLogger: expected passes of at least {learner.min_separation} steps, for min_separation, "
-                    f"got {now - start}"
-                )
-
-    def _check_order(self, trainer: pl.Trainer) -> None:
-        """Raise if the order of people may change, and learners are booked for one order."""
-        apart = max(learner.min_separation if learner.participations > 1 else 1 for learner in self._learners)
-        if apart > 1 and not _keeps_order(trainer.train_dataloader):
-            raise RuntimeError(
-                f"PrivacySpendLogger: expected a loader that keeps its order, for min_separation={apart}, got another"
-            )
-
-    def _have_stepped(self) -> bool:
-        """Return whether a learner has made a step, even if it was rewound since."""
-        return any(max(int(learner.rounds), int(learner.furthest)) for learner in self._learners)
 
     def _epsilon(self, more_steps: int = 0) -> float:
         """Return the epsilon after some more steps, from counters and options alone."""
@@ -306,29 +217,3 @@ class PrivacySpendLogger(pl.Callback):
     def _is_over(self) -> bool:
         """Return whether one more batch, as large as the largest, exceeds the budget."""
         return self._left is not None and self._taken + self._largest_batch > self._left
-
-
-def clocks(learners: list[PrivateLearner]) -> list[int]:
-    """Return the number of steps of each learner."""
-    return [int(learner.rounds) for learner in learners]
-
-
-def _keeps_order(loaders: Any) -> bool:
-    """Return whether all loaders are known to have the same order in each pass."""
-    return all(map(_keeps_its_order, CombinedLoader(loaders).flattened))
-
-
-def _keeps_its_order(loader: Any) -> bool:
-    if isinstance(loader, RoundLoader):
-        return True
-    batches = getattr(loader, "batch_sampler", None)
-    is_plain = batches is None or type(batches) is BatchSampler
-    return is_plain and type(getattr(batches or loader, "sampler", None)) is SequentialSampler
-
-
-def _goes_on(loaders: Any) -> bool:
-    """Return whether Lightning can resume all loaders from their positions."""
-    return all(
-        hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        for loader in CombinedLoader(loaders).flattened
-    )

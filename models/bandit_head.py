@@ -10,17 +10,17 @@ from torchonline.bandits.arguments import as_actions
 from torchonline.bandits.composed import ComposedPolicy, as_policy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy, drawn_with_probability
+from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
-from torchonline.core.backend import in_python
+from torchonline.core.backend import in_python, writable
 from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
 from torchonline.core.citations import Citable
 from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
-from torchonline.models.encoding import encoder_width, evaluating, typed_like
+from torchonline.models.encoding import as_inputs, encoded_items, encoder_width, evaluating, typed_like
 from torchonline.models.input_scaling import check_inputs, check_scalable, checked_scaler, for_encoder, step_together
 
 # Items that the encoder gets in one pass where a log is learnt.
@@ -39,7 +39,8 @@ class BanditHead(Citable, WithDelegated):
     :math:`x_k = \phi(z_k)`. K may vary from decision to decision.
 
     *One context, K actions with a model each* (``actions=K``): the encoder maps the context to :math:`\phi(z)`, and each action
-    has an estimator of its own, see :class:`~torchonline.DisjointArms`.
+    has an estimator of its own, see :class:`~torchonline.DisjointArms`. Actions may come and go, by ``head.policy.add_actions``
+    and ``remove_actions``: what the head returns and takes are their ids, ``head.policy.arm_ids``.
 
     *One context, K actions with embeddings* (``actions`` of shape (K, e)): :math:`\phi(z)` is combined with the embedding
     :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
@@ -47,9 +48,9 @@ class BanditHead(Citable, WithDelegated):
     :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`.
 
     :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode, whatever its mode, and
-    restore the mode afterwards; a scripted head in training mode raises an error. :meth:`select` and :meth:`step` compute no
-    gradients. If the encoder changes, the policy's statistics must be rebuilt, as
-    :class:`~torchonline.models.NeuralLinearBandit` does.
+    restore the mode afterwards; a scripted head in training mode raises an error. The encoder gets a copy of the inputs, so that
+    it may work in place, as ``x.div_(255)`` does; files keep the copy. :meth:`select` and :meth:`step` compute no gradients. If
+    the encoder changes, the policy's statistics must be rebuilt, as :class:`~torchonline.models.NeuralLinearBandit` does.
 
     Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes only
     the chosen arm. If the features are known, call ``head.policy.step`` directly.
@@ -130,7 +131,7 @@ class BanditHead(Citable, WithDelegated):
             embeddings = check_tensor("actions", actions, chosen.estimator.theta_hat).detach().clone()
             check_values("actions", embeddings)
             self.encoder_width = encoder_width(embeddings, self.combine, self.encoder_width)
-        self.register_buffer("actions", embeddings)
+        self.register_buffer("actions", None if embeddings is None else writable(embeddings))
 
     def _encode_in_python(self, inputs: Any) -> Tensor:
         inputs = self._checked_inputs(inputs, ())
@@ -147,11 +148,11 @@ class BanditHead(Citable, WithDelegated):
 
         Args:
             inputs: ``(..., K, *feature)``, or ``(..., *feature)`` with ``actions``. NumPy arrays and lists are converted to the
-                type of the encoder's parameters.
+                type of the encoder's parameters; their integers stay integers if the encoder begins with an embedding.
 
         Raises:
             TypeError: ``inputs`` holds no real numbers.
-            ValueError: ``inputs`` has too few dimensions, or the encoder's output is not ``(n, m)``.
+            ValueError: ``inputs`` has too few dimensions, the encoder cannot take them, or its output is not ``(n, m)``.
         """
         return self._arms(inputs)
 
@@ -264,7 +265,8 @@ class BanditHead(Citable, WithDelegated):
             return self.policy.probabilities(self.encode(inputs), mask)
 
     def _decide_in_python(self, inputs: Any, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return drawn_with_probability(self.probabilities(inputs, mask))
+        with torch.no_grad():
+            return self.policy.decide(self._features_of(inputs), mask)
 
     @torch.jit.export
     @in_python(_decide_in_python)
@@ -273,7 +275,8 @@ class BanditHead(Citable, WithDelegated):
 
         See :meth:`Policy.decide`. Arguments are those of :meth:`select`.
         """
-        return drawn_with_probability(self.probabilities(inputs, mask))
+        with torch.no_grad():
+            return self.policy.decide(self.encode(inputs), mask)
 
     def _step_in_python(self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
         policy: Any = self._modules["policy"]
@@ -299,7 +302,7 @@ class BanditHead(Citable, WithDelegated):
 
         Args:
             inputs: as in :meth:`encode`, with leading dimensions ``(*B)`` or ``(*B, n)``.
-            action: chosen arms, int64, ``(*B)`` or ``(*B, n)``; integers and lists of them are converted.
+            action: chosen arms, as :meth:`select` returns them, ``(*B)`` or ``(*B, n)``; int64, or integers and lists of them.
             reward: rewards of the chosen arms, shaped like ``action``.
             noise_scale: noise scale of each round if known, shaped like ``action``.
         """
@@ -412,9 +415,17 @@ class BanditHead(Citable, WithDelegated):
         if self.scaler is not None:
             items = self._scaled(items)
         lead = items.dim() - self.feature_dims
-        encoded = self.encoder(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
+        encoded = self._encoded_batch(items.flatten(0, lead - 1) if lead > 0 else items.unsqueeze(0))
         self._check_encoded(encoded)
         return encoded.reshape(items.shape[:lead] + encoded.shape[1:])
+
+    def _encoded_batch_in_python(self, items: Tensor) -> Any:
+        return encoded_items(self.encoder, items, self.feature_dims)
+
+    @in_python(_encoded_batch_in_python)
+    def _encoded_batch(self, items: Tensor) -> Tensor:
+        """Encode a copy of a batch, because the encoder may work in place."""
+        return self.encoder(items.clone())
 
     def plot_confidence(
         self,
@@ -497,10 +508,10 @@ class BanditHead(Citable, WithDelegated):
             return inputs  # the usual, in a third of the time
         if not isinstance(inputs, Tensor):
             state = self.policy.estimator.theta_hat
-            like = typed_like(self.encoder, state)
-            inputs = as_tensor("inputs", inputs, like.device)
-            if self.scaler is None:  # a scaler gets all digits of the inputs
-                inputs = inputs.to(like.dtype)
+            if self.scaler is None:
+                inputs = as_inputs(inputs, self.encoder, state)
+            else:  # it gets all digits of the inputs
+                inputs = as_tensor("inputs", inputs, typed_like(self.encoder, state).device)
         if self.scaler is not None:
             check_inputs(self.scaler, inputs)
         lead = inputs.dim() - self.item_dims
@@ -509,13 +520,16 @@ class BanditHead(Citable, WithDelegated):
         arms = () if self.item_dims == self.feature_dims else ("K",)
         feature = ("feature",) if self.feature_dims == 1 else tuple(f"feature{i}" for i in range(self.feature_dims))
         shape = shape_text((*batch, "..." if most is None else "[n]", *arms, *feature))
-        raise ValueError(f"inputs: expected shape {shape}, got {shape_text(inputs.shape)}")
+        got = f"{shape_text(inputs.shape)} under feature_dims={self.feature_dims}"
+        raise ValueError(f"inputs: expected shape {shape}, got {got}")
 
     def _checked_action(self, action: Any, inputs: Tensor) -> Tensor:
-        """Return indices of arms, one for each of the inputs, or raise."""
+        """Return actions as a tensor, one for each of the inputs, or raise."""
         shape = inputs.shape[: inputs.dim() - self.item_dims]
-        validate = self.policy.estimator.validate
-        return as_actions(action, shape, inputs.device, self._number_of_arms(inputs), validate)
+        validate, count = self.policy.estimator.validate, self._number_of_arms(inputs)
+        if not self.has_models:
+            return as_actions(action, shape, inputs.device, count, validate)
+        return self.policy._named(as_actions(self.policy._placed(action), shape, inputs.device, count, validate))
 
     def _number_of_arms(self, inputs: Tensor) -> int:
         """Return K of decisions on checked inputs."""

@@ -69,21 +69,29 @@ def inputs_of(batch: Any) -> Tensor:
     raise ValueError(f"batch: expected inputs, {WANTED}, got {type(batch).__name__}")
 
 
-def payoffs(table: Table, action: Tensor) -> dict[str, Tensor]:
-    """Return regret, reward and action of each round, ``(N, *B)``."""
-    regret = table.means.amax(-1) - of_chosen(table.means, action)
-    return {"regret": regret, "reward": of_chosen(table.rewards, action), "action": action}
+def payoffs(table: Table, action: Tensor, place: Tensor) -> dict[str, Tensor]:
+    """Return regret, reward and action of each round, ``(N, *B)``.
+
+    ``place`` says which entry of the table belongs to each action.
+    """
+    means, rewards = as_real(table.means), as_real(table.rewards)
+    regret = means.amax(-1) - of_chosen(means, place)
+    return {"regret": regret, "reward": of_chosen(rewards, place), "action": action}
+
+
+def as_real(values: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return booleans, integers and numbers of half precision in ``dtype``.
+
+    Their differences and means are not rounded then. Other numbers keep their type.
+    """
+    return values if values.dtype in (torch.float32, torch.float64) else values.to(dtype)
 
 
 def _table(inputs: Tensor, rewards: Tensor, means: Tensor | None = None) -> Table:
     _check_rounds(inputs, rewards, "rewards")
-    if rewards.dtype == torch.bool:  # of which torch computes no differences
-        rewards = rewards.to(torch.get_default_dtype())
     if means is None:
         means = rewards
     check_shape("means", means, rewards.shape)
-    if means.dtype == torch.bool:
-        means = means.to(rewards.dtype)
     return Table(inputs, rewards, means)
 
 

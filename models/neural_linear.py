@@ -9,9 +9,11 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arm_ids import names_of, places_of
 from torchonline.bandits.chosen import chosen_probability, predicted
 from torchonline.bandits.composed import learner_of
 from torchonline.bandits.policies import drawn_with_probability
+from torchonline.core.backend import writable
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
 from torchonline.core.citations import Citable
 from torchonline.core.inputs import ArrayLike
@@ -20,13 +22,14 @@ from torchonline.core.options import described
 from torchonline.core.stepping import all_or_nothing_with
 from torchonline.distributed import Ranks
 from torchonline.models.bandit_head import BanditHead
-from torchonline.models.batches import LoggedRounds, inputs_of, payoffs, unpacked
+from torchonline.models.batches import LoggedRounds, as_real, inputs_of, payoffs, unpacked
 from torchonline.models.checkpoints import as_head, facts, packed, plain_name
 from torchonline.models.draws import seeded_draws
 from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
 from torchonline.models.shared_rounds import SharedRounds
 from torchonline.models.strategy import LearnerStrategy
+from torchonline.models.weight_averages import refuse_weight_averages
 
 # Where a checkpoint has the rounds of all ranks that wait for a sync.
 WAITING = "torchonline_waiting_rounds"
@@ -91,8 +94,9 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     Shape:
         - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds, or a dict of these names.
         - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions.
-        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Regret is measured by the means,
-          or by the rewards if there are no means.
+        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Both are of any real type, also
+          booleans. Regret is measured by the means, or by the rewards if there are no means. Columns are in the order of
+          ``head.policy.arm_ids``; actions are these ids.
         - Or a batch is a log: :class:`~torchonline.models.LoggedRounds`, or a dict with ``inputs``, ``action`` and ``reward``.
           Its rounds are learnt in order, and nothing is decided.
         - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
@@ -112,7 +116,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
     Raises:
         RuntimeError: there are several processes under another strategy, whose statistics Lightning would overwrite with those of
-            the first, or with ``feedback="round"``.
+            the first, or with ``feedback="round"``; or a callback of the trainer averages weights.
 
     Example:
         >>> import torchonline
@@ -177,9 +181,9 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         self.replay = None if self.train_encoder_every is None else Replay(replay_size)
         self._arm_ids = self._ids_of_arms()
         readout = None if self.replay is None else torch.zeros_like(head.policy.estimator.theta_hat)
-        self.register_buffer("readout", readout)
-        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("seed", torch.randint(2**62, ()))
+        self.register_buffer("readout", None if readout is None else writable(readout))
+        self.register_buffer("rounds", writable(torch.zeros((), dtype=torch.int64)))
+        self.register_buffer("seed", writable(torch.randint(2**62, ())))
 
     def _describe(self, head: BanditHead) -> None:
         """Add what the head consists of to the hyper-parameters, for loggers."""
@@ -224,6 +228,11 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
                 for rounds in queue:
                     self._learn_together(tuple(part.to(self.device) for part in rounds))
 
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """Return no callback, and refuse one of the trainer that averages weights."""
+        refuse_weight_averages(self)
+        return []
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return an optimizer of a constant, by which Lightning counts batches."""
         self._clock = torch.zeros((), device=self.device, requires_grad=True)
@@ -245,7 +254,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             else:
                 if len(rounds.inputs) == 0:
                     self._check_table(rounds.inputs, rounds.rewards)
-                outputs = payoffs(rounds, self._in_turns(self._play, *rounds[:2]))
+                action = self._in_turns(self._play, *rounds[:2])
+                outputs = payoffs(rounds, action, self._places(action))
         if len(rounds.inputs):
             self.log("reward", outputs["reward"].double().mean(), on_step=True, on_epoch=False)
         return {"loss": 0.0 * self._clock} | self._all_seen() | outputs
@@ -283,7 +293,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         inputs, lead = inputs_of(batch), self._batch_dims()
         with torch.no_grad(), self._own_random_draws(1 + batch_idx):
             probabilities = self.head.probabilities(inputs.movedim(0, lead))
-            action, probability = drawn_with_probability(probabilities)
+            place, probability = drawn_with_probability(probabilities)
+            action = names_of(self.head.policy, place)
         found = {"action": action, "probability": probability, "probabilities": probabilities}
         return {name: value.movedim(lead, 0) for name, value in found.items()}
 
@@ -328,6 +339,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         except BaseException:
             super().load_state_dict(before)
             raise
+        finally:
+            self._arm_ids = self._ids_of_arms()  # of the same state as the replay
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         """Load the module's own part of a state, with the readout of today's arms."""
@@ -338,15 +351,16 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     def _ids_of_arms(self) -> list[int]:
         return list(self.head.policy.arm_ids) if self.head.has_models else []
 
-    def _follow_arms(self, replay: Replay) -> None:
-        """Rename the arms in the replay if arms came or went.
+    def _places(self, action: Tensor) -> Tensor:
+        """Return where the entries of actions are in a table."""
+        return places_of(self.head.policy, action)
 
-        Rounds of removed arms are dropped.
-        """
+    def _follow_arms(self, replay: Replay) -> None:
+        """Drop the rounds of removed arms from the replay if arms came or went."""
         arm_ids = self._ids_of_arms()
         if arm_ids == self._arm_ids:
             return
-        replay.follow([arm_ids.index(one) if one in arm_ids else -1 for one in self._arm_ids])
+        replay.keep_arms(arm_ids)
         self.readout = torch.zeros_like(self.head.policy.estimator.theta_hat)
         self._arm_ids = arm_ids
 
@@ -357,7 +371,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         if not isinstance(batch, Tensor) and not isinstance(rounds := unpacked(batch), LoggedRounds):
             with torch.no_grad(), self._own_random_draws(1 + batch_idx):
                 action = self._decided(rounds.inputs, rounds.rewards)
-            outputs = payoffs(rounds, action)
+            outputs = payoffs(rounds, action, self._places(action))
             # A batch without rounds has no mean, and weight 0. Ranks log the same names, so that none waits for another.
             values = {f"{stage}_{name}": outputs[name].double() for name in ("regret", "reward")}
             means = {name: value.mean() if len(action) else value.sum() for name, value in values.items()}
@@ -406,7 +420,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             # The policy has learnt from these rounds, even if the next one raised an error.
             if actions:
                 action = torch.stack(actions)
-                self._record(inputs[: len(action)], action, of_chosen(rewards[: len(action)], action))
+                self._record(inputs[: len(action)], action, of_chosen(rewards[: len(action)], self._places(action)))
         return torch.stack(actions)
 
     def _check_table(self, inputs: Tensor, rewards: Tensor) -> None:
@@ -443,7 +457,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
                 if isinstance(rounds, LoggedRounds):
                     outputs = _outputs_of(rounds, self.watched)
                 else:
-                    outputs = payoffs(rounds, self._decided(rounds.inputs, rounds.rewards))
+                    action = self._decided(rounds.inputs, rounds.rewards)
+                    outputs = payoffs(rounds, action, self._places(action))
                 if self.watched and len(rounds.inputs):
                     lead = self._batch_dims()
                     x = self.head.encode(rounds.inputs.movedim(0, lead))
@@ -492,8 +507,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
                 # Only the chosen arm is ever encoded again: keep a decision with that single arm.
                 inputs, action = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
             # The first round sets the types, and later rewards may be no integers.
-            reward = reward if reward.is_floating_point() else reward.to(self.head.policy.estimator.theta_hat.dtype)
-            self.replay.push(inputs, action, reward)
+            self.replay.push(inputs, action, as_real(reward, self.head.policy.estimator.theta_hat.dtype))
 
     def _decide_and_learn(self, x: Tensor, rewards: Tensor) -> Tensor:
         """Decide, learn and return the actions; ``x`` are inputs under a scaler."""
@@ -501,14 +515,14 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             action = self.head.select(x)
             if self.watched:
                 self._see(self.head.encode(x), action)
-            self.head.step(x, action, of_chosen(rewards, action))
+            self.head.step(x, action, of_chosen(rewards, self._places(action)))
             return action
         action = self.head.policy.select(x)
         if self.watched:
             self._see(x, action)
         if not self.head.has_models:
             x = of_chosen(x, action)
-        reward = of_chosen(rewards, action)
+        reward = of_chosen(rewards, self._places(action))
         if action.dim() > self._batch_dims():
             self.head._learn_blocks(x, action, reward, None, None)
         else:

@@ -10,9 +10,12 @@ from torch.nn.functional import softplus
 
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.convex.learner import ConvexLearner
+from torchonline.core.backend import writable
 from torchonline.core.checks import check_shape, instance_of, one_of, shape_text
 from torchonline.core.options import described
-from torchonline.models.encoding import evaluating
+from torchonline.models.encoding import encoded_copy, evaluating
+from torchonline.models.pass_guard import PassGuard
+from torchonline.models.weight_averages import refuse_weight_averages
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.point import PrivatePoint
 
@@ -41,8 +44,10 @@ class OnlinePredictor(pl.LightningModule):
 
     *Private learners*, such as :class:`~torchonline.DPTOFW`, learn each row as one record. Their promise covers the learner's
     decisions, but not the losses that are logged. So ``log_losses`` must be False for them. A scaler would hold unprotected
-    statistics of the records, and is refused. :class:`~torchonline.callbacks.PrivacySpendLogger` logs what is spent. Their
-    checkpoints are secret; ``torchonline.export.released(model)`` is a copy that predicts and holds published weights only.
+    statistics of the records, and is refused. A fit that would release people twice is refused, too: a second epoch, unless
+    ``participations`` allow it, a second fit, and a loader that draws with replacement (docs/privacy_lightning.md has the list).
+    :class:`~torchonline.callbacks.PrivacySpendLogger` logs what is spent. Their checkpoints are secret;
+    ``torchonline.export.released(model)`` is a copy that predicts and holds published weights only.
 
     *Files.* A checkpoint holds states and not the parts. Build the parts again, with the same arguments, for
     ``OnlinePredictor.load_from_checkpoint(path, learner=..., encoder=..., scaler=...)``. The functions of
@@ -67,6 +72,7 @@ class OnlinePredictor(pl.LightningModule):
 
     Raises:
         TypeError, ValueError: an argument or a batch is something else. A batch is learnt up to the row that is refused.
+        RuntimeError: a fit would release people of a private learner twice.
 
     Example:
         >>> from torchonline.models import RoundLoader
@@ -111,8 +117,8 @@ class OnlinePredictor(pl.LightningModule):
             raise ValueError(
                 "log_losses: expected False with a private learner, whose promise covers no losses, got True"
             )
-        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("total_loss", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("rounds", writable(torch.zeros((), dtype=torch.int64)))
+        self.register_buffer("total_loss", writable(torch.zeros((), dtype=torch.float64)))
 
     @classmethod
     def load_from_checkpoint(  # type: ignore[override]
@@ -145,6 +151,14 @@ class OnlinePredictor(pl.LightningModule):
         with torch.no_grad():
             margin = self._features(inputs) @ self.learner.predict()
         return margin.sigmoid() if self.loss == "logistic" else margin
+
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """Return a guard that refuses to release people twice, if the learner is private.
+
+        A callback of the trainer that averages weights is refused.
+        """
+        refuse_weight_averages(self)
+        return [PassGuard()] if private_learners(self.learner) else []
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return an optimizer of a constant, by which Lightning counts batches."""
@@ -198,7 +212,7 @@ class OnlinePredictor(pl.LightningModule):
             found = self.scaler(inputs)
         elif self.encoder is not None:
             with evaluating(self.encoder):
-                found = self.encoder(inputs)
+                found = encoded_copy(self.encoder, inputs)
         check_shape("inputs", found, (len(inputs), self.dim))
         return found.to(self._state_dtype)
 

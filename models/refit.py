@@ -4,10 +4,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from torchonline.bandits.arm_ids import places_of
 from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.encoding import evaluating
 
+HALF = (torch.float16, torch.bfloat16)
 Rounds = tuple[Tensor, Tensor, Tensor]
 
 
@@ -16,7 +18,8 @@ def fit_encoder(
 ) -> None:
     """Train encoder and readout further, by Adam on minibatches of rounds.
 
-    The loss is Huber's, squared up to twice the median absolute residual of the minibatch.
+    The loss is Huber's, squared up to twice the median absolute residual of the minibatch. Parameters in half precision are
+    trained as float32 copies.
 
     Args:
         head: its encoder is trained, in its current mode.
@@ -30,16 +33,26 @@ def fit_encoder(
     lead = learner_of(head.policy).batch_dims
     theta = readout.clone().requires_grad_()
     parameters = [parameter for parameter in head.encoder.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.Adam([*parameters, theta], lr=learning_rate)
+    # In half precision Adam would divide by squares that are rounded to 0: it moves float32 copies of such parameters.
+    moved = [p.detach().float().requires_grad_() if p.dtype in HALF else p for p in parameters]
+    halves = [(copy, parameter) for copy, parameter in zip(moved, parameters, strict=True) if copy is not parameter]
+    optimizer = torch.optim.Adam([*moved, theta], lr=learning_rate)
     for _ in range(steps):
         batch = torch.randint(len(reward), (batch_size,), device=reward.device)
         target = reward[batch].movedim(0, lead).to(theta.dtype)
         with torch.enable_grad():
             loss = robust_loss(predicted(head, theta, inputs[batch], action[batch]), target)
         optimizer.zero_grad()
+        head.encoder.zero_grad()
         loss.backward()
+        for copy, parameter in halves:
+            copy.grad = None if parameter.grad is None else parameter.grad.float()
         optimizer.step()
+        with torch.no_grad():
+            for copy, parameter in halves:
+                parameter.copy_(copy)
     optimizer.zero_grad()
+    head.encoder.zero_grad()
     readout.copy_(theta.detach())
 
 
@@ -62,7 +75,7 @@ def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -
         return (x * theta.unsqueeze(-2)).sum(-1)
     # The row of each chosen arm among the arms of all learners of the fleet.
     first = theta.size(-2) * torch.arange(theta[..., 0, 0].numel(), device=theta.device)
-    row = action.movedim(0, lead) + first.reshape(*theta.shape[:-2], 1)
+    row = places_of(policy, action).movedim(0, lead) + first.reshape(*theta.shape[:-2], 1)
     return (x * functional.embedding(row, theta.flatten(0, -2))).sum(-1)
 
 

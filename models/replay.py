@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.backend import writable
 from torchonline.core.checks import kind, positive_integer, shape_text
 from torchonline.core.options import described
 
 
 class Replay(nn.Module):
-    """Ring buffer of decisions: inputs, chosen arm and reward.
+    """Ring buffer of decisions: inputs, id of the chosen arm and reward.
 
     The first round sets shapes and types and allocates the memory, which does not grow. A new replay takes them from a loaded
     state.
@@ -31,7 +32,7 @@ class Replay(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = positive_integer("replay_size", size)
-        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("rounds", writable(torch.zeros((), dtype=torch.int64)))
         for name in ("inputs", "action", "reward"):
             self.register_buffer(name, None)
 
@@ -46,7 +47,7 @@ class Replay(nn.Module):
         slots = (self.rounds + torch.arange(n, device=reward.device)) % self.size
         for name, values in new.items():
             if getattr(self, name) is None:
-                setattr(self, name, values.new_zeros((self.size, *values.shape[1:])))
+                setattr(self, name, writable(values.new_zeros((self.size, *values.shape[1:]))))
             kept = getattr(self, name)
             # If more rounds come than fit, only the last ones are kept.
             kept[slots[-self.size :]] = values[-self.size :].to(kept.dtype)
@@ -68,16 +69,13 @@ class Replay(nn.Module):
             expected = f"features of shape {shape_text(wanted)} and {self.inputs.dtype}, as in the rounds before"
             raise ValueError(f"inputs: expected {expected}, got {shape_text(got)} and {inputs.dtype}")
 
-    def follow(self, places: list[int]) -> None:
-        """Rename the arms of the kept rounds.
-
-        ``places`` holds the new index of each arm, or -1 for an arm that is gone, whose rounds are dropped.
-        """
+    def keep_arms(self, arm_ids: list[int]) -> None:
+        """Drop the rounds of all other arms."""
         if self.inputs is None:
             return
         inputs, action, reward = self.in_order()
-        action = torch.tensor(places, device=action.device)[action]
-        stays = (action >= 0).flatten(1).all(-1) if action.dim() > 1 else action >= 0
+        stays = torch.isin(action, torch.tensor(arm_ids, device=action.device))
+        stays = stays.flatten(1).all(-1) if stays.dim() > 1 else stays
         self.rounds.zero_()
         self.push(inputs[stays], action[stays], reward[stays])
 

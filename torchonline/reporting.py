@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arm_ids import arms_with_ids, by_place, places_of
 from torchonline.bandits.chosen import predicted
 from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
@@ -64,7 +65,8 @@ def report(
     *With a policy*, in its present state, the page also shows the effective sample size of the log for that policy, the widths
     of its confidence intervals, and its predictions beside the rewards. If the policy has learnt these very rewards, the last
     picture is better than the policy is on new decisions. The policy learns nothing. The caller's random numbers stay as they
-    are.
+    are. Decisions for an arm that was removed from the policy are left out of these pictures. Elsewhere the page names actions
+    as the log does, by their ids.
 
     *The alarm* compares each window of rewards with the first one, or with the one after the last alarm. With a fixed ``window``
     and ``alpha``, all reports on one growing log make the same comparisons, so ``alpha`` bounds the probability of a false alarm
@@ -288,9 +290,12 @@ class Reader:
         if batch_shape := learner_of(self.inner).batch_shape:
             raise ValueError(f"policy: expected one without batch_shape, got {batch_shape}")
         self.device = self.inner.estimator.theta_hat.device
+        self.arms = arms_with_ids(self.inner)
 
     def fits(self, decision: Any) -> bool:
-        """Return whether the features of a decision fit the policy."""
+        """Return whether the policy has a decision's features, and its action still."""
+        if self.arms is not None and self.arms.was_removed(int(decision.action)):
+            return False
         return self.encoder is None or decision.encoder == self.encoder
 
     def probabilities(self, page: list[Any]) -> Tensor:
@@ -305,7 +310,8 @@ class Reader:
             # A policy whose scores are random draws them.
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 torch.default_generator.manual_seed(0)
-                return of_chosen(self.policy.probabilities(inputs, mask), action).unsqueeze(0)
+                found = self.policy.probabilities(inputs, mask)
+                return of_chosen(found, places_of(self.inner, action)).unsqueeze(0)
 
         return self._of_groups(page, of_group, 1)[0]
 
@@ -338,6 +344,7 @@ class Reader:
             inputs = torch.stack([page[i].inputs for i in group]).to(self.device)
             has_mask = page[group[0]].mask is not None
             mask = torch.stack([page[i].mask for i in group]).to(self.device) if has_mask else None
+            mask = mask if mask is None or self.arms is None else by_place(mask, self.arms)
             action = torch.tensor([int(page[i].action) for i in group], device=self.device)
             try:
                 found[:, group] = call(inputs, mask, action).double().cpu()

@@ -242,7 +242,8 @@ def play(arms: DisjointArms, count: int, seed: int = 0, batch_shape: tuple[int, 
     for t in range(count):
         context = torch.from_numpy(random.standard_normal((*batch_shape, arms.dim)))
         arms.select(context)
-        action, reward = random.integers(0, arms.actions, batch_shape), random.standard_t(3.0, batch_shape)
+        action = np.array(arms.arm_ids)[random.integers(0, arms.actions, batch_shape)]
+        reward = random.standard_t(3.0, batch_shape)
         arms.step(context, torch.from_numpy(np.asarray(action)), torch.from_numpy(np.asarray(reward)))
         assert int(arms.rounds.max()) > t
 
@@ -358,20 +359,21 @@ def test_wrong_arms_are_named_and_change_nothing() -> None:
         arms.actions = 5  # type: ignore[misc]
 
 
-def test_an_interrupted_change_of_arms_happens_or_does_not() -> None:
+@pytest.mark.parametrize("change", [lambda arms: arms.add_actions(2), lambda arms: arms.remove_actions([0])])
+def test_an_interrupted_change_of_arms_happens_or_does_not(change: Any) -> None:
     arms, line = MAKERS["robust"](), 0
     play(arms, 9)
     start = snapshot(arms)
     while True:
         twin = copy.deepcopy(arms)
-        if not interrupted(lambda twin=twin: twin.add_actions(2), line):
+        if not interrupted(lambda twin=twin: change(twin), line):
             break
-        assert twin.actions in (ARMS, ARMS + 2)
+        assert len(twin.arm_ids) == twin.actions
         if twin.actions == ARMS:
             assert differences(start, snapshot(twin)) == []
         done = copy.deepcopy(arms)
-        if twin.actions > ARMS:
-            done.add_actions(2)
+        if twin.actions != ARMS:
+            change(done)
         for each in (twin, done):
             play(each, 2, seed=3)
         assert differences(snapshot(done), snapshot(twin)) == [], line
@@ -619,18 +621,20 @@ def test_arms_that_come_learn_logs_and_those_that_go_are_refused(name: str) -> N
     arms.add_actions(2)
     twin = copy.deepcopy(arms)
     context, _, reward, _ = rounds(20)
-    action = torch.arange(20) % 5
-    for count in (5, 3):
-        arms.learn(context, action % count, reward)
-        twin.step(context, action % count, reward)
+    for ids in ([0, 1, 2, 3, 4], [1, 2, 4]):
+        action = torch.tensor(ids)[torch.arange(20) % len(ids)]
+        arms.learn(context, action, reward)
+        twin.step(context, action, reward)
         for key, value in snapshot(twin).items():
             close(snapshot(arms)[key], value)
-        if count == 5:
+        if len(ids) == 5:
             for each in (arms, twin):
                 each.remove_actions([0, 3])
     before = snapshot(arms)
-    with pytest.raises(ValueError, match=r"^action: expected indices from 0 to 2, got 3"):
-        arms.learn(context, action, reward, block_size=2)
+    with pytest.raises(
+        ValueError, match=r"^action: expected the id of an arm, one of 1, 2, 4, got 0, which was removed"
+    ):
+        arms.learn(context, torch.arange(20) % 5, reward, block_size=2)
     assert differences(before, snapshot(arms)) == []
 
 

@@ -168,7 +168,7 @@ def test_removed_arms_take_their_early_rounds_along() -> None:
     torch.testing.assert_close(policy.estimator.V[:2], V[1:], rtol=0.0, atol=0.0)
     unknown = policy.estimator.V[2].clone()
     for t in range(20, ROUNDS):
-        policy.step(rows[t], 0, rewards[t])
+        policy.step(rows[t], 1, rewards[t])
     torch.testing.assert_close(policy.estimator.V[2], unknown, rtol=0.0, atol=0.0)
 
 

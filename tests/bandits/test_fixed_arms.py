@@ -93,8 +93,8 @@ def agrees(fixed: FixedArms, tolerance: float = 1e-10) -> None:
     arms = fixed.arms.expand(*fixed.batch_shape, *fixed.arms.shape[-2:])
     scores = fixed.policy(arms)
     close(fixed(), scores, tolerance)
-    chosen = scores.gather(-1, fixed.select().unsqueeze(-1)).squeeze(-1)
-    close(chosen, scores.amax(-1), tolerance)
+    place = (fixed.select().unsqueeze(-1) == torch.tensor(fixed.arm_ids)).long().argmax(-1, keepdim=True)
+    close(scores.gather(-1, place).squeeze(-1), scores.amax(-1), tolerance)
 
 
 class Fading(RidgeRegression):
@@ -517,9 +517,9 @@ def test_bad_arms_are_refused_by_name() -> None:
     for features in (*wrong, good.expand(2, ARMS, DIM)):
         with pytest.raises((ValueError, TypeError), match=r"^features: expected "):
             fixed.add_arms(features)
-    for indices in (3, "01", [ARMS], [-1], [0, 0], list(range(ARMS)), [0.5], [True]):
-        with pytest.raises((ValueError, TypeError), match=r"^indices: expected "):
-            fixed.remove_arms(indices)
+    for ids in (3, "01", [ARMS], [-1], [0, 0], list(range(ARMS)), [0.5], [True]):
+        with pytest.raises((ValueError, TypeError), match=r"^ids: expected "):
+            fixed.remove_arms(ids)
     fixed.remove_arms([])
     assert differences(before, snapshot(fixed)) == []
     FixedArms(OFUL(DIM, validate=False), nan)

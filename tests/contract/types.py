@@ -29,6 +29,22 @@ def inputs_are_converted_to_the_state(case: Case) -> None:
 
 
 @rule(6)
+def torchs_default_type_is_no_option(case: Case) -> None:
+    """Half precision as torch's default type changes no bit."""
+    rounds, before = case.stream(7), torch.get_default_dtype()
+    learner = case.build()
+    decisions = play(learner, rounds)
+    torch.set_default_dtype(torch.float16)
+    try:
+        twin = case.build()
+        theirs = play(twin, rounds)
+    finally:
+        torch.set_default_dtype(before)
+    assert all(map(same, decisions, theirs))
+    assert differences(snapshot(twin), snapshot(learner)) == []
+
+
+@rule(6)
 def single_precision_follows_double(case: Case) -> None:
     """float32 is float64 to the precision of float32."""
     rounds = [round_.to(torch.float32) for round_ in case.stream(40)]

@@ -1,10 +1,12 @@
 """``torchonline.gradients``: those of a loss at each query point of each learner, and nothing mixed up between them."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from torchonline import DPTOFW, gradients
+from torchonline import DPTOFW, FreeGrad, gradients
 
 pytestmark = pytest.mark.fast
 
@@ -65,3 +67,13 @@ def test_what_is_no_tensor_is_refused_by_name() -> None:
         gradients(lambda theta, y: theta.sum() * y, learner, 3.0)
     with pytest.raises(TypeError, match="loss: expected one number for each point, as a tensor, got tuple"):
         gradients(lambda theta: (theta.sum(), theta), learner)
+
+
+@pytest.mark.parametrize("make", [lambda: FreeGrad(4, batch_shape=(3,)), lambda: learner_of((3,))])
+def test_a_loss_that_works_in_place_leaves_its_data_alone(make: Any) -> None:
+    """Each query gets the data as they came."""
+    learner, x, y = make(), torch.ones(3, 4).double(), torch.arange(3.0).double()
+    slopes = gradients(lambda theta, x, y: loss(theta, x.mul_(2.0), y.sub_(1.0)), learner, x, y)[0]
+    assert torch.equal(x, torch.ones(3, 4).double())
+    assert torch.equal(y, torch.arange(3.0).double())
+    torch.testing.assert_close(slopes, gradients(loss, learner, 2.0 * x, y - 1.0)[0])

@@ -1,34 +1,45 @@
-"""Ctrl-C in the middle of a step: the step has not happened, or has, or the learner knows that it is torn.
+"""Ctrl-C in the middle of a step: the step has not happened, or has.
 
 An exception is raised at every line that a step runs, by a trace function, as a signal handler or a thread may raise one. Nothing
 depends on time.
 """
 
 import copy
+import pickle
 import signal
 from collections.abc import Callable
+from functools import partial
+from types import FunctionType
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+import torchonline
 from tests.interruption import Interrupt, interrupted, is_free
 from tests.learners import differences, snapshot
 from torchonline import (
     CAOONS,
     OFUL,
+    DisjointArms,
+    FixedArms,
     FreeGrad,
     HeavyTailUCB,
     HvtUCB,
     LocalGLB,
     MsMwC,
     ParameterFree,
+    RidgeRegression,
+    RunningScaler,
     SystemIdentification,
 )
+from torchonline.bandits import disjoint
+from torchonline.core import journal
 from torchonline.core import learner as core
 from torchonline.core.checks import refusal
-from torchonline.core.stepping import SNAPSHOT_BYTES
+from torchonline.core.journal import MOST_ROUNDS
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing
 
 D = torch.float64
 
@@ -50,13 +61,24 @@ BANDITS: dict[str, Callable[[], Any]] = {
 }
 
 
-def on_tensors(policy: Any) -> Any:
-    policy.estimator.is_small = False
+def on_tensors(made: Any) -> Any:
+    policy = made() if isinstance(made, partial | FunctionType) else made
+    for learner in (policy, policy.estimator):
+        vars(learner)["is_small"] = False
     return policy
 
 
 def step(learner: Any, scale: float = 1.0) -> None:
     own = getattr(learner, "estimator", learner)
+    if isinstance(learner, DisjointArms):
+        learner.step(scale * features(learner.dim), 1, 1.0)
+        return
+    if isinstance(learner, FixedArms):
+        learner.step(1, scale)
+        return
+    if own.batch_shape:
+        learner.step(scale * features(own.dim).expand(own.features_shape), torch.ones(own.batch_shape))
+        return
     if hasattr(own, "queries"):
         learner.step(
             scale * features(own.points * own.dim).reshape(own.gradients_shape), torch.zeros(own.gradients_shape[:-1])
@@ -64,7 +86,7 @@ def step(learner: Any, scale: float = 1.0) -> None:
     elif own.output_shape:
         learner.step(scale * features(8), torch.ones(2, dtype=D))
     else:
-        learner.step(scale * features(8), torch.tensor(1.0, dtype=D))
+        learner.step(scale * features(own.dim), torch.tensor(1.0, dtype=D))
 
 
 @pytest.mark.parametrize("name", BANDITS)
@@ -86,40 +108,148 @@ def test_an_interrupted_step_is_all_or_nothing(name: str) -> None:
     assert differences(after, snapshot(learner)) == []
 
 
-@pytest.mark.parametrize("name", ["OFUL", "HeavyTailUCB", "FreeGrad", "MsMwC", "LocalGLB", "OFUL on tensors"])
-def test_without_a_snapshot_an_interrupted_learner_knows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses everything by name until it is reset or loaded, unless nothing was written yet or all was."""
-    monkeypatch.setattr(core, "SNAPSHOT_BYTES", 0)
-    learner, done = BANDITS[name](), BANDITS[name]()
-    step(learner)
+JOURNALED = BANDITS | {
+    "arms with a model each": lambda: DisjointArms(RidgeRegression(8), 3, scaler=RunningScaler(7)),
+    "arms that start anew": lambda: DisjointArms(RidgeRegression(8), 3, scaler=RunningScaler(7, freeze_after=4)),
+    "the default for arms": lambda: torchonline.bandit(4, rewards="unit", actions=3),
+    "a fleet": lambda: OFUL(8, batch_shape=(2,)),
+    "fixed arms": lambda: FixedArms(OFUL(2), torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])),
+}
+JOURNALED |= {f"{name}, on tensors": partial(on_tensors, make) for name, make in JOURNALED.items() if "arms" in name}
+
+
+@pytest.mark.parametrize("name", JOURNALED)
+def test_a_journal_undoes_an_interrupted_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every line of a step of a large state, some rounds after the copy: bit for bit the state before, or that after."""
+    for module in (core, disjoint):
+        monkeypatch.setattr(module, "SNAPSHOT_BYTES", 0)
+    learner, done = JOURNALED[name](), JOURNALED[name]()
+    rounds = [step, partial(step, scale=0.5), partial(step, scale=2.0)]
+    for play in rounds:
+        play(learner)
+        play(done)
     start = snapshot(learner)
-    done.load_state_dict(start)
     step(done, 0.5)
-    after, torn, line = snapshot(done), 0, 0
-    own = getattr(learner, "estimator", learner)
-    while interrupted(lambda: step(learner, 0.5), line):
-        buffers = {name: buffer.clone() for name, buffer in learner.named_buffers() if name in start}
-        if own._is_torn:
-            torn += 1
-            looks = [lambda: step(learner), learner.state_dict]
-            if hasattr(learner, "select"):
-                looks += [
-                    lambda look=look: look(torch.ones(2, 8)) for look in (learner, learner.predict, learner.select)
-                ]
-            else:
-                looks.append(learner.predict)
-            for look in looks:
-                with pytest.raises(RuntimeError, match=r"^state: expected the whole state of .* reset\(\)"):
-                    look()
-        else:
-            assert differences(start, buffers) == [] or differences(after, buffers) == [], f"torn in silence at {line}"
-        learner.load_state_dict(start)
-        assert differences(start, snapshot(learner)) == []
+    after, line = snapshot(done), 0
+    while interrupted(partial(step, learner, 0.5), line):
+        now = snapshot(learner)
+        if differences(start, now):
+            assert differences(after, now) == [], f"torn at line {line}"
+            learner = JOURNALED[name]()
+            for play in rounds:
+                play(learner)
         line += 1
-    assert torn > 0
-    interrupted(lambda: step(learner, 0.5), line // 2)
-    own.reset()
-    step(learner)
+    assert line > 50
+    assert differences(after, snapshot(learner)) == []
+
+
+def large() -> OFUL:
+    policy = OFUL(100)
+    assert policy.estimator.V.nbytes > SNAPSHOT_BYTES
+    return policy
+
+
+def fail_after_writes(learner: Any, call: Callable[[], object]) -> None:
+    """Interrupt a call behind the last write of a step."""
+    view = learner.numpy_view().learner
+
+    def count() -> None:
+        view.__dict__.pop("_end_round_", None)  # once: an undo learns the rounds before again
+        view._end_round_()
+        raise Interrupt
+
+    view.__dict__["_end_round_"] = count
+    with pytest.raises(Interrupt):
+        call()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda policy: policy.estimator.V.mul_(2.0),
+        lambda policy: policy.reset(),
+        lambda policy: policy.load_state_dict(policy.state_dict()),
+        lambda policy: policy.learn(torch.eye(100), torch.zeros(100)),
+        lambda policy: policy.step(torch.eye(100)[:2], torch.zeros(2)),
+        lambda policy: policy.to(torch.float64),
+        lambda policy: None,
+    ],
+)
+def test_a_journal_notices_writes_by_others(write: Callable[[OFUL], Any]) -> None:
+    """What was written between two steps is not undone with the second."""
+    policy, twin = large(), large()
+    for each in (policy, twin):
+        for _ in range(3):
+            step(each)
+        write(each)
+    fail_after_writes(policy.estimator, lambda: step(policy, 0.5))
+    assert differences(snapshot(twin), snapshot(policy)) == []
+    step(policy, 0.5)
+    step(twin, 0.5)
+    assert differences(snapshot(twin), snapshot(policy)) == []
+
+
+def test_a_journal_is_copied_anew_in_time_and_is_part_of_no_copy() -> None:
+    policy, twin = large(), large()
+    for _ in range(150):
+        step(policy)
+        step(twin)
+    twin = copy.deepcopy(twin)
+    journal = policy.estimator.numpy_view().journal()
+    assert len(journal.entries[None].rounds) == 150 - 2 * MOST_ROUNDS
+    fail_after_writes(policy.estimator, lambda: step(policy))
+    assert differences(snapshot(twin), snapshot(policy)) == []
+    assert len(pickle.dumps(policy)) < 1.1 * len(pickle.dumps(large()))
+
+
+def test_an_undo_that_is_interrupted_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second and a third Ctrl-C do not tear the state."""
+    policy, interrupts = large(), iter([1, 2])
+    step(policy)
+    start, restore_ = snapshot(policy), journal.restore_
+
+    def restored(state: list[Any], copies: list[Any]) -> None:
+        restore_(state, copies)
+        for _ in interrupts:
+            raise Interrupt
+
+    monkeypatch.setattr(journal, "restore_", restored)
+    fail_after_writes(policy.estimator, lambda: step(policy))
+    assert differences(start, snapshot(policy)) == []
+    assert next(interrupts, None) is None
+
+
+def test_a_refusal_of_a_large_learner_undoes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes before the first write, and costs no round of the journal."""
+    policy = large()
+    for _ in range(10):
+        step(policy)
+    start = snapshot(policy)
+    monkeypatch.setattr(journal, "restore_", lambda *_: pytest.fail("an undo"))
+    with pytest.raises(ValueError, match=r"^x: expected"):
+        policy.step(1e200 * features(100), 1.0)
+    assert differences(start, snapshot(policy)) == []
+    step(policy)
+
+
+def test_a_learner_that_cannot_undo_refuses_until_it_is_loaded_or_reset() -> None:
+    """As on an accelerator, where a journal would take too much memory."""
+    policy = OFUL(8)
+    saved = policy.state_dict()
+
+    def write() -> None:
+        policy.estimator.V.mul_(2.0)
+        raise Interrupt
+
+    for mend in (policy.reset, lambda: policy.load_state_dict(saved)):
+        with pytest.raises(Interrupt):
+            all_or_nothing(policy.estimator, None, write)
+        looks = [lambda look=look: look(torch.ones(2, 8)) for look in (policy, policy.predict, policy.select)]
+        for look in [*looks, lambda: step(policy), policy.state_dict]:
+            with pytest.raises(RuntimeError, match=r"^state: expected the whole state of .* reset\(\)"):
+                look()
+        mend()
+        assert differences(saved, snapshot(policy)) == []
 
 
 def test_several_rounds_loads_and_resets_are_all_or_nothing() -> None:

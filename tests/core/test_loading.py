@@ -1,6 +1,7 @@
 """Loads, saves and moves that must not hurt a state, and constructors of users' subclasses."""
 
 import dataclasses
+import math
 import threading
 from typing import Any
 
@@ -9,7 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from tests.interruption import interrupted
-from torchonline import CAOONS, OFUL, OONS, HeavyTailUCB, LocalGLB, MsMwC, RidgeRegression
+from tests.learners import differences, snapshot
+from torchonline import (
+    CAOONS,
+    OFUL,
+    OONS,
+    HeavyTailRegression,
+    HeavyTailUCB,
+    LocalGLB,
+    LocalGLMRegression,
+    MsMwC,
+    RidgeRegression,
+)
 from torchonline.models import BanditHead
 
 pytestmark = pytest.mark.fast
@@ -171,3 +183,62 @@ def test_options_that_share_a_name_with_a_method_cannot_be_set() -> None:
         RidgeRegression(2).radius = "classic"  # type: ignore[assignment, method-assign]
     with pytest.raises(AttributeError, match=r"^noise_scale: "):
         HeavyTailUCB(2).estimator.noise_scale = torch.ones(2)
+
+
+@pytest.mark.parametrize("name", ["theta_hat", "V", "V_inv", "logdet"])
+def test_infinity_is_no_state(name: str) -> None:
+    """Nothing is loaded of a state that no learner has."""
+    learner = RidgeRegression(2)
+    state = learner.state_dict()
+    state[name].fill_(math.inf)
+    before = snapshot(learner)
+    with pytest.raises(RuntimeError, match=rf"{name}: expected finite numbers, got infinity"):
+        learner.load_state_dict(state)
+    assert differences(before, snapshot(learner)) == []
+
+
+def played(make: Any, rounds: int, seed: int) -> Any:
+    """A learner of three features after rounds with features of very different units."""
+    random = torch.Generator().manual_seed(seed)
+    learner = make()
+    for _ in range(rounds):
+        x = torch.randn(3, generator=random, dtype=torch.float64) * torch.tensor([1.0, 1e-2, 30.0])
+        if hasattr(learner, "queries"):
+            learner.step(x / x.norm())
+        else:
+            learner.step(x, 1.0)
+    return learner
+
+
+WITH_INVERSES = {
+    "ridge": lambda: RidgeRegression(3),
+    "float32": lambda: RidgeRegression(3, dtype=torch.float32),
+    "heavy tails": lambda: HeavyTailRegression(3),
+    "link": lambda: LocalGLMRegression(3, feature_bound=1e3),
+    "convex": lambda: OONS(3, lipschitz=1.0, form="frozen"),
+}
+
+
+@pytest.mark.parametrize("name", WITH_INVERSES)
+def test_a_mean_of_states_is_no_state(name: str) -> None:
+    """The inverse of a mean is not the mean of the inverses; a state itself is loaded."""
+    one, other = (played(WITH_INVERSES[name], rounds, seed) for rounds, seed in ((5, 0), (400, 1)))
+    for each in (one, other):
+        WITH_INVERSES[name]().load_state_dict(each.state_dict())
+    theirs = other.state_dict()
+    mean = {key: value if key == "constants" else (value + theirs[key]) / 2 for key, value in one.state_dict().items()}
+    mean = {key: value.to(theirs[key].dtype) for key, value in mean.items()}
+    before = snapshot(one)
+    with pytest.raises(
+        RuntimeError, match=r"expected the inverse of \w+, got a matrix whose product with it is off by"
+    ):
+        one.load_state_dict(mean)
+    assert differences(before, snapshot(one)) == []
+
+
+def test_an_inverse_may_be_as_far_off_as_rounding_takes_it() -> None:
+    """Features that differ in the eighth digit alone, in float32."""
+    learner = RidgeRegression(2, dtype=torch.float32, ridge=1e-3)
+    for i in range(1000):
+        learner.step(torch.tensor([1.0, 1.0 + 1e-6 * (i % 2)]), 1.0)
+    RidgeRegression(2, dtype=torch.float32, ridge=1e-3).load_state_dict(learner.state_dict())

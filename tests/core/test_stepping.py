@@ -76,6 +76,6 @@ def test_a_snapshot_of_an_owner_clears_no_older_mark(was_torn: bool, is_owner_to
 
 def test_an_error_in_the_snapshot_of_an_owner_is_raised_as_it_is() -> None:
     learner = RidgeRegression(2)
-    with pytest.raises(TypeError, match="clone"):
+    with pytest.raises(TypeError, match="doesn't apply to"):
         all_or_nothing_with(learner, SimpleNamespace(), ["not a tensor"], interrupted)
     assert not learner._is_torn

@@ -105,6 +105,7 @@ WRITTEN = {
         *(f"private_oco_{name}.png" for name in ("rates", "interior", "hard", "p1", "bandit_dims")),
     ],
     "examples/papers/private_oco_speed.py": ["private_oco_speed.json", "private_oco_speed.png"],
+    "examples/interrupts.py": ["interrupts.md"],
     "examples/pooled_means.py": ["pooled_means.png"],
     "examples/rounding.py": ["rounding.md"],
     "examples/serving/from_log_to_service.py": ["report.html", "policy.pt"],
@@ -227,6 +228,7 @@ SAID = {
     ],
     "examples/drift.py": ["OFUL, restarted", "HeavyTailUCB, restarted", "discounted (heuristic)", "Regret curves"],
     "examples/pooled_means.py": ["Largest standard deviation: 4.96", "OFUL, told sigma / sqrt(n)", "0 of 4"],
+    "examples/interrupts.py": ["| OFUL | 0 of 3 | 0 of 3 |", "| OONS | 0 of 3 | 0 of 3 |"],
     "examples/rounding.py": [
         "sets lost of 5 in 10 rounds",
         "| one direction, length 1e+07 |",

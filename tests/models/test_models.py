@@ -961,9 +961,9 @@ class TestArmsThatComeAndGo:
         bandit.training_step(logged([0, 1, 2, 0, 1, 2, 2], [0.0, 0.5, 1.0] + [0.0, 0.5, 1.0, 1.0]), 0)
         bandit.head.policy.remove_actions([0])
         bandit.head.policy.add_actions()
-        bandit.training_step(logged([2], [0.25]), 1)  # of the new arm; the encoder is trained after it
+        bandit.training_step(logged([3], [0.25]), 1)  # of the new arm; the encoder is trained after it
         assert bandit.head.policy.estimator.rounds.tolist() == [2, 3, 1]
-        assert bandit.replay.in_order()[1].tolist() == [0, 1, 0, 1, 1, 2]
+        assert bandit.replay.in_order()[1].tolist() == [1, 2, 1, 2, 2, 3]
         assert bandit.replay.in_order()[2].tolist() == [0.5, 1.0, 0.5, 1.0, 1.0, 0.25]
         assert bandit.readout.shape == (3, DIM)
         assert int(bandit.rounds) == 8
@@ -991,8 +991,8 @@ class TestArmsThatComeAndGo:
         assert int(bandit.state_dict()["replay.rounds"]) == 0
         bandit.head.policy.add_actions()
         assert int(bandit.state_dict()["replay.rounds"]) == 0
-        bandit.training_step(logged([1], [0.5]), 1)
-        assert bandit.replay.in_order()[1].tolist() == [1]
+        bandit.training_step(logged([2], [0.5]), 1)
+        assert bandit.replay.in_order()[1].tolist() == [2]
 
     def test_a_refused_state_changes_nothing(self) -> None:
         bandit = in_training(torchonline.bandit(DIM, actions=4, scale=False), train_encoder_every=4)

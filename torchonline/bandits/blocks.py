@@ -12,7 +12,7 @@ from torchonline.core.backend import PLAIN, autocasts, exactly, is_readable
 from torchonline.core.checks import check_shape, kind, positive_integer, refusal, shape_text
 from torchonline.core.inputs import array_of, as_dense, as_tensor, check_tensor
 from torchonline.core.ops import joined, roundoff
-from torchonline.core.stepping import all_or_nothing, in_order, one_at_a_time
+from torchonline.core.stepping import all_or_nothing, copied, in_order, one_at_a_time
 
 
 def most_inflation(like: Tensor, dim: int) -> float:
@@ -138,7 +138,7 @@ def learn_blocks(
 
     with torch.no_grad(), exactly(log.state) if autocasts(log.state) else nullcontext():
         if all(map(is_readable, state)):
-            all_or_nothing(self, [*state, *self.scratch()], True, learn)
+            all_or_nothing(self, copied([*state, *self.scratch()]), learn)
         else:  # a traced call
             learn()
 
@@ -169,7 +169,7 @@ class Log:
         if mask is not None:
             mask = check_learners(mask, wanted[: len(wanted) - len(learner.output_shape)], self.state)
         if learner.takes_actions:
-            device = self.state.device
+            device, action = self.state.device, learner._placed(action)
             action = as_actions(action, wanted, device, learner._arms_of(x), learner.validate or device.type == "cpu")
         if is_one:
             x, reward, scales, mask, action = (

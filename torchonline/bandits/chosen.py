@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arm_ids import places_of
 from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.bandits.disjoint import DisjointArms, arms_last, for_each_arm
 from torchonline.bandits.policies import Policy
@@ -36,7 +37,7 @@ def predicted(policy: Policy | ComposedPolicy, x: Tensor, action: Tensor) -> tup
             dims = learner_of(policy).batch_dims
             rows = for_each_arm(x, dims, policy.actions, False)
             found = [arms_last(value, dims) for value in (estimator(rows), *estimator.interval(rows))]
-            mean, low, high = (of_chosen(value, action) for value in found)
+            mean, low, high = (of_chosen(value, places_of(policy, action)) for value in found)
         else:
             x = of_chosen(x, action)
             mean, (low, high) = estimator(x), estimator.interval(x)
@@ -54,4 +55,4 @@ def chosen_probability(policy: Any, x: Tensor, action: Tensor) -> Tensor | None:
         return None
     if not inner.is_random and getattr(policy, "is_ucb", True):
         return torch.ones(action.shape, dtype=policy.estimator.theta_hat.dtype, device=action.device)
-    return of_chosen(policy.probabilities(x), action)
+    return of_chosen(policy.probabilities(x), places_of(policy, action))

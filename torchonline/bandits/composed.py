@@ -141,21 +141,21 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
             if available is not None:
                 scores = np.where(as_array(available), scores, -math.inf)
             if not policy.is_random:
-                return best_of(scores)
-            return policy.choice(torch.from_numpy(scores), self.rounds)
+                return self._named(best_of(scores))
+            return self._named(policy.choice(torch.from_numpy(scores), self.rounds))
         if self.validate and is_readable(context):
             check_values(self.context_name, context)
         with torch.no_grad():
             scores = self._scores(self._to_score(context, available))
             scores = scores if available is None else scores.masked_fill(~available, -math.inf)
-            return policy.choice(scores, self.rounds)
+            return self._named(policy.choice(scores, self.rounds))
 
     @torch.jit.export
     @in_python(_select_in_python)
     def select(self, context: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the index of the chosen arm of each decision: int64, ``(*B, ...)``.
+        """Return the chosen arm of each decision: int64, ``(*B, ...)``.
 
-        Changes no state.
+        It is an index; with a model for each arm, the arm's id. Changes no state.
 
         Args:
             context: the features of one decision or of many, see the class.
@@ -169,7 +169,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
             scores = self._scores(context.detach())
             if mask is not None:
                 scores = scores.masked_fill(~mask, -math.inf)
-            return self.policy.choice(scores, self.rounds)
+            return self._named(self.policy.choice(scores, self.rounds))
 
     @in_turn
     def _probabilities_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
@@ -189,8 +189,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         with torch.no_grad():
             return self._mixture(context.detach(), mask)
 
+    @in_turn
     def _decide_in_python(self, context: ArrayLike, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
-        return drawn_with_probability(self.probabilities(context, mask))
+        place, probability = drawn_with_probability(self.probabilities(context, mask))
+        return self._named(place), probability
 
     @torch.jit.export
     @in_python(_decide_in_python)
@@ -199,7 +201,8 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
         See :meth:`Policy.decide`; arguments and errors are those of :meth:`select`.
         """
-        return drawn_with_probability(self.probabilities(context, mask))
+        place, probability = drawn_with_probability(self.probabilities(context, mask))
+        return self._named(place), probability
 
     def plot_confidence(
         self,
@@ -219,6 +222,15 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         from torchonline.bandits.pictures import draw_confidence
 
         return draw_confidence(self, (context,), ax, names, mask, index, label)
+
+    def _named(self, place: Tensor) -> Tensor:
+        """Return what actions call the arms at some places: see :class:`WithArmIds`."""
+        return place
+
+    def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return whether actions are those of ``count`` arms, and right places."""
+        is_arm = (action >= 0) & (action < count)
+        return is_arm, torch.where(is_arm, action, 0)
 
     def _mixture(self, context: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""
@@ -331,6 +343,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         """Learn from results of ``checked_rounds``, and from the actions of the rounds."""
         context, reward, noise_scale, is_one = rounds
         name, shape = self.context_name, context.shape[: -self.item_dims]
+        action = self._placed(action)
         known = checked_actions(action, shape, context.device, self._arms_of(context), self.validate)
         view = self.view_for(context) if self.is_small and not self.batch_dims else None
         if view is not None and known:
@@ -343,6 +356,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         """Learn from rounds in order, all or nothing."""
         chosen = [(x, k, *rest) for (x, *rest), k in zip(rounds, actions, strict=True)]
         self._run(view, view.learner._learn_round, chosen)
+
+    def _placed(self, action: Any) -> Any:
+        """Return the places of actions: see :class:`WithArmIds`."""
+        return action
 
     def _to_score(self, context: Tensor, mask: Tensor | None) -> Tensor:
         """Return what :meth:`_scores` gets where some arms are unavailable."""

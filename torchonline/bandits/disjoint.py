@@ -1,7 +1,7 @@
 """Arms with a model each."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,31 +9,37 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_rounds
+from torchonline.bandits.arm_ids import WithArmIds
 from torchonline.bandits.blocks import learns_at_once
 from torchonline.bandits.composed import ComposedPolicy, as_policy, learn_blocks_in_turn
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import Policy
 from torchonline.bandits.policy_learner import in_turn
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import in_python, is_readable, on_arrays
+from torchonline.core.backend import in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import positive_integer
-from torchonline.core.inputs import ArrayLike, as_indices
+from torchonline.core.inputs import ArrayLike
+from torchonline.core.journal import copies_of, restore_
 from torchonline.core.ops import assign_, column, number
 from torchonline.core.options import rebuilt
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, copied
 from torchonline.core.views import NumpyView
 
 
-class DisjointArms(ComposedPolicy):
+class DisjointArms(WithArmIds, ComposedPolicy):
     r"""Arms with a model each: one context, and an estimator for every arm.
 
     A round::
 
-        k = arms.select(context)  # an index
+        k = arms.select(context)  # the id of an arm
         arms.step(context, k, reward)
 
     The K estimators are a fleet, ``policy.estimator``, whose ``batch_shape`` ends with K. The policy scores each arm by the arm's
     own estimator, and only the chosen arm's estimator learns.
+
+    Each arm has an id for ever: the first K arms have 0 to K - 1, and :meth:`add_actions` returns those of new arms. Ids are what
+    ``select`` returns and ``step`` takes. A reward of a removed arm is refused. Scores, means, probabilities and masks have an
+    entry for each arm, in the order of :attr:`arm_ids`. Until an arm is removed, ids are the places in that order.
 
     Guarantee, over an estimator whose confidence set holds in all rounds at once. Each arm's estimator gets ``delta`` /
     ``most_actions``, and its set holds whatever rule chooses the rounds that it learns from. So the sets of all arms hold at
@@ -56,6 +62,7 @@ class DisjointArms(ComposedPolicy):
     Shape:
         - context: ``(*B, ..., d)``, with d = m if there is no scaler; scores ``(*B, ..., K)``.
         - :meth:`step`: context ``(*B, d)``, action and reward ``(*B)``; or ``(*B, n, d)`` and ``(*B, n)`` for n rounds.
+        - After a removal, ``ids``, ``(K)``, and ``ids_given``, ``()``: the ids, and that of the next arm. A load brings them.
 
     Example:
         >>> arms = DisjointArms(RidgeRegression(2), actions=3)
@@ -92,9 +99,6 @@ class DisjointArms(ComposedPolicy):
         dim = scaler.dim if isinstance(scaler, RunningScaler) else one.dim
         super().__init__(_with_estimator(pattern, fleet), scaler, one.batch_shape, dim)
         self.most_actions = most
-        # A number for each arm, which no other arm ever gets: for NeuralLinearBandit, whose replay remembers rounds of arms that
-        # move up. Not in the state dict, as a load keeps the arms.
-        self.arm_ids, self.next_arm_id = list(range(count)), count
         # Where the chosen arm's statistics are while it learns, except on NumPy views. They are no state.
         self.arm = one
         one._non_persistent_buffers_set.update(one._buffers)
@@ -104,9 +108,10 @@ class DisjointArms(ComposedPolicy):
         # TorchScript sees no class attributes.
         self.takes_one_row = fleet.takes_one_row
         self._create_buffers()
+        self._create_ids()
 
     # TorchScript compiles no property.
-    __jit_unused_properties__ = ("actions", "estimator")
+    __jit_unused_properties__ = ("actions", "arm_ids", "estimator", "ids_so_far")
 
     @property
     def actions(self) -> int:
@@ -117,30 +122,43 @@ class DisjointArms(ComposedPolicy):
         """Return the sizes, and why the policy was recommended."""
         return f"actions={self.actions}, {super().extra_repr()}"
 
-    def add_actions(self, count: int = 1) -> None:
-        """Add arms at the end, which know nothing. The others keep what they have learnt.
+    @in_turn
+    def add_actions(self, count: int = 1) -> list[int]:
+        """Add arms at the end, which know nothing, and return their ids.
+
+        The others keep what they have learnt.
 
         Raises:
             TypeError, ValueError: ``count`` is no integer above 0. Nothing has changed.
         """
-        self._rearrange(range(self.actions), positive_integer("count", count))
+        added = positive_integer("count", count)
+        self._rearrange(range(self.actions), added)
+        return self.arm_ids[-added:]
 
+    @in_turn
     def remove_actions(self, actions: Iterable[int]) -> None:
-        """Remove arms. The others move up and keep what they have learnt.
+        """Remove arms. The others keep their ids and what they have learnt.
+
+        Scores and masks have no entry for a removed arm any more. A reward that comes late for one is refused by :meth:`step`.
 
         Args:
-            actions: indices of the arms to remove, from 0 to K - 1, without repetition and not all of them.
+            actions: ids of the arms to remove, without repetition and not all of them. ``arms.arm_ids[k]`` is the id of the arm
+                whose score is the k-th.
 
         Raises:
             TypeError, ValueError: ``actions`` is something else. Nothing has changed.
+
+        Example:
+            >>> arms = DisjointArms(RidgeRegression(1), actions=3)
+            >>> arms.remove_actions([0])
+            >>> arms.add_actions(), arms.arm_ids
+            ([3], [1, 2, 3])
+            >>> arms.step([1.0], 2, 0.5)
+            >>> arms.step([1.0], 0, 0.5)
+            Traceback (most recent call last):
+            ValueError: action: expected the id of an arm, one of 1, 2, 3, got 0, which was removed
         """
-        if not isinstance(actions, Iterable):
-            raise TypeError(f"actions: expected indices of arms, got {type(actions).__name__}")
-        listed = as_indices("actions", actions if isinstance(actions, Tensor) else list(actions), torch.device("cpu"))
-        removed, count = listed.reshape(-1).tolist(), self.actions
-        if not set(removed) <= set(range(count)) or len(set(removed)) < len(removed) or len(removed) >= count:
-            raise ValueError(f"actions: expected some of the indices 0 to {count - 1}, each once, got {removed}")
-        self._rearrange([k for k in range(count) if k not in removed], 0)
+        self._rearrange(self._staying("actions", actions), 0)
 
     @in_turn
     def _step_in_python(
@@ -156,15 +174,15 @@ class DisjointArms(ComposedPolicy):
 
         Args:
             context: of the decision, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
-            action: the chosen arm, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
+            action: the id of the chosen arm, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
             reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
             noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
 
         Raises:
             TypeError: an argument holds no real numbers, or ``action`` no integers.
-            ValueError: a shape, device or value is wrong. No buffer has changed.
+            ValueError: a shape, device or value is wrong, or there is no such arm any more. No buffer has changed.
         """
-        self._learn_actions(context, action, reward, noise_scale)
+        self._learn_actions(context, self._placed(action), reward, noise_scale)
 
     def _learn_blocks_in_python(
         self,
@@ -192,7 +210,8 @@ class DisjointArms(ComposedPolicy):
         Each arm learns its own rounds in blocks. With ``block_size``, a block holds so many rounds of all arms together. While a
         scaler moves, the rounds are learnt in order, as by :meth:`step`. Arguments are those of :meth:`step`.
         """
-        self._learn_log(self.policy.estimator.theta_hat, context, action, reward, noise_scale, None, block_size)
+        places = self._placed(action)
+        self._learn_log(self.policy.estimator.theta_hat, context, places, reward, noise_scale, None, block_size)
 
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
         moving = self._rounds_until_freeze()
@@ -382,9 +401,20 @@ class DisjointArms(ComposedPolicy):
         index = action.reshape(-1)
         index = index + fleet.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
         statistics = self.arm._statistics(self.copied)
+        before: dict[str, Tensor] = {}
         for name, chosen in fleet._of_chosen(index, self.copied).items():
-            assign_(statistics[name], chosen.reshape(statistics[name].shape))
+            before[name] = chosen.reshape(statistics[name].shape)
+            assign_(statistics[name], before[name])
+        self._remember(index, before)
         return index
+
+    def _remember_in_python(self, index: Tensor, before: dict[str, Tensor]) -> None:
+        if (gathered := self.__dict__.get("gathered")) is not None:
+            gathered.append((index, before))
+
+    @in_python(_remember_in_python)
+    def _remember(self, index: Tensor, before: dict[str, Tensor]) -> None:
+        """Remember what an interrupted step would have to write back."""
 
     def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any) -> Any:
         if not self.is_view:
@@ -440,22 +470,60 @@ class DisjointArms(ComposedPolicy):
         if len(rounds) > 1:
             super()._learn_on_arrays(view, rounds, actions)
             return
-        learn, scaler, early = view.learner._learn_round, view.learner.scaler, view.learner.early
+        learn, early = view.learner._learn_round, view.learner.early
         (x, reward, noise_scale), k = rounds[0], actions[0]
-        # A step changes the chosen arm alone, unless the scaler freezes after it or the step renews an early round.
-        is_last = scaler is not None and scaler.freeze_after is not None and scaler.rounds + 1 == scaler.freeze_after
-        state, size = (view.state, 0) if is_last else view.learner.written[k]
-        if early is not None and early.are_early(view.learner.rounds):
+        own, shared, size = view.learner.written[k]
+        if self._starts_anew_next():
+            own, size = view.state, 0
+        elif early is not None and early.are_early(view.learner.rounds):
             *_, arm = early.recall(early.place(view.learner.rounds + 1))
-            more, bytes_more = view.learner.written[int(arm)]
-            state, size = [*state, *more, early.records], size + bytes_more + early.records.nbytes
-        all_or_nothing(self, state, size <= SNAPSHOT_BYTES, learn, x, k, reward, noise_scale)
+            own, size = [*own, *view.learner.written[int(arm)][0], early.records], 0
+        if size > SNAPSHOT_BYTES:
+            entry = view.journal().entry(k, own)
+            all_or_nothing(self, entry.undo, entry.learn, shared, learn, x, k, reward, noise_scale)
+        else:
+            if size == 0:
+                view.forget()
+            all_or_nothing(self, copied([*shared, *own]), learn, x, k, reward, noise_scale)
         view.mark_written()
+
+    def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
+        fleet, state = self.policy.estimator, self.state()
+        is_plain = (
+            view is None and len(rounds) == 1 and all(map(is_readable, state.values())) and fleet.theta_hat.is_cpu
+        )
+        if not is_plain or self._starts_anew_next():
+            super()._run(view, learn, rounds)
+            return
+        # The step copies the statistics of the chosen arms before it writes them. All others are small.
+        others = [buffer for name, buffer in state.items() if not name.startswith("policy.estimator.")]
+        copies, gathered = copies_of(others), self.__dict__.setdefault("gathered", [])
+
+        def undo() -> None:
+            restore_(others, copies)
+            for index, before in reversed(gathered):
+                fleet._write_chosen_(index, before, self.pooled)
+
+        try:
+            all_or_nothing(self, undo, learn, *rounds[0])
+        finally:
+            del self.__dict__["gathered"]
+
+    def _starts_anew_next(self) -> bool:
+        """Return whether the next round freezes the scaler, after which all arms start anew."""
+        scaler = self.scaler
+        return (
+            scaler is not None
+            and scaler.freeze_after is not None
+            and may_hold(scaler.rounds + 1 == scaler.freeze_after)
+        )
 
     def _arms_of(self, context: Tensor) -> int:
         return self.actions
 
-    @in_turn
+    def _arm_count(self) -> int:
+        return self.actions
+
     def _rearrange(self, kept: Iterable[int], added: int) -> None:
         """Replace the fleet by one with some of its arms, and new ones."""
         fleet, old, dims = self.policy.estimator, list(kept), self.batch_dims
@@ -474,11 +542,10 @@ class DisjointArms(ComposedPolicy):
             modules: dict[str, Any] = {"policy": _with_estimator(self.policy, new)}
             if self.early is not None:
                 modules["early"] = self.early.with_arms(old)
-        next_arm_id = self.next_arm_id + added
-        arm_ids = [self.arm_ids[k] for k in old] + list(range(self.next_arm_id, next_arm_id))
-        # In this order: an exception in between leaves no view of another fleet.
-        self.__dict__.update(_view=None, multiplications=new.dim * count, arm_ids=arm_ids, next_arm_id=next_arm_id)
-        self._modules.update(modules)
+            ids = self._ids_after(old, added)
+        # At once: an interrupt in between would leave the ids of other arms, or a view of another fleet.
+        changed = {"_buffers": self._buffers | ids, "_modules": self._modules | modules}
+        self.__dict__.update(changed, _view=None, multiplications=new.dim * count)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         problems = super()._load_problems(state_dict, prefix)
@@ -512,12 +579,13 @@ class _ArmView:
             "response_shape": (),
         }
         self.learner.__dict__.update(single, named_buffers=slices.items)
-        written = [fleet.__dict__[name] if name in arms.pooled else array for name, array in slices.items()]
+        written = [array for name, array in slices.items() if name not in arms.pooled]
         self.pooled = [(fleet.__dict__[name], slices[name]) for name in arms.pooled]
         scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
         own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
-        state = [*own, *written, *scaler]
-        self.written = (state, sum(array.nbytes for array in state))
+        shared = [*own, *(fleet.__dict__[name] for name in arms.pooled), *scaler]
+        # What the arm's rounds alone write, what all rounds write, and the size of both.
+        self.written = (written, shared, sum(array.nbytes for array in [*written, *shared]))
 
 
 def _with_estimator(policy: Policy, estimator: Estimator) -> Policy:

@@ -98,6 +98,7 @@ class Estimator(BlockEstimator):
     # What `step` calls the response, and what errors call the features of a round.
     response, features_name = "reward", "x"
     positive_definite: tuple[str, ...] = ("V", "V_inv")
+    inverses: tuple[tuple[str, str], ...] = (("V", "V_inv"),)
     # Buffers that the arms of a DisjointArms have in common: every arm's rounds change all of them.
     pooled: tuple[str, ...] = ()
     # Where a theorem proves the confidence set, under the docstring's conditions: "in all rounds" or "in each round". "none" for

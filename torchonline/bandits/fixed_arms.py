@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_actions, checked_rounds, rounds_of_arrays
+from torchonline.bandits.arm_ids import WithArmIds
 from torchonline.bandits.composed import as_policy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.moving_squares import (
@@ -23,7 +24,7 @@ from torchonline.bandits.moving_squares import (
 )
 from torchonline.bandits.policies import UCB, Greedy, Policy, drawn_with_probability
 from torchonline.bandits.policy_learner import PolicyLearner, in_turn
-from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable
+from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable, writable
 from torchonline.core.checks import check_values, refusal, shape_text
 from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
@@ -50,13 +51,17 @@ ON_ARRAYS = (UCB.scores_of, Greedy.scores_of)
 BLOCK = 8
 
 
-class FixedArms(PolicyLearner):
+class FixedArms(WithArmIds, PolicyLearner):
     r"""A policy for arms that stay: their widths follow each step.
 
     A round::
 
-        k = fixed.select()
+        k = fixed.select()  # the id of an arm
         fixed.step(k, reward)
+
+    Each arm has an id for ever: the first K arms have 0 to K - 1, and :meth:`add_arms` returns those of new arms. Ids are what
+    ``select`` returns and ``step`` takes. A reward of a removed arm is refused. Scores, means, probabilities and masks have an
+    entry for each arm, in the order of :attr:`arm_ids`. Until an arm is removed, ids are the places in that order.
 
     The choices are those of ``policy.select(arms)``, up to rounding. The squares :math:`x_k^\top Mx_k` of all arms are kept.
     M is the estimator's ``width_matrix()``. In a step, M moves within the span of a few vectors, such as :math:`V^{-1}x`. With an
@@ -86,6 +91,7 @@ class FixedArms(PolicyLearner):
         - ``arms``, as above; scores, ``(*B, K)``; action and reward, ``(*B)``, or ``(*B, n)`` for n rounds.
         - ``squares``, ``(*B, K)``; ``image``, Mz, ``(*B, d)``; ``largest_image``, its largest component since all squares were
           computed anew, ``(*B)``. They are None if the policy uses no widths.
+        - After a removal, ``ids``, ``(K)``, and ``ids_given``, ``()``: the ids, and that of the next arm.
 
     The state dict holds all of these. The squares could be computed from the estimator, but with other last bits, which may break
     a tie. With them, a run that is resumed continues bit for bit. A load brings the arms of the saved policy; their number must
@@ -122,8 +128,15 @@ class FixedArms(PolicyLearner):
         self.register_buffer("arms", self._checked_arms("arms", arms))
         self._create_buffers()
         self.unchanging = (*self.unchanging, "arms")  # by steps
+        self._create_ids()
         with torch.no_grad(), self._exactly():
             self._renew_()
+
+    # TorchScript compiles no property.
+    __jit_unused_properties__ = ("arm_ids", "estimator", "ids_so_far")
+
+    def _arm_count(self) -> int:
+        return self.arms.size(-2)
 
     @delegated
     def rounds(self) -> Tensor:
@@ -159,12 +172,13 @@ class FixedArms(PolicyLearner):
 
     @in_turn
     def _select_in_python(self, mask: ArrayLike | None = None) -> Tensor:
-        return self.policy.choice(masked(self._scores_now(), self._checked_mask(mask)), self._one().rounds)
+        place = self.policy.choice(masked(self._scores_now(), self._checked_mask(mask)), self._one().rounds)
+        return self._named(place)
 
     @torch.jit.export
     @in_python(_select_in_python)
     def select(self, mask: Tensor | None = None) -> Tensor:
-        """Return the index of the chosen arm: int64, ``(*B)``.
+        """Return the id of the chosen arm: int64, ``(*B)``.
 
         Changes no state.
 
@@ -176,7 +190,8 @@ class FixedArms(PolicyLearner):
             ValueError: its shape or device is wrong, or no arm is available.
         """
         with torch.no_grad():
-            return self.policy.choice(masked(self._scores(self._right_squares()), mask), self.policy.estimator.rounds)
+            scores = masked(self._scores(self._right_squares()), mask)
+            return self._named(self.policy.choice(scores, self.policy.estimator.rounds))
 
     @in_turn
     def _probabilities_in_python(self, mask: ArrayLike | None = None) -> Tensor:
@@ -193,8 +208,10 @@ class FixedArms(PolicyLearner):
             scores = masked(self._scores(self._right_squares()), mask)
             return self.policy.distribution(scores, self.policy.estimator.rounds)
 
+    @in_turn
     def _decide_in_python(self, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
-        return drawn_with_probability(self.probabilities(mask))
+        place, probability = drawn_with_probability(self.probabilities(mask))
+        return self._named(place), probability
 
     @torch.jit.export
     @in_python(_decide_in_python)
@@ -203,7 +220,8 @@ class FixedArms(PolicyLearner):
 
         See :meth:`Policy.decide`; argument and errors are those of :meth:`select`.
         """
-        return drawn_with_probability(self.probabilities(mask))
+        place, probability = drawn_with_probability(self.probabilities(mask))
+        return self._named(place), probability
 
     @in_turn
     def _step_in_python(self, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
@@ -235,18 +253,19 @@ class FixedArms(PolicyLearner):
         """Learn from the rewards of decisions, in order.
 
         Args:
-            action: the chosen arm, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
+            action: the id of the chosen arm, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
             reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
             noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
 
         Raises:
             TypeError: ``action`` holds no integers, or another argument no real numbers.
-            ValueError: a shape, device or value is wrong, or the estimator refuses the arm's features (``arms: ...``). No buffer
-                has changed.
+            ValueError: a shape, device or value is wrong, there is no such arm any more, or the estimator refuses the arm's
+                features (``arms: ...``). No buffer has changed.
         """
         with torch.no_grad():
             rows, reward = self.batch_dims, reward.detach().to(self.arms.dtype)
             scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(reward.dtype)
+            action = self._placed(action)
             if action.dim() == rows:
                 self._learn_round(rows_of(self.arms, action.unsqueeze(-1)).squeeze(-2), reward, scale)
             else:
@@ -348,8 +367,11 @@ class FixedArms(PolicyLearner):
 
         return draw_confidence(self, (), ax, names, mask, index, label)
 
-    def add_arms(self, features: ArrayLike) -> None:
-        """Add arms at the end, at O(d^2) for each. The others keep their squares.
+    @in_turn
+    def add_arms(self, features: ArrayLike) -> list[int]:
+        """Add arms at the end, at O(d^2) for each, and return their ids.
+
+        The others keep their squares.
 
         Args:
             features: ``(n, d)``, or ``(*B, n, d)`` if the learners of a fleet have arms of their own.
@@ -362,23 +384,22 @@ class FixedArms(PolicyLearner):
             wanted = shape_text((*self.arms.shape[:-2], "n", self.dim))
             raise ValueError(f"features: expected shape {wanted}, got {shape_text(rows.shape)}")
         self._rearrange(range(self.arms.size(-2)), rows)
+        return self.arm_ids[-rows.size(-2) :]
 
-    def remove_arms(self, indices: Iterable[int]) -> None:
-        """Remove arms. The others move up and keep their squares.
+    @in_turn
+    def remove_arms(self, ids: Iterable[int]) -> None:
+        """Remove arms. The others keep their ids and squares.
+
+        Scores and masks have no entry for a removed arm any more. A reward that comes late for one is refused by :meth:`step`.
 
         Args:
-            indices: of the arms to remove, from 0 to K - 1, without repetition and not all of them.
+            ids: of the arms to remove, without repetition and not all of them. ``fixed.arm_ids[k]`` is the id of the arm whose
+                score is the k-th.
 
         Raises:
-            TypeError, ValueError: ``indices`` is something else. Nothing has changed.
+            TypeError, ValueError: ``ids`` is something else. Nothing has changed.
         """
-        if not isinstance(indices, Iterable):
-            raise TypeError(f"indices: expected indices of arms, got {type(indices).__name__}")
-        chosen, count = indices if isinstance(indices, Tensor) else list(indices), self.arms.size(-2)
-        removed = [] if chosen == [] else as_indices("indices", chosen, torch.device("cpu")).reshape(-1).tolist()
-        if not set(removed) <= set(range(count)) or len(set(removed)) < len(removed) or len(removed) >= count:
-            raise ValueError(f"indices: expected some of the indices 0 to {count - 1}, each once, got {removed}")
-        self._rearrange([k for k in range(count) if k not in removed], self.arms.narrow(-2, 0, 0))
+        self._rearrange(self._staying("ids", ids), self.arms.narrow(-2, 0, 0))
 
     def reset(self) -> None:
         """Put the estimator back to its state before the first round, in place."""
@@ -450,6 +471,7 @@ class FixedArms(PolicyLearner):
     def _rows_of(self, action: Any) -> Tensor:
         """Return the chosen arms' features, ``(*B, d)`` or ``(*B, n, d)``, or raise."""
         arms, dims = self.arms, self.batch_dims
+        action = self._placed(action)
         one = integer_at_hand(action) if not dims and arms.is_cpu else None
         index = action if one is not None else as_indices("action", action, arms.device)
         shape = torch.Size() if one is not None else index.shape
@@ -461,10 +483,10 @@ class FixedArms(PolicyLearner):
             return arms[one]
         return rows_of(arms, index) if len(shape) > dims else rows_of(arms, index.unsqueeze(-1)).squeeze(-2)
 
-    @in_turn
     def _rearrange(self, kept: Iterable[int], added: Tensor) -> None:
         """Replace the arms by some of them, and new ones."""
-        old = torch.tensor(list(kept), device=self.arms.device)
+        places = list(kept)
+        old = torch.tensor(places, device=self.arms.device)
         with torch.no_grad(), self._exactly():
             arms = torch.cat([self.arms.index_select(-2, old), added], -2)
             buffers: dict[str, Any] = {"arms": arms, "square_lengths": row_dots(arms, arms)}
@@ -473,9 +495,10 @@ class FixedArms(PolicyLearner):
                 matrix = self._one().width_matrix()
                 squares = torch.cat([squares.index_select(-1, old), exact_squares(added, matrix)], -1)
                 buffers |= {"squares": squares, "image": rows_times(matrix, self.probe)}
+            buffers |= self._ids_after(places, added.size(-2))
         # In this order: an exception in between leaves no view of other arms.
         self.__dict__.update(_known=None, _view=None)
-        self._buffers.update(buffers)
+        self._buffers.update({name: writable(buffer) for name, buffer in buffers.items()})
 
     def _exactly(self) -> AbstractContextManager[Any]:
         """Return a context without automatic mixed precision."""

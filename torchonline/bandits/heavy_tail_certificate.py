@@ -72,6 +72,7 @@ class HeavyTailCertificate(Estimator):
     logdet: Tensor
     bias: Tensor
     positive_definite = ("V", "V_inv", "A", "A_inv", "P")
+    inverses = (("V", "V_inv"), ("A", "A_inv"))
 
     def _set_certificate(self, moment_order: float, delta: float) -> None:
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arm_ids import WithArmIds, places_of
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
@@ -56,7 +57,8 @@ def draw_confidence(
     count, k = len(known.estimate), int(known.marked)
     if names is not None and (isinstance(names, str) or len(names) != count):
         raise ValueError(f"names: expected {count} names, one for each arm, got {names!r}")
-    labels = [f"arm {k}" for k in range(count)] if names is None else [str(name) for name in names]
+    ids = policy.arm_ids if isinstance(policy, WithArmIds) else range(count)
+    labels = [f"arm {k}" for k in ids] if names is None else [str(name) for name in names]
     axes = axes_or_new(ax, (6.4, min(16.0, 1.5 + (0.3 if label is None else 0.5) * max(count, 3))))
     first = _label_of_first(axes, count, label)
     below = BELOW if first else 0.0
@@ -108,7 +110,7 @@ def _looked_at(policy: Any, decision: tuple[Any, ...], mask: Any, index: Any) ->
         column = policy.probabilities(*decision, mask)
         marked, name, mark = column.argmax(-1), "probability", "likeliest"
     else:
-        marked, column, mark = policy.select(*decision, mask), policy(*decision), "chosen"
+        marked, column, mark = places_of(policy, policy.select(*decision, mask)), policy(*decision), "chosen"
         has_link = type(policy.estimator)._response is not Estimator._response
         name = "" if not rule.uses_widths else "score of the predictor" if has_link else "score"
     estimate, (low, high) = policy.predict(*decision), policy.interval(*decision)

@@ -158,6 +158,7 @@ class OnlineTrainer(pl.Trainer):
         database: str = "",
         version: str = "v1",
         every: float = 0.5,
+        skip_damaged: bool = False,
     ) -> None:
         """Answer requests for decisions over HTTP, and learn from their rewards.
 
@@ -177,6 +178,8 @@ class OnlineTrainer(pl.Trainer):
             database: URL of a PostgreSQL database for the log, instead of a file in folder.
             version: name of the encoder, which goes into the log. Change it with the encoder: there is a snapshot for each.
             every: seconds between two snapshots.
+            skip_damaged: whether learning goes on after a damaged row of the log, which is never learnt. Otherwise it ends with
+                an error that names the position.
         """
         head = get_head(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range
@@ -190,6 +193,7 @@ class OnlineTrainer(pl.Trainer):
             encoder=version,
             lowest=lowest,
             highest=highest,
+            skip_damaged=skip_damaged,
         )
         run_service(settings, role, host, port, self.words, ckpt_path or "new")
 

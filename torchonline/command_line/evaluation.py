@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arm_ids import arms_with_ids, by_place
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.ridge import RidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
@@ -143,9 +144,10 @@ def replay_head(head: Any, log: BanditLog) -> Tensor:
     if log.context is None:
         raise ValueError("log: expected one with context, got none")
     context = log.context.to(typed_like(head.encoder, head.policy.estimator.theta_hat).dtype)
-    choices = torch.empty_like(log.action)
+    choices, arms = torch.empty_like(log.action), arms_with_ids(head)
+    available = log.mask if log.mask is None or arms is None else by_place(log.mask, arms)
     for i in range(len(log)):
-        mask = None if log.mask is None else log.mask[i]
+        mask = None if available is None else available[i]
         choices[i] = head.select(context[i], mask)
         if choices[i] == log.action[i]:
             head.step(context[i], log.action[i], log.reward[i])

@@ -148,6 +148,7 @@ class FrozenCurvature(Curvature):
     dropped = ("first",)
     starts_apart = ("identity_multiple", "matrix", "inverse")
     positive_definite = ("matrix", "inverse")
+    inverses = (("matrix", "inverse"),)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         identity, start = torch.eye(self.dim, dtype=torch.float64), self.start[..., None, None]

@@ -45,7 +45,8 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
         if x.shape[:dims] != batch:
             wanted = shape_text((*batch, "..."))
             raise ValueError(f"data: expected tensors of shape {wanted}, got {shape_text(x.shape)}")
-        rows.append(x.unsqueeze(dims).expand(*shape[:-1], *x.shape[dims:]).flatten(0, dims))
+        # A copy, because the loss may work in place.
+        rows.append(x.unsqueeze(dims).expand(*shape[:-1], *x.shape[dims:]).clone().flatten(0, dims))
 
     def value(*arguments: Tensor) -> Tensor:
         result = loss(*arguments)

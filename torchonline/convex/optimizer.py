@@ -18,7 +18,7 @@ from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, kind, non_negative, one_of, shape_text
 from torchonline.core.citations import Citable
 from torchonline.core.options import former_names, renamed_option
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, torn_error
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, copied, torn_error
 
 ARRAY_DTYPES = (torch.float64, torch.float32, torch.float16)  # types of parameters that NumPy has
 
@@ -150,7 +150,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         if rounds:
             arrays = self._arrays(rounds)
             try:
-                all_or_nothing(self, arrays or self.centres, bool(arrays), self._learn, rounds)
+                all_or_nothing(self, copied(arrays) if arrays else None, self._learn, rounds)
             except BaseException:
                 if not self._is_torn:  # all learners are as they were
                     for index in rounds:
@@ -285,7 +285,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
             load_own(own)
 
         state = [buffer for learner in self.learners for buffer in learner.state().values()]
-        all_or_nothing(self, state + self.centres + self.rates, True, load)
+        all_or_nothing(self, copied(state + self.centres + self.rates), load)
 
     def _checked_group(self, index: int, theirs: Mapping[str, Any], centre: Any) -> dict[str, Any]:
         """Return a saved group under its options' present names, or refuse another group."""

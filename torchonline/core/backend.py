@@ -139,6 +139,14 @@ def without_cast(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return move
 
 
+def writable(x: Tensor) -> Tensor:
+    """Return ``x``, or a copy if it was made in inference mode, outside of which it could not be written."""
+    if not x.is_inference():
+        return x
+    with torch.inference_mode(False):
+        return x.clone()
+
+
 def as_array(x: Tensor) -> Any:
     """Return a tensor on the CPU as a NumPy array, without a copy if possible."""
     if x.requires_grad:

@@ -3,18 +3,24 @@
 import copy
 import threading
 from collections.abc import Callable, Mapping
+from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from torchonline.core.backend import is_readable
+from torchonline.core.averages import refuse_averages
+from torchonline.core.backend import is_readable, writable
 from torchonline.core.checks import check_state_dtype, device_or_none, instance_of, positive_integer, sizes
 from torchonline.core.citations import Citable
+from torchonline.core.journal import Journal
 from torchonline.core.loading import load_, load_problems
 from torchonline.core.options import COMMON, WithOptions, added_options, described, differs, fixed_options
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, give_lock_, in_order, torn_error
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, copied, give_lock_, in_order, torn_error
 from torchonline.core.views import NumpyView, can_be_viewed
+
+# Attributes that copies do not share.
+OF_OBJECT = ("_lock", "_view", "_journal")
 
 
 class Learner(Citable, WithOptions, nn.Module):
@@ -35,6 +41,7 @@ class Learner(Citable, WithOptions, nn.Module):
 
     if TYPE_CHECKING:
         _view: NumpyView | None
+        _journal: Journal | None
         _lock: threading.RLock
         _is_torn: bool
     constants: Tensor
@@ -63,6 +70,8 @@ class Learner(Citable, WithOptions, nn.Module):
     unbounded: tuple[str, ...] = ()
     # Buffers that are symmetric positive definite matrices.
     positive_definite: tuple[str, ...] = ()
+    # Pairs of buffers, a matrix and its inverse: a load refuses others.
+    inverses: tuple[tuple[str, str], ...] = ()
     # Attributes that cannot be set after construction, besides the constructor's arguments, and why, for the error.
     fixed_besides: tuple[str, ...] = ()
     why_fixed = "which constants and statistics derive from"
@@ -102,6 +111,10 @@ class Learner(Citable, WithOptions, nn.Module):
         """Return the constant tables, float64, without ``batch_shape``."""
         # They are buffers only so that .to() moves them.
         return {}
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a buffer: see ``nn.Module``. It can be written outside of inference mode too."""
+        super().register_buffer(name, None if tensor is None else writable(tensor), persistent)
 
     def _create_buffers(self) -> None:
         options = self._initial_options
@@ -170,7 +183,7 @@ class Learner(Citable, WithOptions, nn.Module):
     def reset(self) -> None:
         """Put each buffer back to its value before the first round, in place."""
         with self._lock, torch.no_grad():
-            all_or_nothing(self, list(self.state().values()), True, self._reset)
+            all_or_nothing(self, copied(list(self.state().values())), self._reset)
 
     def _reset(self) -> None:
         for part in self.parts().values():
@@ -204,19 +217,39 @@ class Learner(Citable, WithOptions, nn.Module):
         ``learn`` learns from the arguments of one round, on ``view`` or, if that is None, on the tensors of this learner.
         """
         if view is not None:
-            if len(rounds) == 1 and not self.batch_dims:
-                all_or_nothing(self, view.state, view.bytes <= SNAPSHOT_BYTES, learn, *rounds[0])
+            if view.bytes > SNAPSHOT_BYTES and len(rounds) == 1:
+                entry = view.journal().entry(None, view.state)
+                run = (view.run, learn) if self.batch_dims else (learn,)
+                all_or_nothing(self, entry.undo, entry.learn, [], *run, *rounds[0])
+            elif len(rounds) == 1 and not self.batch_dims:
+                all_or_nothing(self, copied(view.state), learn, *rounds[0])
             else:
-                is_whole = view.bytes <= SNAPSHOT_BYTES or len(rounds) > 1
-                all_or_nothing(self, view.state, is_whole, view.run, in_order, learn, rounds)
+                view.forget()
+                all_or_nothing(self, copied(view.state), view.run, in_order, learn, rounds)
             view.mark_written()
             return
         state = list(self.state().values())
         if not all(map(is_readable, state)):  # a traced step
             in_order(learn, rounds)
             return
-        is_cheap = state[0].is_cpu and sum(buffer.nbytes for buffer in state) <= SNAPSHOT_BYTES
-        all_or_nothing(self, state, is_cheap or len(rounds) > 1, in_order, learn, rounds)
+        if len(rounds) > 1:
+            all_or_nothing(self, copied(state), in_order, learn, rounds)
+        elif not state[0].is_cpu:  # copies would slow the step, and a journal would take the accelerator's memory
+            all_or_nothing(self, None, learn, *rounds[0])
+        elif sum(buffer.nbytes for buffer in state) <= SNAPSHOT_BYTES:
+            all_or_nothing(self, copied(state), learn, *rounds[0])
+        else:
+            journal = self._journal_of(state)
+            entry = journal.entry(None, state)
+            all_or_nothing(self, entry.undo, entry.learn, [], learn, *rounds[0])
+            journal.close()
+
+    def _journal_of(self, state: list[Tensor]) -> Journal:
+        """Return the journal of these buffers, a new one if they are others than before."""
+        journal: Journal | None = self.__dict__.get("_journal")
+        if journal is None or not journal.is_of(state):
+            journal = self.__dict__["_journal"] = Journal(state)
+        return journal
 
     def extra_repr(self) -> str:
         """Return the options changed from their defaults, batch shape, dtype and device."""
@@ -256,12 +289,13 @@ class Learner(Citable, WithOptions, nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         # A copy has a lock and views of its own. Buffers are copied under the lock, unless their memory is shared on purpose.
         with self._lock:
-            state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+            state = {name: value for name, value in self.__dict__.items() if name not in OF_OBJECT}
             state["_buffers"] = {
                 name: buffer if buffer is None or buffer.is_shared() else buffer.detach().clone()
                 for name, buffer in self._buffers.items()
             }
             state["_modules"] = {name: _as_it_is(module) for name, module in self._modules.items()}
+        _keep_while_spawning(state["_buffers"])
         return state | {"_view": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -271,19 +305,22 @@ class Learner(Citable, WithOptions, nn.Module):
                 "load its state dict into a new learner instead"
             )
         super().__setstate__(state)
+        for name, buffer in self._buffers.items():
+            self._buffers[name] = None if buffer is None else writable(buffer)
         give_lock_(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        refuse_averages()
         with self._lock:
             twin = type(self).__new__(type(self))
             memo[id(self)] = twin
-            kept = {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_view")}
+            kept = {name: value for name, value in self.__dict__.items() if name not in OF_OBJECT}
             twin.__setstate__(copy.deepcopy(kept, memo) | {"_view": None})
         return twin
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *arguments: Any, **options: Any) -> Any:
         with self._lock:
-            return super()._apply(fn, *arguments, **options)
+            return super()._apply(lambda value: writable(fn(value)), *arguments, **options)
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
         """Return copies of the buffers, all of one round; with ``keep_vars``, no copies."""
@@ -325,6 +362,13 @@ class Learner(Citable, WithOptions, nn.Module):
         """Return this learner and its parts, each with its prefix in a state dict."""
         own: list[tuple[Learner, str]] = [(self, prefix)]
         return own + [both for name, part in self.parts().items() for both in part._with_parts(f"{prefix}{name}.")]
+
+
+def _keep_while_spawning(copies: Any) -> None:
+    """Keep copies that a process gets as it starts: it maps their memory later."""
+    process: Any = get_spawning_popen()
+    if process is not None:
+        process.__dict__.setdefault("copies_of_learners", []).append(copies)
 
 
 def _as_it_is(module: nn.Module | None) -> nn.Module | None:

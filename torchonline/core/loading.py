@@ -11,10 +11,13 @@ from torch import Tensor, nn
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import mismatch
 from torchonline.core.inputs import as_plain
-from torchonline.core.stepping import all_or_nothing
+from torchonline.core.stepping import all_or_nothing, copied
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner
+
+# Products of a matrix and its inverse that are off by less are taken for rounding.
+INVERSE_TOLERANCE = 0.01
 
 
 def migrate_(learner: "Learner", state_dict: dict[str, Any], prefix: str) -> None:
@@ -73,7 +76,8 @@ def load_(
     # With assign=True, a snapshot of the old buffers would not bring them back.
     is_whole = not local_metadata.get("assign_to_params_buffers", False)
     with learner._lock, torch.no_grad(), suppress(_NotLoadedError):
-        all_or_nothing(learner, list(learner.state().values()), is_whole, load)
+        undo = copied(list(learner.state().values())) if is_whole else None
+        all_or_nothing(learner, undo, load)
         for part, _ in modules:
             part.__dict__["_is_torn"] = False
 
@@ -140,22 +144,44 @@ def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[s
 
 
 def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -> list[str]:
-    """List entries with NaN, negative counts or matrices not positive definite."""
-    problems = []
+    """List entries whose values no learner of this class ever has."""
+    problems, values, may_be_infinite = [], {}, (*learner.unbounded, "constants")
     for name, value in loaded.items():
         value = as_plain(name, value.detach())
         if not is_readable(value) or value.is_meta:
             continue
         own = name.removeprefix(prefix)
+        values[own] = value
         # A count is one integer for each learner. Sums of discrete noise are vectors.
         is_count = value.dtype == torch.int64 and value.dim() <= learner.batch_dims
         if value.is_floating_point() and bool(value.isnan().any()):
             problems.append(f"{name}: expected numbers, got NaN")
+        elif value.is_floating_point() and own not in may_be_infinite and bool(value.isinf().any()):
+            problems.append(f"{name}: expected finite numbers, got infinity")
         elif is_count and bool((value < 0).any()):
             problems.append(f"{name}: expected counts of at least 0, got {int(value.min())}")
         elif own in learner.positive_definite and not _is_positive_definite(value):
             problems.append(f"{name}: expected a symmetric positive definite matrix, got none")
+    for matrix, inverse in () if problems else learner.inverses:
+        if matrix in values and inverse in values and (error := _error_of_inverse(values[matrix], values[inverse])):
+            wanted = f"expected the inverse of {matrix}"
+            problems.append(f"{prefix}{inverse}: {wanted}, got a matrix whose product with it is off by {error:.2g}")
     return problems
+
+
+def _error_of_inverse(matrix: Tensor, inverse: Tensor) -> float:
+    """Return how far a product is from the identity, in units of the features; 0.0 if rounding allows it.
+
+    An average of states, entry by entry, is no state: the inverse of a mean is not the mean of the inverses.
+    """
+    eps, matrix, inverse = torch.finfo(matrix.dtype).eps, matrix.detach().double(), inverse.detach().double()
+    scale = matrix.diagonal(dim1=-2, dim2=-1).sqrt()
+    error = matrix @ inverse - torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
+    largest = (error * scale.unsqueeze(-2) / scale.unsqueeze(-1)).abs().amax((-2, -1))
+    # Rounding moves an inverse by about this much.
+    inflation = (matrix.diagonal(dim1=-2, dim2=-1) * inverse.diagonal(dim1=-2, dim2=-1)).amax(-1)
+    is_off = largest > INVERSE_TOLERANCE + 64.0 * matrix.size(-1) * eps * inflation
+    return float(torch.where(is_off, largest, 0.0).max())
 
 
 def _is_positive_definite(matrix: Tensor) -> bool:

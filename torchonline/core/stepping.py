@@ -4,33 +4,36 @@ Three things guard the state of a learner in Python. TorchScript files and expor
 :mod:`torchonline.export.guard`.
 
 - A lock: steps, choices, loads and copies of one learner by several threads follow one another.
-- A snapshot: an exception in the middle of a step, Ctrl-C included, leaves the state as it was. A snapshot is taken where it
-  costs at most a tenth of the step, and before several rounds at once.
-- A mark: elsewhere, an interrupted step leaves the learner marked as torn. Steps, choices, predictions, saves and copies then
-  raise an error, until the learner is reset or a state is loaded. So do they for a signal handler in the middle of a step.
+- A copy: an exception in the middle of a step, Ctrl-C included, leaves the state as it was. A small state is copied before each
+  step, and any state before several rounds at once. A large state is copied once in many rounds, and a journal keeps the rounds
+  since (:mod:`torchonline.core.journal`).
+- A mark: while a step writes, the learner is marked as torn. Steps, choices, predictions, saves and copies by a signal handler
+  then raise an error. The mark stays only where nothing can be undone: on an accelerator, and in a large group of an optimizer.
+  Then the learner refuses until it is reset or a state is loaded.
 """
 
 import os
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
-import numpy as np
-from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from torchonline.core.backend import with_body
+from torchonline.core.journal import copies_of, restore_
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-ARRAY, TO_BYTES = np.ndarray, np.ndarray.tobytes
-
-# Up to this size of the state, in bytes, a snapshot costs at most a tenth of a step.
+# Up to this size of the state, in bytes, a copy costs at most a tenth of a step.
 SNAPSHOT_BYTES = 1 << 16
+
+# How often an interrupted undo is begun anew.
+UNDO_ATTEMPTS = 10
 
 ALONE = """\
 if self.is_view or _is_traced():
@@ -80,27 +83,28 @@ def torn_error(learner: "Learner") -> RuntimeError:
     )
 
 
-def all_or_nothing(learner: Any, state: list[Any], is_whole: bool, method: Callable[..., Any], *arguments: Any) -> None:
+def copied(state: list[Any]) -> Callable[[], None]:
+    """Copy tensors or arrays, and return the function that writes the copies back."""
+    return partial(restore_, state, copies_of(state))
+
+
+def all_or_nothing(learner: Any, undo: Callable[[], None] | None, method: Callable[..., Any], *arguments: Any) -> None:
     """Call a method that writes a learner's state; put the state back if it raises.
 
-    ``learner``, a learner or any object that holds learners, is marked as torn while the method runs. ``state`` holds the tensors
-    or arrays that the method may write. ``is_whole`` says whether to take a snapshot. Without one, any exception leaves the
-    learner marked, but for a :func:`~torchonline.core.checks.refusal`. A learner that was marked before stays marked.
+    ``learner``, a learner or any object that holds learners, is marked as torn while the method runs. ``undo`` puts the state
+    back, and may be called again if it is interrupted. Without it, any exception leaves the learner marked, but for a
+    :func:`~torchonline.core.checks.refusal`. A learner that was marked before stays marked.
     """
     marks = learner.__dict__
     was_torn = marks.get("_is_torn", False)
-    # Bytes are copied in half the time of an array.
-    copy = Tensor.clone if type(state[0]) is not ARRAY else TO_BYTES
-    before = list(map(copy, state)) if is_whole else None
     try:
         marks["_is_torn"] = True
         method(*arguments)
         marks["_is_torn"] = False
     except BaseException as error:
         marks["_is_torn"] = True
-        if before is not None:
-            for value, old in zip(state, before, strict=True):
-                _restore_(value, old)
+        if undo is not None:
+            _surely(undo)
         elif not getattr(error, "is_refusal", False):
             raise
         marks["_is_torn"] = was_torn
@@ -110,28 +114,30 @@ def all_or_nothing(learner: Any, state: list[Any], is_whole: bool, method: Calla
 def all_or_nothing_with(
     learner: "Learner", owner: Any, state: list[Any], method: Callable[..., Any], *arguments: Any
 ) -> None:
-    """Call :func:`all_or_nothing` for an owner of a learner.
+    """Call :func:`all_or_nothing` for an owner of a learner, with copies.
 
-    ``state`` holds the learner's tensors too. The method steps the learner, which marks itself as torn where it takes no snapshot
-    of its own.
+    ``state`` holds the learner's tensors too. The method steps the learner, which marks itself as torn where it cannot undo.
     """
     was_torn = learner._is_torn
     try:
-        all_or_nothing(owner, state, True, method, *arguments)
+        all_or_nothing(owner, copied(state), method, *arguments)
     except BaseException:
-        # The snapshot has put the learner's state back, unless that was interrupted too.
+        # The copies have put the learner's state back, unless that was interrupted too.
         learner.__dict__["_is_torn"] = was_torn or owner.__dict__.get("_is_torn", False)
         raise
+
+
+def _surely(undo: Callable[[], None]) -> None:
+    """Undo, from the start again if that is interrupted."""
+    for _ in range(UNDO_ATTEMPTS - 1):
+        try:
+            return undo()
+        except BaseException:  # a second Ctrl-C: the first one is about to be raised
+            continue
+    undo()
 
 
 def in_order(observe: Callable[..., None], rounds: Iterable[tuple[Any, ...]]) -> None:
     """Learn from rounds one after another."""
     for arguments in rounds:
         observe(*arguments)
-
-
-def _restore_(value: Any, old: Any) -> None:
-    if isinstance(value, Tensor):
-        value.detach().copy_(old)
-    else:
-        value[...] = np.frombuffer(old, value.dtype).reshape(value.shape)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch._C import _increment_version as increment_version  # torch.autograd.graph's without a call
 
 from torchonline.core.backend import is_readable
+from torchonline.core.journal import Journal
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner
@@ -74,6 +75,7 @@ class NumpyView:
             self.state += view.state
         self.policies: dict[type, Any] = {}  # stand-ins for the policies on the learner
         self.bytes: int = sum(array.nbytes for array in self.state)
+        self._journal: Journal | None = None
 
     def is_current(self, learner: "Learner") -> bool:
         """Return whether buffers, their memory, parts and their views are the same."""
@@ -99,14 +101,26 @@ class NumpyView:
         with np.errstate(all="ignore"):  # as on tensors, a fleet overflows without a warning
             return method(*arguments)
 
+    def journal(self) -> Journal:
+        """Return the journal of the state."""
+        if self._journal is None:
+            self._journal = Journal(self.tensors)
+        return self._journal
+
+    def forget(self) -> None:
+        """Drop the journal before a step that it does not see."""
+        self._journal = None
+
     def mark_written(self) -> None:
         """Bump the buffers' version counters: autograd does not see NumPy's writes."""
         if INCREMENTS_MANY:
             increment_version(self.saved)
-            return
-        for tensor in self.saved:
-            if not tensor.is_inference():
-                increment_version(tensor)
+        else:
+            for tensor in self.saved:
+                if not tensor.is_inference():
+                    increment_version(tensor)
+        if self._journal is not None:
+            self._journal.close()
 
 
 def plain_twin(module: nn.Module) -> Any:

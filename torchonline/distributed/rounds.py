@@ -170,7 +170,8 @@ class Logs(Steps):
     def _learn_all(self, of_ranks: list[Any], block_size: int | None) -> None:
         device = self.learner.constants.device
         x, reward, scale, action = self.joined(part.to(device) for part in of_ranks)
-        arguments = (x, reward, scale) if action is None else (x, action, reward, scale)
+        # What has been checked are places, not ids.
+        arguments = (x, reward, scale) if action is None else (x, self.learner._named(action), reward, scale)
         if block_size is None and x.size(self.learner.batch_dims) <= few(self.learner.dim):
             self.policy.step(*arguments)
         else:

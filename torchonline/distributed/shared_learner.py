@@ -14,7 +14,7 @@ from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.learner import Learner
-from torchonline.core.stepping import all_or_nothing, all_or_nothing_with, torn_error
+from torchonline.core.stepping import all_or_nothing, all_or_nothing_with, copied, torn_error
 from torchonline.distributed.ranks import Ranks, digest, digest_of_text, error_of, packed, told, unpacked
 from torchonline.distributed.rounds import Arguments, Logs, copy_of, rounds_for
 from torchonline.distributed.sums import learn_shares
@@ -213,7 +213,7 @@ class SharedLearner(nn.Module):
         try:
             with torch.no_grad(), _locks(self.policy):
                 if self.learn_on == "sums":
-                    all_or_nothing(self.learner, state, True, self._learn_shares, rounds, counts)
+                    all_or_nothing(self.learner, copied(state), self._learn_shares, rounds, counts)
                 else:  # the learner steps, and would refuse to if it were marked as torn
                     all_or_nothing_with(self.learner, self._rounds, state, self._learn_alike, messages)
         except _UndoneError as undone:
@@ -270,7 +270,7 @@ class SharedLearner(nn.Module):
         with torch.no_grad(), _locks(self.policy):
             clocks = [part for part in self.learner.modules() if isinstance(part, ClockedLearner)]
             before = [clock._counts() for clock in clocks]
-            all_or_nothing(self.learner, state, True, _write, state, values)
+            all_or_nothing(self.learner, copied(state), _write, state, values)
             for clock, counts in zip(clocks, before, strict=True):
                 clock._follow(*counts)
 
@@ -284,7 +284,7 @@ class SharedLearner(nn.Module):
         parts = [part for part in self.learner.modules() if isinstance(part, Learner)]
         options = [(type(part).__qualname__, *_described(part._arguments)) for part in parts]
         buffers = [(tuple(tensor.shape), tensor.dtype) for tensor in self._shared_state()]
-        return repr((self.learn_on, self.block_size, options, buffers))
+        return repr((self.learn_on, self.block_size, options, buffers, getattr(self.learner, "arm_ids", None)))
 
     def _why_not(self) -> str | None:
         """Return why the learner cannot learn in the way that is asked for, or None."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.bandits.arm_ids import WithArmIds
 from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.fixed_arms import FixedArms
@@ -79,7 +80,7 @@ class HeadRound(nn.Module):
         head = self.head
         policy = policy_of(head)
         with torch.no_grad():
-            learn, action = with_action(learn, action, arms_of(head, past))
+            learn, action = with_action(policy, learn, action, arms_of(head, past))
             x = features_of_chosen(head, past, action)
             x, reward, scale = as_state(policy, x, reward, noise_scale)
             learn = learn & accepted(policy, x, reward, scale)
@@ -117,8 +118,8 @@ class FixedRound(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         arms = self.arms
         with torch.no_grad():
-            learn, action = with_action(learn, action, mask.size(-1))
-            x = rows_of(arms.arms, action.unsqueeze(-1)).squeeze(-2)
+            learn, action = with_action(arms, learn, action, mask.size(-1))
+            x = rows_of(arms.arms, arms._placed(action).unsqueeze(-1)).squeeze(-2)
             x, reward, scale = as_state(arms, x, reward, noise_scale)
             learn = learn & accepted(arms.policy, x, reward, scale)
             reward, scale = cleared(arms, learn, reward, scale)
@@ -180,7 +181,7 @@ class BlockHeadRound(nn.Module):
         head = self.head
         policy = policy_of(head)
         with torch.no_grad():
-            learn, action = with_action(learn, action, arms_of(head, past))
+            learn, action = with_action(policy, learn, action, arms_of(head, past))
             x = features_of_chosen(head, past, action)
             learnt = learn_block(policy, learn, x, action, reward, noise_scale)
             return chosen_by(head, inputs, mask), learnt
@@ -245,8 +246,11 @@ def features_of_chosen(head: Any, past: Tensor, action: Tensor) -> Tensor:
     return past if isinstance(head, DisjointArms) else of_chosen(past, action)
 
 
-def with_action(learn: Tensor, action: Tensor, count: Any) -> tuple[Tensor, Tensor]:
-    """Return where to learn, the index of an arm being right there, and an index."""
+def with_action(policy: Any, learn: Tensor, action: Tensor, count: Any) -> tuple[Tensor, Tensor]:
+    """Return where to learn, the action being that of an arm, and such an action."""
+    if isinstance(policy, WithArmIds):
+        is_arm, place = policy._found(action, count)
+        return learn & is_arm, policy._named(place)
     learn = learn & (action >= 0) & (action < count)
     return learn, torch.where(learn, action, 0)
 
@@ -293,7 +297,7 @@ def learn_block(
 
     def learn_them() -> None:
         if isinstance(policy, DisjointArms):
-            policy._learn_at_once(x, action, reward, scale, learn, x.size(-2))
+            policy._learn_at_once(x, policy._placed(action), reward, scale, learn, x.size(-2))
         elif isinstance(policy, ScaledPolicy):
             policy._learn_at_once(x, reward, scale, learn)
         else:

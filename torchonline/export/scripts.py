@@ -118,6 +118,9 @@ class OfPolicy(Guarded):
         """Return whether the values of rounds may be learnt."""
         return self.estimator._accepts(x, reward, noise_scale)
 
+    def _guard_named(self, place: Tensor) -> Tensor:
+        return place
+
 
 class OfComposed(Guarded):
     """The estimator of a policy with a scaler, or with a model for each arm."""
@@ -125,6 +128,8 @@ class OfComposed(Guarded):
     if TYPE_CHECKING:
         policy: Any
         _features: Any
+        _found: Any
+        _named: Any
 
     def _guard_like(self) -> Tensor:
         return self.policy.estimator.theta_hat
@@ -134,6 +139,14 @@ class OfComposed(Guarded):
 
     def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
         return passes(x).all(-1) & self.policy.estimator._accepts(self._features(x), reward, noise_scale)
+
+    def _guard_found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return whether actions are those of arms, and places that there are."""
+        return self._found(action, count)
+
+    def _guard_named(self, place: Tensor) -> Tensor:
+        """Return the actions that some places stand for; -1 stays."""
+        return torch.where(place < 0, place, self._named(place.clamp(min=0)))
 
 
 class OfInner(Guarded):
@@ -151,6 +164,13 @@ class OfInner(Guarded):
     def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
         return self.policy.estimator._accepts(x, reward, noise_scale)
 
+    def _guard_found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        is_arm = (action >= 0) & (action < count)
+        return is_arm, torch.where(is_arm, action, 0)
+
+    def _guard_named(self, place: Tensor) -> Tensor:
+        return place
+
 
 class OfComposedHead(Guarded):
     """The estimator of a head on such a policy."""
@@ -167,6 +187,12 @@ class OfComposedHead(Guarded):
     def _guard_accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
         return passes(x).all(-1) & self.policy.policy.estimator._accepts(self.policy._features(x), reward, noise_scale)
 
+    def _guard_found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        return self.policy._found(action, count)
+
+    def _guard_named(self, place: Tensor) -> Tensor:
+        return torch.where(place < 0, place, self.policy._named(place.clamp(min=0)))
+
 
 class Chooses:
     """Mixin of the files that choose arms.
@@ -181,6 +207,7 @@ class Chooses:
         _guard_like: Any
         _plain_select: Any
         _plain_probabilities: Any
+        _guard_named: Any
         _guard_possible: Any
 
     def _guard_arms(self, inputs: Tensor) -> int:
@@ -215,7 +242,8 @@ class Chooses:
 
     @torch.jit.export
     def decide(self, inputs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return drawn_if_possible(self.probabilities(inputs, mask))
+        place, probability = drawn_if_possible(self.probabilities(inputs, mask))
+        return self._guard_named(place), probability
 
 
 class LearnsRows(Chooses):
@@ -373,6 +401,8 @@ class LearnsActions(Chooses):
         _guard_like: Any
         _guard_scale: Any
         _guard_accepts: Any
+        _guard_found: Any
+        _guard_named: Any
         _guard_copies: Any
         _guard_settle_: Any
         _guard_features: Any
@@ -387,9 +417,9 @@ class LearnsActions(Chooses):
     def _guard_fit(
         self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return whether rounds may be learnt, the index of an arm, and its features."""
-        fit = (action >= 0) & (action < self._guard_arms(inputs))
-        action = torch.where(fit, action, 0)
+        """Return whether rounds may be learnt, the action of an arm, and its features."""
+        fit, place = self._guard_found(action, self._guard_arms(inputs))
+        action = self._guard_named(place)
         x = self._guard_features(inputs, action).detach().to(self._guard_like().dtype)
         fit = fit & self._guard_accepts(x, reward, noise_scale)
         if self.checks_inputs:
@@ -480,6 +510,7 @@ class ArmsFile(LearnsActions, OfComposed):
 
     if TYPE_CHECKING:
         _learn_round: Any
+        _placed: Any
 
     def _guard_possible(self, context: Tensor) -> Tensor:
         return passes(context.to(self._guard_like().dtype)).all(-1)
@@ -488,7 +519,7 @@ class ArmsFile(LearnsActions, OfComposed):
         return context
 
     def _guard_learn(self, inputs: Tensor, action: Tensor, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        self._learn_round(x, action, reward, noise_scale)
+        self._learn_round(x, self._placed(action), reward, noise_scale)
 
 
 class SharedFile(LearnsActions, OfComposed):
@@ -550,6 +581,8 @@ class FixedFile(OfInner):
 
     if TYPE_CHECKING:
         arms: Tensor
+        _found: Any
+        _named: Any
         learner_dims: int
         _plain_select: Any
         _plain_probabilities: Any
@@ -569,7 +602,8 @@ class FixedFile(OfInner):
 
     @torch.jit.export
     def decide(self, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return drawn_if_possible(self.probabilities(mask))
+        place, probability = drawn_if_possible(self.probabilities(mask))
+        return torch.where(place < 0, place, self._named(place.clamp(min=0))), probability
 
     @torch.jit.export
     def step(self, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
@@ -583,8 +617,8 @@ class FixedFile(OfInner):
                 k, pay, noise = action, reward, scale
                 if not is_one:
                     k, pay, noise = action.select(rows, i), reward.select(rows, i), scale.select(rows, i)
-                fit = (k >= 0) & (k < self.arms.size(-2))
-                x = rows_of(self.arms, torch.where(fit, k, 0).unsqueeze(-1)).squeeze(-2)
+                fit, place = self._found(k, self.arms.size(-2))
+                x = rows_of(self.arms, place.unsqueeze(-1)).squeeze(-2)
                 fit = fit & self._guard_accepts(x, pay, None if noise_scale is None else noise)
                 is_fit = bool(fit.all())
                 if is_fit or bool(fit.any()):

@@ -249,7 +249,7 @@ class FixedTrial(Trial):
         for mask, reward in self.decisions():
             choice = seeded(eager.select, mask)
             agree("a score", eager(), exported(), self.tolerance)
-            self.agree_on_choice(eager(), choice, seeded(exported.select, mask))
+            self.agree_on_choice(eager, eager(), choice, seeded(exported.select, mask))
             eager.step(choice, reward)
             agree_on_all(exported.step(choice, reward))
         check_poison(exported, lambda: exported.step(choice, torch.full_like(reward, torch.nan)))
@@ -261,14 +261,15 @@ class FixedTrial(Trial):
             arguments = (choice, reward, learn, mask, *self.scales(reward, number))
             choice, learnt = seeded(eager, *arguments)
             theirs = played(program, learn, *arguments)
-            self.agree_on_choice(eager.arms(), choice, theirs[0])
+            self.agree_on_choice(eager.arms, eager.arms(), choice, theirs[0])
             agree("what was learnt", learnt, theirs[1])
         check_refusal(program, arguments)
 
-    def agree_on_choice(self, scores: Tensor, ours: Tensor, theirs: Tensor) -> None:
+    def agree_on_choice(self, arms: FixedArms, scores: Tensor, ours: Tensor, theirs: Tensor) -> None:
         """Raise where choices differ, unless rounding decides between them."""
         # Arms of one length have equal scores at first.
-        one, other = (torch.where(ours == theirs, 0.0, of_chosen(scores, choice)) for choice in (ours, theirs))
+        chosen = (of_chosen(scores, arms._placed(choice)) for choice in (ours, theirs))
+        one, other = (torch.where(ours == theirs, 0.0, score) for score in chosen)
         agree("a choice", one, other, self.tolerance)
 
     def decisions(self) -> Iterator[tuple[Tensor, Tensor]]:

@@ -7,9 +7,9 @@ through it.
 from torchonline.feedback.decision_log import DecisionLog
 from torchonline.feedback.follower import Follower, follow
 from torchonline.feedback.log import ConflictError, FeedbackLog, LogStorageError
-from torchonline.feedback.records import Decision, Feedback
+from torchonline.feedback.records import DamagedRowError, Decision, Feedback
 from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot
 from torchonline.feedback.sql_log import SQLDecisionLog
 
-__all__ = ["ConflictError", "Decision", "DecisionLog", "Feedback", "FeedbackLog", "Follower", "LogStorageError"]
-__all__ += ["SQLDecisionLog", "Snapshot", "follow", "load_snapshot", "save_snapshot"]
+__all__ = ["ConflictError", "DamagedRowError", "Decision", "DecisionLog", "Feedback", "FeedbackLog", "Follower"]
+__all__ += ["LogStorageError", "SQLDecisionLog", "Snapshot", "follow", "load_snapshot", "save_snapshot"]

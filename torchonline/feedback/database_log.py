@@ -8,15 +8,17 @@ import time as clock
 import weakref
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor
 
 from torchonline.core.checks import finite_number, instance_of, positive, rounds_at_most
+from torchonline.feedback.clock import LogClock
 from torchonline.feedback.log import ConflictError, FeedbackLog, LogStorageError
 from torchonline.feedback.records import (
+    DamagedRowError,
     Decision,
     Feedback,
     checked_decision,
@@ -24,8 +26,9 @@ from torchonline.feedback.records import (
     checked_reward,
     checked_text,
     checked_time,
-    from_bytes,
     integer_from_0,
+    stored_decision,
+    stored_feedback,
     to_bytes,
 )
 
@@ -41,6 +44,7 @@ TABLES = (
     """CREATE TABLE IF NOT EXISTS outcomes (
         number {integer} PRIMARY KEY, position {integer} UNIQUE, value {real} NOT NULL, known_at {real} NOT NULL,
         is_default {integer} NOT NULL)""",
+    # Times by the log's clock, unlike all others: what a window is measured by.
     "CREATE TABLE IF NOT EXISTS open_decisions (number {integer} PRIMARY KEY, time {real} NOT NULL)",
     "CREATE INDEX IF NOT EXISTS open_by_time ON open_decisions (time, number)",
     "CREATE TABLE IF NOT EXISTS strays (id TEXT PRIMARY KEY, value {real} NOT NULL, known_at {real} NOT NULL)",
@@ -52,9 +56,9 @@ TABLES = (
 FORMAT = 1
 COUNTED = ("decisions", "known", "defaults", "duplicates", "unknown", "strays", "late", "repeats")
 FIELDS = "d.id, d.inputs, d.action, d.probability, d.mask, d.encoder, d.time, d.number"
-# Of one decision: its number, its time, and the kind of its outcome.
-LOOK_UP = """SELECT d.number, d.time, o.is_default FROM decisions d
-    LEFT JOIN outcomes o ON o.number = d.number WHERE d.id = :id"""
+# Of one decision: its number, its time by the log's clock while it is open, and the kind of its outcome.
+LOOK_UP = """SELECT d.number, n.time, o.is_default FROM decisions d
+    LEFT JOIN open_decisions n ON n.number = d.number LEFT JOIN outcomes o ON o.number = d.number WHERE d.id = :id"""
 
 
 class DatabaseLog(FeedbackLog):
@@ -65,9 +69,13 @@ class DatabaseLog(FeedbackLog):
 
     A fork waits for the transactions of other threads and closes the connections first: SQLite's locks do not know a child that
     inherits one, and what the child writes would be lost.
+
+    Windows are measured by a clock that nobody sets: the wall clock as it was when the log was first opened since the machine
+    booted, and the time since then. All processes of the machine have it in common, see :class:`LogClock`.
     """
 
     types: Mapping[str, str]
+    _clock: LogClock
     # Whether the log is still there after close().
     is_lasting = True
 
@@ -98,28 +106,36 @@ class DatabaseLog(FeedbackLog):
         *,
         time: float | None = None,
     ) -> tuple[list[Decision | ConflictError], list[str]]:
-        now = clock.time() if time is None else checked_time("time", time)
-        checked = [checked_decision(decision) for decision in decisions]
+        known_at = clock.time() if time is None else checked_time("time", time)
+        given = list(decisions)
+        checked = [checked_decision(decision) for decision in given]
         joined = [(checked_id(id), checked_reward(value)) for id, value in rewards]
         if not checked and not joined:
             return [], []
+        now = self._clock.now() if time is None else known_at
         # What can fail for a call of its own is done before it shares a transaction.
         stored = [
-            (decision, to_bytes(decision.inputs), None if decision.mask is None else to_bytes(decision.mask))
-            for decision in checked
+            (
+                decision,
+                None if own.time is None else decision.time,
+                to_bytes(decision.inputs),
+                None if decision.mask is None else to_bytes(decision.mask),
+            )
+            for own, decision in zip(given, checked, strict=True)
         ]
         return self._write(
             lambda execute, counts: (
                 [self._decide(execute, counts, *entry) for entry in stored],
-                [self._reward(execute, counts, id, value, now) for id, value in joined],
+                [self._reward(execute, counts, id, value, known_at, now) for id, value in joined],
             )
         )
 
     def close_due(self, now: float | None = None, *, limit: int = 10_000) -> int:
         limit = rounds_at_most("limit", limit)
-        end = clock.time() if now is None else checked_time("now", now)
+        known_at = clock.time() if now is None else checked_time("now", now)
         if self.window is None:
             return 0
+        end = self._clock.now() if now is None else known_at
         due = {"before": end - self.window, "limit": limit}
         some = """SELECT n.number, n.time, o.value FROM open_decisions n LEFT JOIN outcomes o ON o.number = n.number
             WHERE n.time <= :before ORDER BY n.time, n.number LIMIT :limit"""
@@ -130,7 +146,7 @@ class DatabaseLog(FeedbackLog):
         def close(execute: Execute, counts: dict[str, int]) -> int:
             rows = execute(some, **due)
             for number, _, value in rows:
-                self._close(execute, counts, number, value, end)
+                self._close(execute, counts, number, value, known_at)
             return len(rows)
 
         return self._write(close)
@@ -144,10 +160,19 @@ class DatabaseLog(FeedbackLog):
                 WHERE o.position > :after ORDER BY o.position LIMIT :limit""",
                 **bounds,
             )
-        return [
-            Feedback(int(position), *_unpacked(fields), float(value), float(known_at), bool(is_default))
-            for position, *fields, value, known_at, is_default in rows
-        ]
+        found: list[Feedback] = []
+        for row in rows:
+            position = (found[-1].position if found else after) + 1
+            try:
+                # Before the first position that is there, a log may have been trimmed.
+                if type(row[0]) is int and row[0] > position and (found or after):
+                    raise DamagedRowError("expected a row, got none", position, last=row[0] - 1)
+                found.append(stored_feedback(row, row[0] if type(row[0]) is int else position))
+            except DamagedRowError:
+                if found:  # which the caller may use; the next call raises
+                    break
+                raise
+        return found
 
     def decisions(self, after: int = 0, limit: int = 1000) -> list[Decision]:
         bounds = {"after": integer_from_0("after", after), "limit": rounds_at_most("limit", limit)}
@@ -155,7 +180,15 @@ class DatabaseLog(FeedbackLog):
             rows = execute(
                 f"SELECT {FIELDS} FROM decisions d WHERE d.number > :after ORDER BY d.number LIMIT :limit", **bounds
             )
-        return [_unpacked(row) for row in rows]
+        found: list[Decision] = []
+        for row in rows:
+            try:
+                found.append(stored_decision(row))
+            except DamagedRowError:
+                if found:
+                    break
+                raise
+        return found
 
     def counts(self) -> dict[str, int]:
         with self._transaction(is_write=False) as execute:
@@ -203,6 +236,7 @@ class DatabaseLog(FeedbackLog):
         for name, value in (first | self._given).items():
             values = {"name": name, "value": json.dumps(value)}
             execute("INSERT INTO settings (name, value) VALUES (:name, :value) ON CONFLICT DO NOTHING", **values)
+        self._clock = LogClock(execute)
         settings = {name: json.loads(value) for name, value in execute("SELECT name, value FROM settings")}
         for name, value in {"format": FORMAT, **self._given}.items():
             if settings[name] != value:
@@ -253,16 +287,27 @@ class DatabaseLog(FeedbackLog):
                 call.error, call.is_done = error, True
 
     def _decide(
-        self, execute: Execute, counts: dict[str, int], decision: Decision, inputs: bytes, mask: bytes | None
+        self,
+        execute: Execute,
+        counts: dict[str, int],
+        decision: Decision,
+        given: float | None,
+        inputs: bytes,
+        mask: bytes | None,
     ) -> Decision | ConflictError:
+        """Store a decision. ``given`` is its time if the caller has told it."""
         rows = execute(f"SELECT {FIELDS} FROM decisions d WHERE d.id = :id", id=decision.id)
         if rows:
             (row,) = rows
+            try:
+                found = stored_decision(row)
+            except DamagedRowError as error:  # an exception would stop the calls of others
+                return ConflictError(f"id: expected a new one, got {decision.id!r}, whose row in the log: {error}")
             same = bytes(row[1]) == inputs and (None if row[4] is None else bytes(row[4])) == mask
             if not same:
                 return ConflictError(f"id: expected a new one, got {decision.id!r}, which stands for another decision")
             counts["repeats"] += 1
-            return _unpacked(row)
+            return found
         counts["decisions"] += 1
         decision = decision._replace(number=counts["decisions"])
         execute(
@@ -273,16 +318,20 @@ class DatabaseLog(FeedbackLog):
         execute(
             "INSERT INTO open_decisions (number, time) VALUES (:number, :time)",
             number=decision.number,
-            time=decision.time,
+            time=self._clock.now() if given is None else given,
         )
         if counts["strays"]:
             for value, known_at in execute("SELECT value, known_at FROM strays WHERE id = :id", id=decision.id):
                 execute("DELETE FROM strays WHERE id = :id", id=decision.id)
                 counts["strays"] -= 1
-                self._join(execute, counts, decision.number, decision.time, value, known_at)
+                # A reward that was logged before its decision is not late, unless times that were told say so.
+                is_late = given is not None and self._is_late(given, known_at)
+                self._join(execute, counts, decision.number, value, known_at, is_late)
         return decision
 
-    def _reward(self, execute: Execute, counts: dict[str, int], id: str, value: float, now: float) -> str:
+    def _reward(
+        self, execute: Execute, counts: dict[str, int], id: str, value: float, known_at: float, now: float
+    ) -> str:
         rows = execute(LOOK_UP, id=id)
         if not rows:
             if execute("SELECT 1 FROM strays WHERE id = :id", id=id):
@@ -290,26 +339,36 @@ class DatabaseLog(FeedbackLog):
                 return "duplicate"
             counts["unknown"] += 1
             counts["strays"] += 1
-            execute("INSERT INTO strays (id, value, known_at) VALUES (:id, :value, :now)", id=id, value=value, now=now)
+            execute(
+                "INSERT INTO strays (id, value, known_at) VALUES (:id, :value, :known_at)",
+                id=id,
+                value=value,
+                known_at=known_at,
+            )
             return "unknown"
         number, time, is_default = rows[0]
         if is_default is None:
-            return self._join(execute, counts, number, time, value, now)
+            return self._join(execute, counts, number, value, known_at, self._is_late(time, now))
         counts["late" if is_default else "duplicates"] += 1
         return "late" if is_default else "duplicate"
 
+    def _is_late(self, time: Any, now: float) -> bool:
+        """Return whether the window of a decision is over."""
+        # A damaged time, such as a text, says nothing.
+        return self.window is not None and isinstance(time, (int, float)) and now > time + self.window
+
     def _join(
-        self, execute: Execute, counts: dict[str, int], number: int, time: float, value: float, now: float
+        self, execute: Execute, counts: dict[str, int], number: int, value: float, known_at: float, is_late: bool
     ) -> str:
         """Give an open decision its reward, or the default if its window is over."""
-        if self.window is not None and now > time + self.window:
-            self._close(execute, counts, number, None, now)
+        if is_late:
+            self._close(execute, counts, number, None, known_at)
             counts["late"] += 1
             return "late"
         if self.hold:
-            _insert_outcome(execute, number, None, value, now, False)
+            _insert_outcome(execute, number, None, value, known_at, False)
         else:
-            self._close(execute, counts, number, None, now, reward=value)
+            self._close(execute, counts, number, None, known_at, reward=value)
         return "joined"
 
     def _close(
@@ -318,7 +377,7 @@ class DatabaseLog(FeedbackLog):
         counts: dict[str, int],
         number: int,
         held: float | None,
-        now: float,
+        known_at: float,
         reward: float | None = None,
     ) -> None:
         """Give a decision its position, with ``reward``, the held reward or the default."""
@@ -333,7 +392,7 @@ class DatabaseLog(FeedbackLog):
             is_default = reward is None
             counts["defaults"] += is_default
             value = self.default_reward if reward is None else reward
-            _insert_outcome(execute, number, counts["known"], value, now, is_default)
+            _insert_outcome(execute, number, counts["known"], value, known_at, is_default)
         execute("DELETE FROM open_decisions WHERE number = :number", number=number)
 
 
@@ -400,15 +459,6 @@ def _insert_outcome(
         value=value,
         known_at=known_at,
         is_default=int(is_default),
-    )
-
-
-def _unpacked(row: Sequence[Any]) -> Decision:
-    """Return a decision from its columns."""
-    id, inputs, action, probability, mask, encoder, time, number = row
-    available = None if mask is None else from_bytes(mask)
-    return Decision(
-        id, from_bytes(inputs), int(action), float(probability), available, encoder, float(time), int(number)
     )
 
 

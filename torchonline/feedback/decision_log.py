@@ -15,6 +15,8 @@ from torchonline.feedback.log import LogStorageError
 
 # How long a transaction waits for those of other processes, in milliseconds.
 PATIENCE = 60_000
+# SQLite's codes of a file that is damaged, or no database.
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class DecisionLog(DatabaseLog):
@@ -113,7 +115,8 @@ class DecisionLog(DatabaseLog):
                         connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
-                raise LogStorageError(f"path: {self.path}: {error}") from error
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                raise LogStorageError(f"path: {self.path}: {error}", is_damage=code in DAMAGE) from error
 
     def _connected(self) -> sqlite3.Connection:
         """Return this process's connection."""
@@ -136,6 +139,8 @@ class DecisionLog(DatabaseLog):
 
 def prepare(connection: sqlite3.Connection, synchronous: str) -> None:
     """Set up a new connection: write-ahead log, durability and patience."""
+    # A damaged text is read, and refused by name.
+    connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
     end = time.monotonic() + PATIENCE / 1000.0
     while True:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchonline.core.checks import instance_of, positive, positive_integer
 from torchonline.core.learner import Learner
 from torchonline.feedback.log import FeedbackLog, LogStorageError
-from torchonline.feedback.records import Feedback
+from torchonline.feedback.records import DamagedRowError, Feedback
 from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot, unfinished
 from torchonline.privacy.composition import private_learners
 
@@ -32,8 +32,11 @@ class Follower:
     ledger of a snapshot is about what the snapshots have published. So decide from snapshots, not from the follower's learner,
     whose steps since the last one are lost in a crash.
 
-    A round that the policy refuses, because its reward is out of the link's range for example, is left out and counted. So is one
-    whose features another encoder computed.
+    A round that the policy refuses, because its reward is out of the link's range or its arm was removed for example, is left out
+    and counted. So is one whose features another encoder computed.
+
+    A damaged row is never learnt. :meth:`advance` raises a :class:`DamagedRowError`, which names position and column, after it
+    has learnt what comes before. Mend the row, or skip it: with ``skip_damaged``, it counts as a refused round, with the reason.
 
     Args:
         policy: whatever has ``step``: a policy, arms with a model each, a head, a private bandit. Without a batch shape.
@@ -44,6 +47,7 @@ class Follower:
             which one is refused, are learnt one after another.
         encoder: version whose features fit the policy; None where logged inputs are raw.
         name: name of the learner in the log, for ``blocks``.
+        skip_damaged: whether to go on after damaged rows.
 
     Raises:
         BlockingIOError: another process follows the log to the same snapshot.
@@ -69,12 +73,14 @@ class Follower:
         blocks: bool = False,
         encoder: str | None = None,
         name: str = "learner",
+        skip_damaged: bool = False,
     ) -> None:
         self.policy = instance_of("policy", policy, nn.Module, "an nn.Module with step")
         self.log, self.path = instance_of("log", log, FeedbackLog, "a FeedbackLog"), Path(os.path.realpath(path))
         self.blocks: bool = instance_of("blocks", blocks, bool, "True or False")
         self.encoder: str | None = None if encoder is None else instance_of("encoder", encoder, str, "a string or None")
         self.name: str = instance_of("name", name, str, "a string")
+        self.skip_damaged: bool = instance_of("skip_damaged", skip_damaged, bool, "True or False")
         self._arguments = _arguments_of(policy)
         self._is_whole = True  # whether the position is that of the state
         if blocks and not hasattr(policy, "learn"):
@@ -102,7 +108,10 @@ class Follower:
             raise ValueError(
                 f"encoder: expected {snapshot.encoder!r}, as in the snapshot, got {self.encoder!r}; it needs a new one"
             )
-        last = self.log.read(snapshot.position - 1, 1) if snapshot.position else []
+        try:
+            last = self.log.read(snapshot.position - 1, 1) if snapshot.position else []
+        except DamagedRowError:  # skipped before, or damaged since it was learnt
+            return snapshot._replace(encoder=self.encoder)
         if snapshot.position and not last:
             known = self.log.counts()["known"]
             raise ValueError(
@@ -124,7 +133,7 @@ class Follower:
 
         The call reads ``limit`` rounds at most. First it closes decisions whose window is over. An error that is no refusal, such
         as that of a private learner whose budget is spent, or of an encoder that gets inputs of another shape, is raised with
-        a note of the position; the rounds before it are learnt.
+        a note of the position; the rounds before it are learnt. So is a DamagedRowError without ``skip_damaged``.
         """
         self.log.close_due()
         before = self.position
@@ -132,7 +141,7 @@ class Follower:
             limit = self.log.block_end(self.name, before, limit) - before
             if limit == 0:
                 return 0
-        rounds = self.log.read(before, limit)
+        rounds = self._read(before, limit)
         parts = [rounds] if self.blocks else [[entry] for entry in rounds]
         failure: Exception | None = None
         self._is_whole = False
@@ -140,7 +149,7 @@ class Follower:
             for part in parts:
                 self.snapshot = self._learnt(part)
         except Exception as error:  # the step of this part has left the state as it was
-            error.add_note(f"log: while learning positions {part[0].position} to {part[-1].position}")
+            error.add_note(f"log: while learning positions {part[0].position} to {_end_of(part[-1])}")
             failure = error
         self._is_whole = True
         if failure is not None:
@@ -173,20 +182,41 @@ class Follower:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _learnt(self, rounds: Sequence[Feedback]) -> Snapshot:
-        """Learn from rounds at once, and return the facts about the new state."""
+    def _read(self, after: int, limit: int) -> list[Feedback | DamagedRowError]:
+        """Return rows of the log; of a block, all of them. Damage that is skipped is one."""
+        rows: list[Feedback | DamagedRowError] = []
+        end = after + limit
+        while after < end:
+            try:
+                rows += self.log.read(after, end - after)
+            except DamagedRowError as error:
+                if not self.skip_damaged or error.last <= after:
+                    raise
+                rows.append(error)
+            if not rows or _end_of(rows[-1]) == after:
+                break
+            after = _end_of(rows[-1])
+            if not self.blocks:  # the next call reads on
+                break
+        return rows
+
+    def _learnt(self, rows: Sequence[Feedback | DamagedRowError]) -> Snapshot:
+        """Learn from rows at once, and return the facts about the new state."""
         last = self.snapshot
-        if not rounds:
+        if not rows:
             return last
+        damaged = [row for row in rows if isinstance(row, DamagedRowError)]
+        rounds = [row for row in rows if not isinstance(row, DamagedRowError)]
         fitting = [entry for entry in rounds if self.encoder is None or entry.encoder == self.encoder]
         refusals = self._learn(fitting)
+        told = sorted([*refusals, *((row.position, str(row)) for row in damaged)])
         return last._replace(
-            position=rounds[-1].position,
-            last=rounds[-1].id,
+            position=_end_of(rows[-1]),
+            last=rows[-1].id if isinstance(rows[-1], Feedback) else "",
             learnt=last.learnt + len(fitting) - len(refusals),
             skipped=last.skipped + len(rounds) - len(fitting),
-            refused=last.refused + len(refusals),
-            refusals=(*last.refusals, *refusals)[-REFUSALS:],
+            refused=last.refused + len(refusals) + sum(row.last - row.position + 1 for row in damaged),
+            refusals=(*last.refusals, *told)[-REFUSALS:],
         )
 
     def _learn(self, rounds: Sequence[Feedback]) -> list[tuple[int, str]]:
@@ -241,6 +271,7 @@ def follow(
     Raises:
         OSError: the last snapshot could not be written.
         LogStorageError: the log could not be read at the end.
+        DamagedRowError: a row of the log is damaged, and ``skip_damaged`` is False.
         Exception: an error of the learner that is no refusal. What was learnt before it is saved.
 
     Example:
@@ -258,8 +289,8 @@ def follow(
             is_last = stop is None or stop()
             try:
                 found = follower.advance(limit)
-            except LogStorageError:  # before anything was learnt
-                if is_last:
+            except LogStorageError as error:  # before anything was learnt
+                if is_last or error.is_damage:
                     raise
                 found = 0
             except Exception:  # what was learnt before it is not lost
@@ -303,11 +334,16 @@ def _arguments_of(policy: Any) -> Callable[[Feedback], tuple[Tensor, ...]]:
             return inputs, action, reward
         if inputs.dim() != 2:  # of the chosen arm alone
             return inputs, reward
-        if entry.action >= len(inputs):
+        if not 0 <= entry.action < len(inputs):
             raise ValueError(f"action: expected one of {len(inputs)} arms, got {entry.action}")
         return inputs[entry.action], reward
 
     return arguments
+
+
+def _end_of(row: Feedback | DamagedRowError) -> int:
+    """Return the last position of a row, or of damage."""
+    return row.last if isinstance(row, DamagedRowError) else row.position
 
 
 def _locked(path: Path) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from torchonline.core.inputs import ArrayLike
-from torchonline.feedback.records import Decision, Feedback
+from torchonline.feedback.records import Decision, Feedback, mask_by_id
 
 
 class LogStorageError(RuntimeError):
@@ -15,7 +15,15 @@ class LogStorageError(RuntimeError):
 
     An interruption in the middle of a commit is the one case in which the call may have been stored. To repeat the call is right
     in any case: a decision or reward that is there already is not stored twice.
+
+    Args:
+        message: the text.
+        is_damage: whether a file is damaged, so that the next call fails, too.
     """
+
+    def __init__(self, message: str, *, is_damage: bool = False) -> None:
+        super().__init__(message)
+        self.is_damage = is_damage
 
 
 class ConflictError(ValueError):
@@ -71,6 +79,10 @@ class FeedbackLog(ABC):
         Args:
             after: the last position that the caller has read; 0 for the start.
             limit: the most rounds to return.
+
+        Raises:
+            DamagedRowError: the first of these rows is damaged, or is gone. Rows before the damage are returned without an error.
+                Read on after its attribute ``last``.
         """
 
     @abstractmethod
@@ -80,6 +92,9 @@ class FeedbackLog(ABC):
         Args:
             after: the number of the last decision that the caller has read; 0 for the start.
             limit: the most decisions to return.
+
+        Raises:
+            DamagedRowError: the first of these rows is damaged, as in :meth:`read`.
         """
 
     @abstractmethod
@@ -123,6 +138,7 @@ class FeedbackLog(ABC):
         probability: float | Tensor,
         *,
         mask: ArrayLike | None = None,
+        arm_ids: Iterable[int] | None = None,
         encoder: str = "",
         time: float | None = None,
     ) -> Decision:
@@ -135,17 +151,22 @@ class FeedbackLog(ABC):
             id: the name under which the reward will come, 1 to 512 characters.
             inputs: what the policy's ``select`` took for one decision: arms ``(K, d)``, a context ``(d)`` or raw inputs. For a
                 policy on features, the chosen arm's alone, ``(d)``, will do to learn, but not to evaluate other policies.
-            action: index of the chosen arm, at least 0.
+            action: the chosen arm, as the policy's ``select`` and ``step`` call it: an integer of at least 0.
             probability: probability with which it was chosen, in (0, 1]; ``policy.decide`` returns it.
             mask: arms that were available, ``(K)``, bool.
+            arm_ids: ids of the K arms, ``policy.arm_ids`` of a policy whose arms come and go. The log keeps a mask with an entry
+                for each id. None if arm k of the mask has the id k.
             encoder: version of the encoder that computed ``inputs``, if one did.
-            time: seconds since 1970; now if None.
+            time: seconds since 1970; now if None. Windows are measured by a clock that jumps of the wall clock do not move, as
+                long as no times are given.
 
         Raises:
             TypeError, ValueError: an argument is wrong.
             ConflictError: the id stands for a decision with other inputs or another mask.
             LogStorageError: the log could not be written.
         """
+        if arm_ids is not None:
+            mask = mask_by_id(mask, arm_ids)
         (found,) = self.decide_many(
             [Decision(id, inputs, action, probability, mask, encoder, time)]  # type: ignore[arg-type]
         )

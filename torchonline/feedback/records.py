@@ -4,6 +4,7 @@ import ast
 import io
 import math
 import time as clock
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from torchonline.core.checks import finite_number, instance_of, kind, refusal, within
 from torchonline.core.inputs import as_dense, as_tensor
+from torchonline.core.times import as_time
 
 MAGIC, LENGTH = b"\x93NUMPY\x01\x00", 10
 CPU = torch.device("cpu")
@@ -24,15 +26,33 @@ ROUNDING = 1e-6
 NOT_STORED = {getattr(torch, name) for name in dir(torch) if name.startswith("float8")} | {torch.complex32}
 
 
+class DamagedRowError(ValueError):
+    """Error of a row of a log that holds what nobody has logged, or that is gone.
+
+    Args:
+        reason: what is wrong, beginning with the column.
+        position: of the row among the known rounds, as in :class:`Feedback`; 0 where decisions are read.
+        number: of the decision; 0 if nobody knows.
+        last: the last position of the damage: that of the row, or of the last row that is gone.
+    """
+
+    def __init__(self, reason: str, position: int = 0, number: int = 0, last: int = 0) -> None:
+        self.position, self.number, self.last = position, number, max(position, last)
+        rows = f"position {position}" if self.last == position else f"positions {position} to {self.last}"
+        places = [rows if position else "", f"decision number {number}" if number else ""]
+        super().__init__(f"log: damaged at {', '.join(filter(None, places))}: {reason}")
+
+
 class Decision(NamedTuple):
     """A logged decision.
 
     Attributes:
         id: name of the decision, unique in the log.
         inputs: what the policy's ``select`` took for one decision, on the CPU: arms ``(K, d)``, a context ``(d)`` or raw inputs.
-        action: index of the chosen arm.
+        action: the chosen arm: its index, or its id where arms come and go.
         probability: probability with which the arm was chosen, in (0, 1].
-        mask: arms that were available, ``(K)``, bool; None if all were.
+        mask: arms that were available, ``(K)``, bool, with an entry for each action; None if all were. Where arms come and go,
+            entry k is that of the arm with id k (:meth:`FeedbackLog.decide` makes such a mask).
         encoder: version of the encoder that computed ``inputs``; ``""`` if there was none.
         time: seconds since 1970; None is now, when the decision is logged.
         number: place in the order of logging, from 1; 0 before the decision is logged.
@@ -84,7 +104,8 @@ def checked_decision(decision: Decision) -> Decision:
         if mask.dtype != torch.bool or mask.dim() != 1 or not len(mask):
             raise refusal(f"mask: expected booleans of shape (K), got {kind(mask)}")
         if action >= len(mask) or not bool(mask[action]):
-            raise refusal(f"action: expected an available arm, got {action} with mask {mask.tolist()}")
+            hint = "; after a removal of arms, give arm_ids" if action >= len(mask) else ""
+            raise refusal(f"action: expected an available arm, got {action} with mask {mask.tolist()}{hint}")
     return Decision(
         checked_id(decision.id),
         inputs,
@@ -94,6 +115,68 @@ def checked_decision(decision: Decision) -> Decision:
         checked_text("encoder", decision.encoder),
         clock.time() if decision.time is None else checked_time("time", decision.time),
     )
+
+
+def mask_by_id(mask: Any, arm_ids: Iterable[int]) -> Tensor:
+    """Return a mask with an entry for each id, False for arms that there are not.
+
+    Args:
+        mask: an entry for each arm, ``(K)``, bool; None if all were available.
+        arm_ids: the ids of the K arms.
+    """
+    ids = [integer_from_0("arm_ids", one) for one in arm_ids]
+    if not ids or len(set(ids)) < len(ids):
+        raise refusal(f"arm_ids: expected the ids of the arms, each once, got {ids}")
+    found = torch.ones(len(ids), dtype=torch.bool) if mask is None else _plain("mask", mask)
+    if found.dtype != torch.bool or found.shape != (len(ids),):
+        raise refusal(f"mask: expected booleans of shape ({len(ids)}), one for each of arm_ids, got {kind(found)}")
+    return torch.zeros(max(ids) + 1, dtype=torch.bool).index_copy(0, torch.tensor(ids), found)
+
+
+def stored_decision(row: Sequence[Any], position: int = 0) -> Decision:
+    """Return a decision from its columns, or raise a DamagedRowError.
+
+    ``position`` is that of its reward, if it is read with one.
+    """
+    id, inputs, action, probability, mask, encoder, time, number = row
+    try:
+        found = checked_decision(
+            Decision(
+                id,
+                from_bytes("inputs", inputs),
+                _of_type("action", action, int),
+                _of_type("probability", probability, float),
+                None if mask is None else from_bytes("mask", mask),
+                encoder,
+                _of_type("time", time, float),
+            )
+        )
+        return found._replace(number=integer_from_0("number", number))
+    except (ValueError, TypeError) as error:
+        raise DamagedRowError(str(error), position, number if type(number) is int else 0) from error
+
+
+def stored_feedback(row: Sequence[Any], position: int) -> Feedback:
+    """Return a row with a known reward from its columns, or raise a DamagedRowError."""
+    own, *fields, value, known_at, is_default = row
+    decision = stored_decision(fields, position)
+    try:
+        if own != position:
+            raise ValueError(f"position: expected {position}, got {own!r}")
+        reward = checked_reward(_of_type("value", value, float))
+        known_at = checked_time("known_at", _of_type("known_at", known_at, float))
+        if is_default not in (0, 1):
+            raise ValueError(f"is_default: expected 0 or 1, got {is_default!r}")
+    except (ValueError, TypeError) as error:
+        raise DamagedRowError(str(error), position, decision.number) from error
+    return Feedback(position, *decision, reward, known_at, bool(is_default))
+
+
+def _of_type(name: str, value: Any, cls: type) -> Any:
+    """Return a stored number, or raise: a database may hold text, bytes or NULL."""
+    if type(value) is cls or (cls is float and type(value) is int):
+        return value
+    raise TypeError(f"{name}: expected {'an integer' if cls is int else 'a number'}, got {value!r:.40}")
 
 
 def _checked_probability(value: Any) -> float:
@@ -120,8 +203,8 @@ def checked_text(name: str, value: Any, shortest: int = 0) -> str:
 
 
 def checked_time(name: str, value: Any) -> float:
-    """Return a time in seconds since 1970, or raise."""
-    return finite_number(name, value)
+    """Return a time given in seconds or nanoseconds, in seconds since 1970; or raise."""
+    return finite_number(name, as_time(name, value))
 
 
 def checked_reward(value: Any) -> float:
@@ -177,12 +260,17 @@ def to_bytes(tensor: Tensor) -> bytes:
     return _header(array.dtype.str, array.shape) + array.tobytes()
 
 
-def from_bytes(data: bytes) -> Tensor:
-    """Return the tensor of :func:`to_bytes`."""
+def from_bytes(name: str, data: Any) -> Tensor:
+    """Return the tensor of :func:`to_bytes`, or raise; errors call it ``name``."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{name}: expected the bytes of a .npy file, got {type(data).__name__}")
     data = bytes(data)
     start = LENGTH + int.from_bytes(data[8:LENGTH], "little")
-    dtype, shape = _parsed(data[:start])
-    return torch.from_numpy(np.frombuffer(data, dtype, offset=start).reshape(shape).copy())
+    try:
+        dtype, shape = _parsed(data[:start])
+        return torch.from_numpy(np.frombuffer(data, dtype, offset=start).reshape(shape).copy())
+    except Exception as error:
+        raise ValueError(f"{name}: expected the bytes of a .npy file, got others: {error}") from error
 
 
 @lru_cache(maxsize=256)
@@ -197,6 +285,9 @@ def _header(descr: str, shape: tuple[int, ...]) -> bytes:
 def _parsed(header: bytes) -> tuple[np.dtype, tuple[int, ...]]:
     """Return type and shape of the array behind a header."""
     if header[:8] != MAGIC:
-        raise ValueError("inputs: expected the bytes of a .npy file of version 1.0, got others")
+        raise ValueError("expected version 1.0")
     found = ast.literal_eval(header[LENGTH:].decode("latin1"))
-    return np.dtype(found["descr"]), tuple(found["shape"])
+    dtype, shape = np.dtype(found["descr"]), tuple(found["shape"])
+    if _header(dtype.str, shape) != header:
+        raise ValueError(f"expected the header of an array of {dtype} and shape {shape}")
+    return dtype, shape

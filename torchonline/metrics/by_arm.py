@@ -38,7 +38,7 @@ class MeanByArm(ExactMetric):
     first value, so a mean far from 0 costs no digits. Cost of n rounds: O(n + K).
 
     Args:
-        actions: K, number of arms.
+        actions: K, number of arms; of all that there will ever be, where arms come and go. The row of an arm is its id.
         name: of the value, for the plot.
 
     Shape:

@@ -40,7 +40,7 @@ class ActionShares(TotalsByRound):
     the curve and several processes see :class:`~torchonline.metrics.TotalsByRound`.
 
     Args:
-        actions: K, number of actions.
+        actions: K, number of actions; of all that there will ever be, where arms come and go. The row of an arm is its id.
         points: largest number of points of the curve, even.
 
     Shape:

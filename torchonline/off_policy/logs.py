@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arm_ids import arms_with_ids, by_place
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, check_mask, check_tensor
+from torchonline.core.times import as_times
 from torchonline.feedback.log import pages
 
 CPU = torch.device("cpu")
@@ -28,7 +30,8 @@ class BanditLog:
     r"""N logged decisions: contexts, actions, rewards and logging probabilities.
 
     All values are checked and copied to float64 and int64 on the CPU. Lists and NumPy arrays will do. ``log[rows]`` is the log
-    of some rounds, by a slice, indices or booleans.
+    of some rounds, by a slice, indices or booleans. Where arms come and go, the column of an arm is its id
+    (:attr:`DisjointArms.arm_ids`), and K is the number of arms that there have ever been.
 
     Args:
         arms: K, the number of arms.
@@ -40,7 +43,8 @@ class BanditLog:
         mask: True where an arm was available, ``(N, K)``; None for all.
         groups: group of each round, ``(N)``, integers. Rounds that depend on each other, such as those of a person, are in one
             group. None if all rounds are groups of their own.
-        time: when the decision was made, ``(N)``, in any unit; None if unknown.
+        time: when the decision was made, ``(N)``, in any unit; None if unknown. Dates and nanoseconds since 1970 become seconds
+            since 1970.
         position: place in a list, ``(N)``, integers from 0; None if there is one place. No estimator looks at it.
 
     Raises:
@@ -70,10 +74,10 @@ class BanditLog:
         n = len(action)
         _check_range("action", action, arms - 1)
         found: dict[str, Any] = {"arms": arms, "action": action}
-        for name in ("reward", "probability", "time"):
-            value = getattr(self, name)
-            if value is not None or name != "time":
-                found[name] = real_numbers(name, value, (n,))
+        for name in ("reward", "probability"):
+            found[name] = real_numbers(name, getattr(self, name), (n,))
+        if self.time is not None:
+            found["time"] = real_numbers("time", _times(self.time), (n,))
         low, high = (float(bound) for bound in found["probability"].aminmax())
         if not LEAST_PROBABILITY <= low <= high <= 1.0:
             raise ValueError(f"probability: expected values in [{LEAST_PROBABILITY:g}, 1], got {low:g} to {high:g}")
@@ -146,7 +150,8 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
         log: the log, with ``context`` if ``target`` is a policy.
         target: a tensor ``(N, K)``, whose rows sum to 1 within 1e-5; or an object with ``probabilities(context, mask)``, such as
             a :class:`Policy`, a :class:`DisjointArms` or a :class:`~torchonline.models.BanditHead`. Its present state decides in
-            all rounds. Those of :class:`ThompsonSampling` are estimates, which differ from call to call: compute them once.
+            all rounds, and an arm that was removed from it has probability 0. The probabilities of :class:`ThompsonSampling` are
+            estimates, which differ from call to call: compute them once.
 
     Raises:
         TypeError, ValueError: the probabilities are none, or an unavailable arm has some.
@@ -162,10 +167,17 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
     if compute is not None and not isinstance(target, Tensor):
         if log.context is None:
             raise ValueError("log: expected one with context, which a policy needs, got none")
-        like = _first_tensor(target)
-        mask = None if log.mask is None else log.mask.to(like.device)
+        like, arms, mask = _first_tensor(target), arms_with_ids(target), log.mask
+        if arms is not None and arms.ids_so_far != log.arms:
+            wanted = f"a policy that has had as many arms as the log, {log.arms}"
+            raise ValueError(f"target: expected {wanted}, got one with {arms.ids_so_far}")
+        if mask is not None:
+            mask = (mask if arms is None else by_place(mask, arms)).to(like.device)
         target = compute(log.context.to(like.device, like.dtype), mask=mask)
         target = target.detach().to(CPU, torch.float64) if isinstance(target, Tensor) else target
+        if arms is not None and len(arms.arm_ids) < log.arms:
+            full = torch.zeros(len(log), log.arms, dtype=torch.float64)
+            target = full.index_copy(1, torch.tensor(arms.arm_ids), target)
     found = real_numbers("target", target, (len(log), log.arms))
     sums = found.sum(1)
     if bool((found < 0.0).any()) or bool(((sums - 1.0).abs() > TOLERANCE).any()):
@@ -222,7 +234,8 @@ def from_frame(
     """Return the log in a pandas or polars frame, whose rows are rounds.
 
     Rows stay in their order. A column of groups may hold anything that can be sorted, such as names. A column of times may hold
-    dates, which become seconds since 1970. The values of a column of positions are numbered in their order, from 0.
+    dates, or nanoseconds since 1970, which become seconds since 1970. The values of a column of positions are numbered in their
+    order, from 0.
 
     Args:
         frame: a frame with ``frame[name].to_numpy()``.
@@ -260,7 +273,12 @@ def from_frame(
         if column is not None:
             values[name] = np.unique(_without_gaps(name, _column(frame, name, column), column), return_inverse=True)[1]
     if time is not None:
-        values["time"] = _times(_without_gaps("time", _column(frame, "time", time), time), time)
+        times = _without_gaps("time", _column(frame, "time", time), time)
+        try:
+            values["time"] = as_times("time", times)
+        except TypeError as error:
+            wanted = f"expected a column of numbers or dates, got {time!r} of {times.dtype}"
+            raise TypeError(f"time: {wanted}") from error
     return BanditLog(arms=_number_of_arms(arms, values["action"]), **values)
 
 
@@ -490,15 +508,13 @@ def column_of_actions(frame: Any, column: str, arms: int | None) -> np.ndarray:
     return values
 
 
-def _times(values: np.ndarray, column: str) -> np.ndarray:
-    """Return times as float64; dates as seconds since 1970."""
-    if values.dtype.kind == "O" and len(values) and hasattr(values[0], "timestamp"):  # dates with a time zone
-        return np.array([value.timestamp() for value in values])
-    if values.dtype.kind == "M":
-        return values.astype("datetime64[us]").astype(np.int64) / 1e6
-    if values.dtype.kind not in "iuf":
-        raise TypeError(f"time: expected a column of numbers or dates, got {column!r} of {values.dtype}")
-    return values
+def _times(value: Any) -> Any:
+    """Return times as numbers, seconds where they are dates or nanoseconds."""
+    if isinstance(value, Tensor):
+        is_plain = value.is_floating_point() or value.dtype == torch.int64
+        return torch.from_numpy(as_times("time", value.detach().cpu().numpy())) if is_plain else value
+    array = np.asarray(value)
+    return as_times("time", array) if array.dtype.kind in "iufMO" else value
 
 
 def _number_of_arms(arms: int | None, action: np.ndarray) -> int:

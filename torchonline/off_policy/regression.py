@@ -108,6 +108,8 @@ def _check_model(model: Any, log: BanditLog) -> None:
         )
     if isinstance(model, DisjointArms) and model.actions != log.arms:
         raise ValueError(f"model: expected {log.arms} actions, as the log has arms, got {model.actions}")
+    if isinstance(model, DisjointArms) and model.arm_ids != list(range(log.arms)):
+        raise ValueError(f"model: expected the arms 0 to {log.arms - 1}, as in the log, got {model.arm_ids}")
 
 
 def _context(model: Any, log: BanditLog, rows: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ def run_learner(settings: ServiceSettings) -> None:
 
     Raises:
         BlockingIOError: another learner is running.
+        DamagedRowError: a row of the log is damaged, and the settings do not skip it. What comes before is learnt and saved.
     """
     one_thread()
     stopped = threading.Event()
@@ -33,6 +34,7 @@ def run_learner(settings: ServiceSettings) -> None:
         every=settings.every,
         stop=stopped.is_set,
         encoder=settings.encoder,
+        skip_damaged=settings.skip_damaged,
     )
     log.close()
     print(f"learner: stopped at position {last.position}, {last.learnt} learnt, {last.refused} refused", flush=True)

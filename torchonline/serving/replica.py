@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchonline.bandits.arm_ids import arms_with_ids
 from torchonline.export import to_torchscript
 from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
-from torchonline.feedback.records import checked_id
+from torchonline.feedback.records import checked_id, mask_by_id
 from torchonline.serving.settings import ServiceSettings
 
 
@@ -87,9 +88,15 @@ class Replica:
             return []
         contexts = torch.stack([request.context for request in requests])
         actions, probabilities = self.policy.decide(contexts, torch.stack([request.mask for request in requests]))
-        now, encoder = time.time(), self.settings.encoder
+        encoder, arms = self.settings.encoder, arms_with_ids(self.policy)
         chosen = zip(requests, actions.tolist(), probabilities.tolist(), strict=True)
-        return [Decision(r.id, r.context, action, p, r.mask, encoder, now) for r, action, p in chosen]
+        ids = [] if arms is None or arms.ids_so_far == len(arms.arm_ids) else arms.arm_ids
+        # The log keeps masks by id.
+        masks = [mask_by_id(r.mask, ids) if ids else r.mask for r in requests]
+        return [
+            Decision(r.id, r.context, action, p, mask, encoder)
+            for (r, action, p), mask in zip(chosen, masks, strict=True)
+        ]
 
     def exported(self) -> bytes:
         """Return the present policy as a TorchScript file."""

@@ -28,6 +28,8 @@ class ServiceSettings:
         largest: the largest magnitude of a feature. One of 1e50 would spoil the scaler for all who come later.
         lowest, highest: the range of rewards.
         dtype: of the features, as the policy takes them.
+        skip_damaged: whether the learner goes on after damaged rows of the log, which count as refused then. Otherwise it ends
+            with an error that names the position.
 
     Example:
         >>> from torchonline import DisjointArms, RidgeRegression
@@ -50,6 +52,7 @@ class ServiceSettings:
     lowest: float = 0.0
     highest: float = 1.0
     dtype: torch.dtype = torch.float64
+    skip_damaged: bool = False
 
     @property
     def snapshot(self) -> Path:

@@ -144,6 +144,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
 
     statistics_depend_on = ("horizon", "theta_bound", "feature_bound", "ridge", "delta", "warm_up_rounds")
     positive_definite = ("V", "V_inv", "warm_up_V", "warm_up_V_inv")
+    inverses = (("V", "V_inv"), ("warm_up_V", "warm_up_V_inv"))
     can_grow = False
     warm_up_theta: Tensor
     warm_up_V: Tensor

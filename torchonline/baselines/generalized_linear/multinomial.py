@@ -124,6 +124,7 @@ class MultinomialLogisticBandit(Learner):
     statistics_depend_on = ("theta_bound", "eta", "ridge", "delta")
     argument_of = {"eta": "step_size"}
     positive_definite = ("V", "V_inv")
+    inverses = (("V", "V_inv"),)
 
     def __init__(
         self,

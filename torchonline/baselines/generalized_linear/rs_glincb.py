@@ -81,6 +81,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
     renamed = {"warm_theta": "warm_up_theta", "warm_V": "warm_up_V", "warm_V_inv": "warm_up_V_inv"}
     renamed |= {"H": "next_V", "is_warm": "is_warm_up"}
     positive_definite = ("V", "V_inv", "next_V", "warm_up_V", "warm_up_V_inv")
+    inverses = (("V", "V_inv"), ("warm_up_V", "warm_up_V_inv"))
     warm_up_theta: Tensor
     warm_up_V: Tensor
     warm_up_V_inv: Tensor

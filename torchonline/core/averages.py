@@ -1,0 +1,23 @@
+"""Refusal of averages of statistics, as torch makes them of buffers."""
+
+import sys
+from types import FrameType
+
+from torch.optim.swa_utils import AveragedModel
+
+_CONSTRUCTOR = AveragedModel.__init__.__code__
+
+
+def refuse_averages() -> None:
+    """Raise if an ``AveragedModel`` with ``use_buffers=True`` is made of the learner.
+
+    It gives no other sign than that its constructor copies the learner: later it writes into the buffers of the copy.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _CONSTRUCTOR and frame.f_locals["use_buffers"]:
+            raise RuntimeError(
+                "use_buffers: expected False for an average of a module with learners, got True: averages of statistics belong "
+                "to no rounds, and V_inv would not be the inverse of V; with False it has the statistics of the last model"
+            )
+        frame = frame.f_back
