@@ -143,9 +143,10 @@ class RunningScaler(Learner):
     Mean and standard deviation (divisor n - 1) are those of n rows: x, and the rows that :meth:`step` has seen, cut as below.
     Welford's algorithm keeps them. So the first rows are never far out: before a freeze, abs(z) is at most
     :math:`(n-1)/\sqrt n`. Scale a row before ``step`` shows it; afterwards it would count twice. Before two rows have been seen,
-    z is 0, and so is a feature that is the same in all n rows. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended for each feature: a model that is linear
-    in z and its magnitude can say that the middle of a feature's range is good, or bad. The magnitude of a constant feature is
-    -0.56. With ``intercept``, a constant is appended: the larger, the less a ridge shrinks the level of an estimate.
+    z is 0, and so is a feature that is the same in all n rows. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended for each
+    feature: a model that is linear in z and its magnitude can say that the middle of a feature's range is good, or bad. The
+    magnitude of a constant feature is -0.56. With ``intercept``, a constant is appended: the larger, the less a ridge shrinks the
+    level of an estimate.
 
     No row ruins it. ``step`` cuts each feature of a row at 6 deviations from the mean, the moments before it, and keeps the last
     32 rows as they came. The first 32 enter uncut. Then, where some are outliers, mean and deviation are computed again from

@@ -159,6 +159,7 @@ class OnlineTrainer(pl.Trainer):
         version: str = "v1",
         every: float = 0.5,
         skip_damaged: bool = False,
+        largest: float = 1e6,
     ) -> None:
         """Answer requests for decisions over HTTP, and learn from their rewards.
 
@@ -180,6 +181,7 @@ class OnlineTrainer(pl.Trainer):
             every: seconds between two snapshots.
             skip_damaged: whether learning goes on after a damaged row of the log, which is never learnt. Otherwise it ends with
                 an error that names the position.
+            largest: the largest magnitude of a feature that is accepted.
         """
         head = get_head(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range
@@ -191,6 +193,7 @@ class OnlineTrainer(pl.Trainer):
             default_reward=default_reward,
             every=every,
             encoder=version,
+            largest=largest,
             lowest=lowest,
             highest=highest,
             skip_damaged=skip_damaged,

@@ -46,6 +46,7 @@ class DecisionLog(DatabaseLog):
         window: seconds that a decision waits for its reward. None: as the log was made, and for ever in a new log.
         default_reward: reward of a decision whose window is over. None: as the log was made, and 0 in a new log.
         hold: whether rewards that come wait for the end of the window too. None: as the log was made, and False in a new log.
+        largest: the largest magnitude of a feature that this object logs; decisions with a larger one are refused. None for any.
         synchronous: ``"full"``; or ``"normal"``, with which a crash of the machine, not of the process, may take the last
             transactions along.
 
@@ -73,9 +74,10 @@ class DecisionLog(DatabaseLog):
         window: float | None = None,
         default_reward: float | None = None,
         hold: bool | None = None,
+        largest: float | None = None,
         synchronous: str = "full",
     ) -> None:
-        super().__init__(window, default_reward, hold)
+        super().__init__(window, default_reward, hold, largest)
         self.path = str(instance_of("path", path, (str, os.PathLike), "a path"))
         if not self.path:
             raise ValueError('path: expected a file or ":memory:", got an empty one')

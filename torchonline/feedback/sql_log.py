@@ -28,7 +28,7 @@ class SQLDecisionLog(DatabaseLog):
 
     Args:
         url: of the database, such as ``"postgresql+psycopg://user@host/name"`` or ``"sqlite:///decisions.db"``.
-        window, default_reward, hold: as in :class:`DecisionLog`.
+        window, default_reward, hold, largest: as in :class:`DecisionLog`.
         **options: keyword arguments of ``sqlalchemy.create_engine``.
 
     Raises:
@@ -48,9 +48,10 @@ class SQLDecisionLog(DatabaseLog):
         window: float | None = None,
         default_reward: float | None = None,
         hold: bool | None = None,
+        largest: float | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(window, default_reward, hold)
+        super().__init__(window, default_reward, hold, largest)
         try:
             import sqlalchemy
         except ImportError as error:
