@@ -34,7 +34,6 @@ def deviation(scaler: RunningScaler) -> np.ndarray:
     return (scaler.squares / (scaler.rounds - 1.0)).sqrt().numpy()
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("size", [1e2, 1e6, 1e100])
 @pytest.mark.parametrize(("place", "count"), [(0, 1), (0, 3), (20, 1), (1000, 1), (1000, 10), (1030, 11)])
 def test_no_row_ruins_a_scaler(place: int, count: int, size: float) -> None:
@@ -48,7 +47,6 @@ def test_no_row_ruins_a_scaler(place: int, count: int, size: float) -> None:
         assert np.all(deviation(fed(rows[: place + count])) < 1.5)
 
 
-@pytest.mark.fast
 def test_one_row_moves_the_moments_by_a_bounded_amount() -> None:
     """As a row at the edge does, whatever its size."""
     rows = normal(500)
@@ -61,7 +59,6 @@ def test_one_row_moves_the_moments_by_a_bounded_amount() -> None:
         close(scaler.squares, edge.squares, 1e-12)
 
 
-@pytest.mark.fast
 def test_codes_for_missing_values_cost_little() -> None:
     """999 among ages, in one row of a hundred."""
     random = np.random.default_rng(0)
@@ -73,7 +70,6 @@ def test_codes_for_missing_values_cost_little() -> None:
     assert deviation(scaler)[1] == pytest.approx(ages[:, 1].std(ddof=1), rel=1e-12)
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("factor", [100.0, 1e6, 1e30])
 @pytest.mark.parametrize("before", [100, 1000, 20_000])
 def test_a_larger_scale_is_followed_within_tens_of_rows(factor: float, before: int) -> None:
@@ -92,7 +88,6 @@ def test_a_larger_scale_is_followed_within_tens_of_rows(factor: float, before: i
     assert np.all(deviation(scaler) < 2.0 * factor + 1.0)
 
 
-@pytest.mark.fast
 def test_a_feature_that_begins_to_vary_has_a_scale() -> None:
     """A constant has none to cut at: the first other value enters as it is."""
     scaler = fed(np.ones((100, 3)))
@@ -105,7 +100,6 @@ def test_a_feature_that_begins_to_vary_has_a_scale() -> None:
     assert np.all(deviation(poisoned) < 0.5)
 
 
-@pytest.mark.fast
 def test_rows_without_outliers_have_plain_moments() -> None:
     rows = normal(1000)
     scaler = fed(rows)
@@ -117,7 +111,6 @@ def test_rows_without_outliers_have_plain_moments() -> None:
     assert torch.equal(scaler.recent, torch.from_numpy(kept))
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("freeze_after", [20, 32, 50, 64])
 def test_frozen_moments_are_a_function_of_the_first_rows(freeze_after: int) -> None:
     rows = normal(200)
@@ -197,7 +190,6 @@ def test_learning_a_log_cuts_alike() -> None:
         close(states[1][name], value, 1e-9)
 
 
-@pytest.mark.fast
 def test_a_state_without_recent_rows_loads() -> None:
     """An older version kept none. They count as the mean."""
     scaler = fed(normal(50))
