@@ -148,12 +148,13 @@ class RunningScaler(Learner):
     magnitude of a constant feature is -0.56. With ``intercept``, a constant is appended: the larger, the less a ridge shrinks the
     level of an estimate.
 
-    No row ruins the scale of a feature that varies. ``step`` cuts each feature of a row at 6 deviations from the mean, the moments before it, and keeps the last
-    32 rows as they came. The first 32 enter uncut. Then, where some are outliers, mean and deviation are computed again from
-    them, cut at 6 robust deviations from their median. After each further 32 rows, a feature of which 12 of them are more than 6
-    deviations out has changed: mean and deviation become those of a mixture, half of the rows before and half of the last 32. So
-    they follow a larger scale within 32 to 63 rows. A smaller scale, or another level, they follow as plain moments do. Rows
-    without outliers have plain moments. A constant feature has no scale: the first other value enters as it is, an outlier too.
+    No row ruins the scale of a feature that varies. ``step`` cuts each feature of a row at 6 deviations from the mean before
+    it learns from the row. It keeps the last 32 rows uncut. The first 32 enter uncut. Then, where some are outliers, mean and
+    deviation are computed again from these rows, cut at 6 robust deviations from their median. After each further 32 rows, a
+    feature of which 12 of them are more than 6 deviations from the mean has changed: mean and deviation become those of a
+    mixture, half of the rows before and half of the last 32. So they follow a scale that is 20 times larger or more within 63
+    rows. They follow a smaller change, a smaller scale or another level as plain moments do. Rows without outliers have plain
+    moments. A constant feature has no scale: the first other value enters as it is, an outlier too.
 
     What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
     other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after``, mean
