@@ -54,6 +54,7 @@ QUICK = (
     "examples/monitoring.py",
     "examples/noise_scale.py",
     "examples/oful_radius.py",
+    "examples/outliers.py",
     "examples/pooled_means.py",
     "examples/system_identification.py",
 )

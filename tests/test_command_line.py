@@ -322,6 +322,7 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
     for field, value, wrong in (
         ("lowest", 1.0, "reward_range: expected the least reward below the largest one, got 1 and 1"),
         ("every", 0.0, "every: expected a number above 0, got 0.0"),
+        ("largest", 0.0, "largest: expected a number above 0, got 0.0"),
         ("encoder", "../x", "version: expected a name that can be part of the name of a file"),
         ("window", 60.0, "window: expected None, with which the log was made, got 60.0"),
         ("folder", folder / "clicks.yaml", "folder: expected a folder, got the file"),

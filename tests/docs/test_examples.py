@@ -106,6 +106,7 @@ WRITTEN = {
     ],
     "examples/papers/private_oco_speed.py": ["private_oco_speed.json", "private_oco_speed.png"],
     "examples/interrupts.py": ["interrupts.md"],
+    "examples/outliers.py": ["outliers.md"],
     "examples/pooled_means.py": ["pooled_means.png"],
     "examples/rounding.py": ["rounding.md"],
     "examples/serving/from_log_to_service.py": ["report.html", "policy.pt"],
@@ -227,6 +228,12 @@ SAID = {
         "The file, in a process without torchonline, chooses the same offer for 200 of 200 pictures.",
     ],
     "examples/drift.py": ["OFUL, restarted", "HeavyTailUCB, restarted", "discounted (heuristic)", "Regret curves"],
+    "examples/outliers.py": [
+        "| bandit: outliers | plain | cuts rows |",
+        "| 10 from round 1000 on |",
+        "| clicks.yaml: features from round 1000 on | scaler | 0 to 30 |",
+        "| times 1e6 | cuts rows |",
+    ],
     "examples/pooled_means.py": ["Largest standard deviation: 4.96", "OFUL, told sigma / sqrt(n)", "0 of 4"],
     "examples/interrupts.py": ["| OFUL | 0 of 3 | 0 of 3 |", "| OONS | 0 of 3 | 0 of 3 |"],
     "examples/rounding.py": [

@@ -165,6 +165,20 @@ def test_a_log_keeps_its_settings(open_log: Open) -> None:
         open_log(hold=True)
 
 
+def test_a_log_refuses_features_above_its_largest(open_log: Open) -> None:
+    """All decisions of a call, or none; another object may have another limit."""
+    log = open_log(largest=100.0)
+    with pytest.raises(ValueError, match=r"inputs: expected magnitudes up to largest=100, got 102"):
+        log.decide_many([Decision("a", ARMS, 0, 1.0), Decision("b", ARMS - 102.0, 0, 1.0)])
+    assert log.counts()["decisions"] == 0
+    log.decide("a", 100.0 * ARMS, 0, 1.0)
+    open_log().decide("b", 1e9 * ARMS, 0, 1.0)
+    assert [entry.id for entry in log.decisions()] == ["a", "b"]
+    for bad in (0.0, -1.0, float("nan"), "1"):
+        with pytest.raises((TypeError, ValueError), match="largest: expected"):
+            open_log(largest=bad)
+
+
 def test_hold_needs_a_window(open_log: Open) -> None:
     with pytest.raises(ValueError, match="hold: expected False, because there is no window"):
         open_log(hold=True)

@@ -7,16 +7,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import as_array, in_python, is_readable, on_arrays
+from torchonline.core.backend import as_array, in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import check_values, instance_of, positive, positive_integer, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, at_least, at_most, converted, count_, or_one, real, sqrt, squarable, where
+from torchonline.core.ops import (
+    along,
+    ascending,
+    assign_,
+    at_least,
+    at_most,
+    clip,
+    column,
+    converted,
+    count_,
+    number,
+    or_one,
+    put_row_,
+    real,
+    row_at,
+    smallest,
+    sqrt,
+    squarable,
+    total,
+    where,
+)
 from torchonline.core.options import LearnerOptions
 from torchonline.core.stepping import one_at_a_time
 
 # The mean of |z| is about 0.8 for normal z.
 MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8
+
+# Rows that are kept. After so many, moments and rows are compared.
+WINDOW = 32
+# Rows are cut at so many deviations. A code in a share p of the rows multiplies the variance by 1 / (1 - p REACH^2).
+REACH = 6.0
+# Of 32 normal rows, the 21st distance from the median is about one deviation. Eleven outliers do not reach it.
+RANK = 20
+# So many far rows of the kept ones are a change, not outliers.
+NEEDED = 12
 
 
 def magnitude(z: Tensor, weight: float = MAGNITUDE_WEIGHT, centre: float = MEAN_MAGNITUDE) -> Tensor:
@@ -81,24 +110,58 @@ def standardised(
     return torch.cat(features, -1) if len(features) > 1 else z
 
 
+def is_far(offset: Tensor, squares: Tensor, share: Tensor) -> Tensor:
+    """Return whether the share of a squared offset is above the sum of squares."""
+    return offset * offset * share > squares
+
+
+def _has_far_of_arrays(offset: Any, squares: Any, share: Any) -> bool:
+    if type(share) is float and share == 0.0:
+        return False
+    size = offset * offset
+    size *= share
+    return b"\1" in (size > squares).tobytes()  # a fifth of the time of any()
+
+
+@on_arrays(_has_far_of_arrays)
+def has_far(offset: Tensor, squares: Tensor, share: Tensor) -> bool:
+    """Return whether an offset is far; True if the host cannot tell."""
+    return may_hold(is_far(offset, squares, share))
+
+
+def cut(offset: Tensor, squares: Tensor, share: Tensor) -> Tensor:
+    """Cut offsets where they are far. A feature that was constant has no scale to cut at."""
+    bound = sqrt(squares / or_one(share))
+    return where(is_far(offset, squares, share) & (squares > 0.0), clip(offset, bound), offset)
+
+
 class RunningScaler(Learner):
     r"""Standardise features by their running mean and standard deviation.
 
     .. math:: z = \text{clip}\bigl((x - \text{mean}) / \text{deviation}, \pm\text{clip}\bigr)
 
-    Mean and standard deviation (divisor n - 1) are those of n rows: x, and the rows that :meth:`step` has seen. Welford's
-    algorithm keeps them. So the first rows are never far out: before a freeze, abs(z) is at most :math:`(n-1)/\sqrt n`. Scale a
-    row before ``step`` shows it; afterwards it would count twice. Before two rows have been seen, z is 0, and so is a feature
-    that is the same in all n rows. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended for each feature: a model that is linear
-    in z and its magnitude can say that the middle of a feature's range is good, or bad. The magnitude of a constant feature is
-    -0.56. With ``intercept``, a constant is appended: the larger, the less a ridge shrinks the level of an estimate.
+    Mean and standard deviation (divisor n - 1) are those of n rows: x, and the rows that :meth:`step` has seen, cut as below.
+    Welford's algorithm keeps them. So the first rows are never far out: before a freeze, abs(z) is at most
+    :math:`(n-1)/\sqrt n`. Scale a row before ``step`` shows it; afterwards it would count twice. Before two rows have been seen,
+    z is 0, and so is a feature that is the same in all n rows. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended for each
+    feature: a model that is linear in z and its magnitude can say that the middle of a feature's range is good, or bad. The
+    magnitude of a constant feature is -0.56. With ``intercept``, a constant is appended: the larger, the less a ridge shrinks the
+    level of an estimate.
+
+    No row ruins the scale of a feature that varies. ``step`` cuts each feature of a row at 6 deviations from the mean before
+    it learns from the row. It keeps the last 32 rows uncut. The first 32 enter uncut. Then, where some are outliers, mean and
+    deviation are computed again from these rows, cut at 6 robust deviations from their median. After each further 32 rows, a
+    feature of which 12 of them are more than 6 deviations from the mean has changed: mean and deviation become those of a
+    mixture, half of the rows before and half of the last 32. So they follow a scale that is 20 times larger or more within 63
+    rows. They follow a smaller change, a smaller scale or another level as plain moments do. Rows without outliers have plain
+    moments. A constant feature has no scale: the first other value enters as it is, an outlier too.
 
     What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
-    other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after`` mean
-    and deviation are those of the first so many rows, whatever x is. An estimator that starts then, or starts anew as in
+    other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after``, mean
+    and deviation are a function of the first so many rows, whatever x is. An estimator that starts then, or starts anew as in
     :class:`DisjointArms`, keeps its guarantee from then on, for a mean reward that is linear in the output.
 
-    Cost of a row: O(d).
+    Cost of a row: O(d), and memory for 32 rows.
 
     Args:
         dim: d, number of features.
@@ -106,13 +169,14 @@ class RunningScaler(Learner):
         magnitudes: whether to append a magnitude for each feature.
         intercept: the constant to append, above 0; True for 1, False for none.
         freeze_after: rows after which mean and deviation stay as they are, from 2 on (after 1 row all features stay 0); None for
-            never.
+            never. With fewer than 32, outliers among them stay.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
         - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, and d more with ``magnitudes``, and 1
           more with ``intercept``. The attribute ``bound`` is the largest norm of an output, up to rounding.
-        - ``mean``, ``squares`` (of deviations from the mean, summed): ``(*B, d)``; ``rounds``, the rows seen, ``(*B)``.
+        - ``mean``, ``squares`` (of deviations from the mean, summed): ``(*B, d)``; ``rounds``, the rows seen, ``(*B)``;
+          ``recent``, the last 32 rows, ``(*B, 32, d)``.
 
     Example:
         >>> scaler = RunningScaler(2)
@@ -133,6 +197,7 @@ class RunningScaler(Learner):
     mean: Tensor
     squares: Tensor
     rounds: Tensor
+    recent: Tensor
 
     def __init__(
         self,
@@ -152,12 +217,15 @@ class RunningScaler(Learner):
         self.features = self.dim * (1 + self.magnitudes) + (self.intercept > 0.0)
         # The largest norm of a standardised row, for an estimator's feature_bound.
         self.bound = math.sqrt(self.dim * self._largest_square() + self.intercept**2)
+        # TorchScript sees no constants of a module.
+        self.window, self.rank, self.needed, self.reach, self.squared_reach = WINDOW, RANK, NEEDED, REACH, REACH**2
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zeros = torch.zeros(self.dim, dtype=torch.float64)
         rounds = torch.zeros((), dtype=torch.int64)
-        return {"mean": zeros, "squares": zeros.clone(), "rounds": rounds}
+        recent = torch.zeros((WINDOW, self.dim), dtype=torch.float64)
+        return {"mean": zeros, "squares": zeros.clone(), "rounds": rounds, "recent": recent}
 
     def _largest_square(self) -> float:
         """Return the largest z^2 plus magnitude^2: a convex function of abs(z)."""
@@ -266,17 +334,72 @@ class RunningScaler(Learner):
     def _observe(self, x: Tensor) -> None:
         """Learn from one row of each learner, ``(*B, d)``."""
         rounds, mean, squares = self.rounds, self.mean, self.squares
-        count = real(rounds + 1, x)
-        # Welford's update.
+        before = number(rounds)
+        place, row = before % self.window, x
+        due = place == self.window - 1
         offset = x - mean
         if self.freeze_after is not None:
-            is_moving = along(rounds < self.freeze_after, x)
+            is_moving = before < self.freeze_after
+            due = due & is_moving
+            is_moving = along(is_moving, x)
             offset = where(is_moving, offset, 0.0 * offset)
-        mean += offset / along(count, x)
-        squares += offset * (x - mean)
+            row = where(is_moving, x, row_at(self.recent, place))
+        share = along(self._share(), offset)
+        if has_far(offset, squares, share):
+            offset = cut(offset, squares, share)
+        put_row_(self.recent, place, row)
+        # Welford's update.
+        move = offset / along(real(rounds + 1, x), x)
+        mean += move
+        squares += offset * (offset - move)
         count_(rounds)
+        if may_hold(due):
+            self._review_(due)
 
-    # TorchScript does not compile the method below.
+    def _share(self) -> Tensor:
+        """Return what makes a squared offset at the cut the sum of squares, or 0 in the first rows: ``(*B)``."""
+        count = real(self.rounds, self.mean)
+        return (count >= self.window) * (count - 1.0) / self.squared_reach
+
+    def _review_(self, due: Tensor) -> None:
+        """Compare the moments with the rows that are kept, where ``due``, ``(*B)``."""
+        mean, squares = self.mean, self.squares
+        most = 0.01 * squarable(mean)
+        rows, half = self.recent.mT, self.window // 2
+        ordered = ascending(rows)
+        middle = 0.5 * ordered[..., half - 1] + 0.5 * ordered[..., half]
+        offset = at_most(at_least(rows - column(middle), -most), most)
+        # A robust deviation: of a feature that is mostly constant, the least distance other than 0.
+        distance = ascending(abs(offset))
+        spread = distance[..., self.rank]
+        spread = where(spread > 0.0, spread, smallest(where(distance > 0.0, distance, most + 0.0 * distance)))
+        bound = column(self.reach * spread)
+        has_outliers = (abs(offset) > bound).any(-1)
+        offset = clip(offset, bound)
+        centre = total(offset) / self.window
+        offset = offset - column(centre)
+        variance = total(offset * offset) / (self.window - 1.0)
+        gap = at_most(at_least(middle + centre - mean, -most), most)
+        # The first rows have entered uncut: with outliers, the moments are those of the cut rows.
+        is_first = along(number(self.rounds) == self.window, mean)
+        is_start = is_first & has_outliers
+        far = is_far(rows - column(mean), column(squares), column(along(self._share(), mean)))
+        has_changed = (total(real(far, rows)) >= self.needed) & (squares > 0.0)
+        is_new = along(due, mean) & (is_start | has_changed)
+        # After a change, the rows before it and those kept have one half each, so that both fit.
+        count = along(real(self.rounds - 1, mean), mean)
+        mixed = 0.5 * (squares / count) + 0.5 * variance + 0.25 * gap * gap
+        squares_now = count * where(is_start, variance, mixed)
+        assign_(mean, where(is_new, mean + where(is_start, gap, 0.5 * gap), mean))
+        assign_(squares, where(is_new, squares_now, squares))
+
+    # TorchScript does not compile the methods below.
+
+    def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
+        # Rows that were not kept count as the mean.
+        mean = state_dict.get(f"{prefix}mean")
+        if f"{prefix}recent" not in state_dict and isinstance(mean, Tensor) and mean.shape == self.mean.shape:
+            state_dict[f"{prefix}recent"] = mean.detach().unsqueeze(-2).repeat_interleave(WINDOW, -2)
 
     def _checked(self, x: Any) -> Tensor:
         x = check_tensor("x", x, self.mean)

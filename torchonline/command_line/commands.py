@@ -185,6 +185,7 @@ class OnlineTrainer(pl.Trainer):
         secret_file: str = "",
         undecided: int = 10_000,
         export: bool = False,
+        largest: float = 1e6,
     ) -> None:
         """Answer requests for decisions over HTTP, and learn from their rewards.
 
@@ -210,6 +211,7 @@ class OnlineTrainer(pl.Trainer):
             secret_file: file with a secret that clients must send as Authorization, Bearer SECRET; none asks for nothing.
             undecided: number of rewards of unknown ids that are kept until their decision is logged; 0 refuses them.
             export: whether GET /export gives the policy as a file.
+            largest: the largest magnitude of a feature that is accepted.
         """
         head = get_head(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range
@@ -221,6 +223,7 @@ class OnlineTrainer(pl.Trainer):
             default_reward=default_reward,
             every=every,
             encoder=version,
+            largest=largest,
             lowest=lowest,
             highest=highest,
             skip_damaged=skip_damaged,

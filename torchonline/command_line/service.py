@@ -154,6 +154,7 @@ def check_settings(settings: HeadSettings) -> None:
             f"reward_range: expected the least reward below the largest one, got {settings.lowest:g} and {settings.highest:g}"
         )
     positive("every", settings.every)
+    positive("largest", settings.largest)
     if settings.encoder in ("", ".", "..") or Path(settings.encoder).name != settings.encoder:
         raise ValueError(f"version: expected a name that can be part of the name of a file, got {settings.encoder!r}")
     if settings.folder.exists() and not settings.folder.is_dir():

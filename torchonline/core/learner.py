@@ -340,6 +340,9 @@ class Learner(Citable, WithOptions, nn.Module):
         if not self.__dict__.pop("_is_loaded", False):
             load_(self, state_dict, prefix, *arguments)
 
+    def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
+        """Add the entries that an older version did not write, in place."""
+
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         """Return why entries under a prefix are no state of this learner and its parts."""
         return load_problems(self, state_dict, prefix)

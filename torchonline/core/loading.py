@@ -21,7 +21,7 @@ INVERSE_TOLERANCE = 0.01
 
 
 def migrate_(learner: "Learner", state_dict: dict[str, Any], prefix: str) -> None:
-    """Rename and drop entries that an older version wrote for one learner, in place.
+    """Rename, drop and add entries of a state that an older version wrote for one learner, in place.
 
     Names decide, because a file may lose the version number (safetensors does).
     """
@@ -31,6 +31,7 @@ def migrate_(learner: "Learner", state_dict: dict[str, Any], prefix: str) -> Non
     # Constant tables were part of a state dict, and TorchScript still writes them.
     for name in (*learner.dropped, *learner._non_persistent_buffers_set):
         state_dict.pop(prefix + name, None)
+    learner._migrate_(state_dict, prefix)
 
 
 class _NotLoadedError(Exception):

@@ -79,8 +79,16 @@ class DatabaseLog(FeedbackLog):
     # Whether the log is still there after close().
     is_lasting = True
 
-    def __init__(self, window: float | None, default_reward: float | None, hold: bool | None, undecided: int) -> None:
+    def __init__(
+        self,
+        window: float | None,
+        default_reward: float | None,
+        hold: bool | None,
+        undecided: int,
+        largest: float | None,
+    ) -> None:
         self.undecided = integer_from_0("undecided", undecided)
+        self.largest = None if largest is None else positive("largest", largest)
         self._given: dict[str, Any] = {}
         if window is not None:
             self._given["window"] = positive("window", window)
@@ -109,7 +117,7 @@ class DatabaseLog(FeedbackLog):
     ) -> tuple[list[Decision | ConflictError], list[str]]:
         known_at = clock.time() if time is None else checked_time("time", time)
         given = list(decisions)
-        checked = [checked_decision(decision) for decision in given]
+        checked = [checked_decision(decision, self.largest) for decision in given]
         joined = [(checked_id(id), checked_reward(value)) for id, value in rewards]
         if not checked and not joined:
             return [], []

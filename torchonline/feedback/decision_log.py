@@ -48,6 +48,7 @@ class DecisionLog(DatabaseLog):
         hold: whether rewards that come wait for the end of the window too. None: as the log was made, and False in a new log.
         undecided: number of rewards of unknown ids that are kept until their decision comes; 0 keeps none. A reward above the
             number is ``"refused"`` and not stored. It belongs to this object, not to the log.
+        largest: the largest magnitude of a feature that this object logs; decisions with a larger one are refused. None for any.
         synchronous: ``"full"``; or ``"normal"``, with which a crash of the machine, not of the process, may take the last
             transactions along.
 
@@ -76,9 +77,10 @@ class DecisionLog(DatabaseLog):
         default_reward: float | None = None,
         hold: bool | None = None,
         undecided: int = 10_000,
+        largest: float | None = None,
         synchronous: str = "full",
     ) -> None:
-        super().__init__(window, default_reward, hold, undecided)
+        super().__init__(window, default_reward, hold, undecided, largest)
         self.path = str(instance_of("path", path, (str, os.PathLike), "a path"))
         if not self.path:
             raise ValueError('path: expected a file or ":memory:", got an empty one')

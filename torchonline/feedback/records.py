@@ -93,10 +93,17 @@ class Feedback(NamedTuple):
     is_default: bool
 
 
-def checked_decision(decision: Decision) -> Decision:
-    """Return a decision with plain values, or raise an error that names the field."""
+def checked_decision(decision: Decision, largest: float | None = None) -> Decision:
+    """Return a decision with plain values, or raise an error that names the field.
+
+    ``largest`` is the largest magnitude of a feature that is accepted; None for any.
+    """
     instance_of("decisions", decision, Decision, "Decisions")
     inputs = _plain("inputs", decision.inputs)
+    if largest is not None and inputs.numel():
+        size = float((inputs if inputs.is_complex() else inputs.double()).abs().max())
+        if not size <= largest:
+            raise refusal(f"inputs: expected magnitudes up to largest={largest:g}, got {size:g}")
     action = integer_from_0("action", decision.action)
     mask = decision.mask
     if mask is not None:

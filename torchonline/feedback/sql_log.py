@@ -28,7 +28,7 @@ class SQLDecisionLog(DatabaseLog):
 
     Args:
         url: of the database, such as ``"postgresql+psycopg://user@host/name"`` or ``"sqlite:///decisions.db"``.
-        window, default_reward, hold: as in :class:`DecisionLog`.
+        window, default_reward, hold, largest: as in :class:`DecisionLog`.
         **options: keyword arguments of ``sqlalchemy.create_engine``.
 
     Raises:
@@ -49,9 +49,10 @@ class SQLDecisionLog(DatabaseLog):
         default_reward: float | None = None,
         hold: bool | None = None,
         undecided: int = 10_000,
+        largest: float | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(window, default_reward, hold, undecided)
+        super().__init__(window, default_reward, hold, undecided, largest)
         try:
             import sqlalchemy
         except ImportError as error:

@@ -22,7 +22,7 @@ class ServiceSettings:
         default_reward: reward of a decision whose window is over.
         every: seconds between two snapshots, and between two looks at them.
         encoder: version of the features, which goes into the log.
-        largest: the largest magnitude of a feature. One of 1e50 would spoil the scaler for all who come later.
+        largest: the largest magnitude of a feature that is accepted; a request with a larger one is refused.
         lowest, highest: the range of rewards.
         dtype: of the features, as the policy takes them.
         skip_damaged: whether the learner goes on after damaged rows of the log, which count as refused then. Otherwise it ends
