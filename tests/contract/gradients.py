@@ -61,7 +61,7 @@ def no_gradient_enters(case: Case) -> None:
                 for value in (round_.arms.clone(), round_.reward.clone(), round_.noise_scale.clone())
             )
             index = decide(learner, type(round_)(arms, reward, noise_scale))
-            learner.step(chosen(arms, index), reward, noise_scale)
+            learner.step(chosen(arms, index), reward, noise_scale=noise_scale)
             several = chosen(arms, index).unsqueeze(-2).expand(*batch_shape, 2, DIM)
             learner.select(arms) if hasattr(learner, "select") else learner(several)
         del arms, reward, noise_scale, several

@@ -71,7 +71,7 @@ def plain_arms(estimator: Any, arms: Any) -> Any:
 
 
 @one_at_a_time
-def step_rounds(self: Any, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
+def step_rounds(self: Any, x: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None) -> None:
     """Check a step's arguments, then learn, on NumPy views where that is faster."""
     own = self.__dict__  # a fifth of the time of self.name
     view = self.view_for(x) if own["is_small"] else None

@@ -206,7 +206,7 @@ class FixedArms(PolicyLearner):
         return drawn_with_probability(self.probabilities(mask))
 
     @in_turn
-    def _step_in_python(self, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
+    def _step_in_python(self, action: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None) -> None:
         self.__dict__["_known"] = None
         x = self._rows_of(action)
         x, reward, scale, is_one = checked_rounds(self, self.arms, x, reward, noise_scale)

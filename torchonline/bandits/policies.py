@@ -350,30 +350,30 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Return what :meth:`forward` gets where some arms are unavailable. Python only."""
         return arms
 
-    def _step_in_python(self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
+    def _step_in_python(self, x: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None) -> None:
         estimator: Any = self._modules["estimator"]
-        estimator.step(x, reward, noise_scale)
+        estimator.step(x, reward, noise_scale=noise_scale)
 
     @torch.jit.export
     @in_python(_step_in_python)
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the rewards of decisions, in order: see :meth:`Estimator.step`."""
-        self.estimator.step(x, reward, noise_scale)
+        self.estimator.step(x, reward, noise_scale=noise_scale)
 
     def _learn_in_python(
         self,
         x: ArrayLike,
         reward: ArrayLike,
-        noise_scale: ArrayLike | None = None,
         *,
+        noise_scale: ArrayLike | None = None,
         block_size: int | None = None,
         mask: ArrayLike | None = None,
     ) -> None:
         if self.has_own_step:
-            learn_by_step(self, block_size, mask, x, reward, noise_scale)
+            learn_by_step(self, block_size, mask, x, reward, noise_scale=noise_scale)
             return
         estimator: Any = self._modules["estimator"]
-        estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
+        estimator.learn(x, reward, noise_scale=noise_scale, block_size=block_size, mask=mask)
 
     @torch.jit.export
     @in_python(_learn_in_python)
@@ -386,7 +386,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         mask: Tensor | None = None,
     ) -> None:
         """Learn from many rewards, in blocks: see :meth:`Estimator.learn`."""
-        self.estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
+        self.estimator.learn(x, reward, noise_scale=noise_scale, block_size=block_size, mask=mask)
 
     def _choice_of_arrays(self, view: NumpyView, rows: Any, mask: Tensor | None) -> Tensor:
         """Return the chosen arm of each decision, on NumPy arrays of arms."""

@@ -170,11 +170,11 @@ class Logs(Steps):
     def _learn_all(self, of_ranks: list[Any], block_size: int | None) -> None:
         device = self.learner.constants.device
         x, reward, scale, action = self.joined(part.to(device) for part in of_ranks)
-        arguments = (x, reward, scale) if action is None else (x, action, reward, scale)
+        arguments = (x, reward) if action is None else (x, action, reward)
         if block_size is None and x.size(self.learner.batch_dims) <= few(self.learner.dim):
-            self.policy.step(*arguments)
+            self.policy.step(*arguments, noise_scale=scale)
         else:
-            self.policy.learn(*arguments, block_size=block_size)
+            self.policy.learn(*arguments, noise_scale=scale, block_size=block_size)
 
     def joined(self, parts: Iterable[Rows]) -> Rows:
         """Return the rounds of several queues or ranks in order."""
