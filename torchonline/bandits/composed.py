@@ -155,11 +155,12 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def select(self, context: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the index of the chosen arm of each decision: int64, ``(*B, ...)``.
 
-        Changes no state.
+        Changes no state. Of equal scores the lowest index is chosen. So until a first reward is learnt, a policy that does not
+        draw chooses arm 0 of arms with a model each, in all decisions of a batch.
 
         Args:
             context: the features of one decision or of many, see the class.
-            mask: True where an arm is available, ``(*B, ..., K)``.
+            mask: True where an arm is available, ``(*B, ..., K)``, or ``(K)`` for all decisions.
 
         Raises:
             TypeError: ``context`` holds no real numbers or is a tensor of integers, or ``mask`` holds no booleans.

@@ -237,11 +237,13 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def select(self, arms: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the index of the chosen arm of each decision: int64, ``(*B, ...)``.
 
-        Changes no state. Of equal scores the lowest index is chosen, but rounding may tell the scores of equal arms apart.
+        Changes no state. Of equal scores the lowest index is chosen, but rounding may tell the scores of equal arms apart. So
+        until a first reward is learnt, a policy that does not draw may choose index 0 in all decisions of a batch.
 
         Args:
             arms: features, ``(*B, ..., K, d)``: one decision, or many, made from the same state.
-            mask: True where an arm is available, ``(*B, ..., K)``. The features of an unavailable arm must be finite too.
+            mask: True where an arm is available, ``(*B, ..., K)``, or ``(K)`` for all decisions. The features of an unavailable
+                arm must be finite too.
 
         Raises:
             TypeError: ``arms`` holds no real numbers or is a tensor of integers, or ``mask`` holds no booleans.
@@ -471,8 +473,8 @@ class ThompsonSampling(Policy[E]):
               \text{score}_k = x_k^\top\tilde\theta
 
     with the estimator's ``radius`` :math:`\beta`. Each decision has one draw for all of its arms. Draws follow torch's global
-    seed. Over ridge regression, under sub-Gaussian noise, the regret is :math:`\tilde O(d^{3/2}\sqrt T)` (Abeille and Lazaric,
-    Linear Thompson sampling revisited, AISTATS 2017); over other estimators no theorem holds. Cost of a decision: O(d^3) for a
+    seed, which a fork copies: give each forked worker a seed of its own. Over ridge regression, under sub-Gaussian noise, the
+    regret is :math:`\tilde O(d^{3/2}\sqrt T)` (Abeille and Lazaric, Linear Thompson sampling revisited, AISTATS 2017); over other estimators no theorem holds. Cost of a decision: O(d^3) for a
     Cholesky factor, then O(K d).
 
     :meth:`probabilities` averages over ``draws`` parameters: an estimate of a probability p has a standard error of

@@ -252,9 +252,12 @@ def with_action(learn: Tensor, action: Tensor, count: Any) -> tuple[Tensor, Tens
 
 
 def as_state(policy: Any, x: Tensor, reward: Tensor, noise_scale: Any) -> tuple[Tensor, Tensor, Any]:
-    """Return the values of rounds in the type of the state."""
-    state = policy.estimator.theta_hat
-    return converted(x, state), converted(reward, state), None if noise_scale is None else converted(noise_scale, state)
+    """Return the values of rounds in the type of the state.
+
+    An exported conversion that changes nothing is an assertion of the type. These convert, whatever a program gets.
+    """
+    dtype, convert = policy.estimator.theta_hat.dtype, torch.ops.prims.convert_element_type.default
+    return convert(x, dtype), convert(reward, dtype), None if noise_scale is None else convert(noise_scale, dtype)
 
 
 def cleared(policy: Any, learn: Tensor, reward: Tensor, noise_scale: Any) -> tuple[Tensor, Any]:
