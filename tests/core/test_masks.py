@@ -24,7 +24,7 @@ def agree(policy: Any, decisions: torch.Tensor) -> None:
 @pytest.mark.parametrize("build", [OFUL, EpsilonGreedy, Greedy, LocalGLB, SquareCB, UCB])
 def test_a_policy_takes_one_mask_for_all_decisions(build: Any) -> None:
     agree(build(2), torch.randn(4, 3, 2, dtype=D))
-    agree(BanditHead(torch.nn.Identity(), build(2)), torch.randn(4, 3, 2, dtype=D))
+    agree(BanditHead(torch.nn.Identity(), build(2)).eval(), torch.randn(4, 3, 2, dtype=D))
 
 
 @pytest.mark.parametrize("case", composed_policies.CASES, ids=str)
