@@ -87,7 +87,7 @@ class NoiseMonitor(Watching):
                 self._state = None
         # If the interval holds the mean, the prediction is within this distance of it.
         error = torch.maximum(high - mean, mean - low).clamp(min=0.0)
-        self.diagnostic.update(reward - mean, scale.expand(reward.shape), error)
+        self.diagnostic.update(reward - mean, noise_scale=scale.expand(reward.shape), error=error)
         report = self.diagnostic.compute()
         values = {"noise_evidence": report.evidence.max(), "moment_ratio": report.moment_ratio.max()}
         pl_module.log_dict(values, on_step=True, on_epoch=False)

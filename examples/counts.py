@@ -163,7 +163,11 @@ def play(make: Maker, data: Visits, rounds: int, trials: int) -> tuple[Tensor, T
         row = candidates.gather(1, index.unsqueeze(1)).squeeze(1)
         chosen[t] = data.visits[row]
         if policy is not None:
-            policy.step(data.features[row], chosen[t], torch.full((trials,), scale).double() if scale > 0.0 else None)
+            policy.step(
+                data.features[row],
+                chosen[t],
+                noise_scale=torch.full((trials,), scale).double() if scale > 0.0 else None,
+            )
     return chosen.mean(0), chosen[-(-3 * rounds // 4) :].mean(0)
 
 
@@ -208,9 +212,11 @@ def count_sets(
         low, high = estimator.interval(x)
         mean = estimator(x)
         own += (visits - mean).square() / mean / rounds
-        diagnostics[0].update(visits - mean, scale * high.sqrt(), torch.maximum(high - mean, mean - low))
-        diagnostics[1].update(visits - mean, scale * mean.sqrt())
-        policy.step(x, visits, scales)
+        diagnostics[0].update(
+            visits - mean, noise_scale=scale * high.sqrt(), error=torch.maximum(high - mean, mean - low)
+        )
+        diagnostics[1].update(visits - mean, noise_scale=scale * mean.sqrt())
+        policy.step(x, visits, noise_scale=scales)
         missed |= has_missed(estimator, theta.expand(trials, -1))
         flagged |= estimator.misspecified
         warned = [diagnostic.compute().noise_scale_is_small for diagnostic in diagnostics]

@@ -74,11 +74,11 @@ def play(noise: Noise, rounds: int, trials: int, advance: Callable[[int], None])
         x, reward, regret[t] = map(torch.stack, zip(*outcomes, strict=True))
         # Residual and error bar of the prediction, before the learner sees the reward.
         seen.append((reward - estimator(x), estimator.radius() * estimator.width(x)))
-        policy.step(x, reward, told)
+        policy.step(x, reward, noise_scale=told)
         missed |= has_missed(estimator, theta)
         if len(seen) == look_every:
             residual, error = map(torch.stack, zip(*seen, strict=True))
-            diagnostic.update(residual, told.expand_as(residual), error)
+            diagnostic.update(residual, noise_scale=told.expand_as(residual), error=error)
             seen.clear()
             advance(look_every)
         if t + 1 == rounds // 10:
@@ -119,7 +119,7 @@ def shares_of_pure_noise(noise: Noise, order: float, told: float, marks: tuple[i
     shares = []
     for first, last in zip((0, *marks), marks, strict=False):
         for rounds in torch.arange(first, last).split(100):
-            diagnostic.update(noise.sample((len(rounds), streams), generator), told)
+            diagnostic.update(noise.sample((len(rounds), streams), generator), noise_scale=told)
         shares.append(diagnostic.compute().noise_scale_is_small.double().mean().item())
     return shares
 

@@ -75,7 +75,7 @@ def failures(claim: str, dim: int, features: str, delta: float, rounds: int, run
                 scale = torch.tensor([0.3, 1.0, 3.0]).double()[torch.randint(3, batch, generator=generator)]
             x = x * (scale * math.sqrt(SQUARED_WIDTH) / estimator.width(x)).unsqueeze(-1)
         reward = (x * theta).sum(-1) + scale * draw_noise(runs, generator)
-        policy.step(x, reward, share * scale)
+        policy.step(x, reward, noise_scale=share * scale)
         failed |= has_missed(estimator, theta)
     return failed.sum(-1).tolist()
 

@@ -278,11 +278,11 @@ class BanditHead(Citable, WithDelegated):
         with torch.no_grad():
             return self.policy.decide(self.encode(inputs), mask)
 
-    def _step_in_python(self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
+    def _step_in_python(self, inputs: Any, action: Any, reward: Any, *, noise_scale: Any = None) -> None:
         policy: Any = self._modules["policy"]
         inputs = self._checked_inputs(inputs, learner_of(policy).batch_shape, 1)
         if self._passes_inputs_on():
-            policy.step(inputs, action, reward, noise_scale)
+            policy.step(inputs, action, reward, noise_scale=noise_scale)
             return
         if self.scaler is not None:
             step_together(self, self.scaler, inputs, action, reward, noise_scale)
@@ -313,12 +313,12 @@ class BanditHead(Citable, WithDelegated):
                 self._learn_in_order(inputs, action, reward, noise_scale)
 
     def _learn_blocks_in_python(
-        self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None, *, block_size: int | None = None
+        self, inputs: Any, action: Any, reward: Any, *, noise_scale: Any = None, block_size: int | None = None
     ) -> None:
         policy: Any = self._modules["policy"]
         inputs = self._checked_inputs(inputs, learner_of(policy).batch_shape, 1)
         if self._passes_inputs_on():
-            policy.learn(inputs, action, reward, noise_scale, block_size=block_size)
+            policy.learn(inputs, action, reward, noise_scale=noise_scale, block_size=block_size)
             return
         if self.scaler is not None:
             if block_size is not None:
@@ -375,18 +375,18 @@ class BanditHead(Citable, WithDelegated):
     def _learn(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
         """Let the policy learn from the features of the chosen arms."""
         if self.has_models:
-            self.policy.step(x, action, reward, noise_scale)
+            self.policy.step(x, action, reward, noise_scale=noise_scale)
         else:
-            self.policy.step(x, reward, noise_scale)
+            self.policy.step(x, reward, noise_scale=noise_scale)
 
     def _learn_blocks(
         self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None, block_size: int | None
     ) -> None:
         """Let the policy learn from the features of the chosen arms, in blocks."""
         if self.has_models:
-            self.policy.learn(x, action, reward, noise_scale, block_size=block_size)
+            self.policy.learn(x, action, reward, noise_scale=noise_scale, block_size=block_size)
         else:
-            self.policy.learn(x, reward, noise_scale, block_size=block_size)
+            self.policy.learn(x, reward, noise_scale=noise_scale, block_size=block_size)
 
     def extra_repr(self) -> str:
         values = {

@@ -94,7 +94,7 @@ class Case:
 
     def learn(self, policy: Any, round_: "Round", index: Tensor) -> None:
         """Teach one round."""
-        policy.step(*self.arguments(round_, index).values())
+        policy.step(**self.arguments(round_, index))
 
     def arguments(self, round_: "Round", index: Tensor) -> dict[str, Tensor]:
         """What ``step`` gets in a round in which ``index`` was chosen."""
@@ -211,18 +211,18 @@ def use(policy: Any, batch_shape: tuple[int, ...], dtype: torch.dtype, device: s
     context, many = torch.randn(*batch_shape, ARMS, DIM, **like), torch.randn(*batch_shape, 6, ARMS, DIM, **like)
     if has_models:
         policy.step(one, action, reward)
-        policy.step(several, actions, two, two + 1.0)
+        policy.step(several, actions, two, noise_scale=two + 1.0)
         policy.learn(several, actions, two)
-        policy.learn(several, actions, two, two + 1.0, block_size=1)
+        policy.learn(several, actions, two, noise_scale=two + 1.0, block_size=1)
         context, many = one, torch.randn(*batch_shape, 6, DIM, **like)
     elif isinstance(policy, SharedRadiusMaster):
         policy.step(context, action, reward)
-        policy.step(many.narrow(len(batch_shape), 0, 2), actions, two, two + 1.0)
+        policy.step(many.narrow(len(batch_shape), 0, 2), actions, two, noise_scale=two + 1.0)
     else:
         policy.step(one, reward)
-        policy.step(several, two, two + 1.0)
+        policy.step(several, two, noise_scale=two + 1.0)
         policy.learn(several, two)
-        policy.learn(several, two, two + 1.0, block_size=1)
+        policy.learn(several, two, noise_scale=two + 1.0, block_size=1)
     mask = torch.ones((*batch_shape, ARMS), dtype=torch.bool, device=device)
     seen = [policy(context), policy.select(context, mask), policy.select(many), policy.probabilities(context, mask)]
     seen += policy.decide(context)

@@ -92,14 +92,14 @@ def use_bandit(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -
     learner.step(arms[..., 0, :], torch.zeros((*batch_shape, *outputs), **like))
     log, learnt = torch.zeros(*batch_shape, 2, *outputs, **like), torch.ones(*batch_shape, 2, device=DEVICE) > 0.0
     learner.learn(arms[..., :2, :], log)
-    learner.learn(arms[..., :2, :], log, log + 1.0, block_size=1, mask=learnt)
+    learner.learn(arms[..., :2, :], log, noise_scale=log + 1.0, block_size=1, mask=learnt)
     seen = [learner(arms)]
     if hasattr(learner, "select"):
         mask = torch.ones(arms.shape[:-1], dtype=torch.bool, device=DEVICE)
         seen += [learner.select(arms, mask), learner.select(arms.unsqueeze(-3).expand(*batch_shape, 4, 5, DIM))]
     else:
         several = (*batch_shape, 2, *outputs)
-        learner.step(arms[..., :2, :], torch.zeros(several, **like), torch.ones(several, **like))
+        learner.step(arms[..., :2, :], torch.zeros(several, **like), noise_scale=torch.ones(several, **like))
         half = {"device": DEVICE, "dtype": torch.bfloat16}
         learner.step(arms[..., 0, :].bfloat16(), torch.zeros((*batch_shape, *outputs), **half))
         seen += [learner.width(arms), learner.radius(), *learner.interval(arms)]
@@ -113,7 +113,7 @@ def use_fixed(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) ->
     action = torch.zeros(batch_shape, dtype=torch.int64, device=DEVICE)
     learner.step(action, torch.zeros(batch_shape, **like))
     several = action.unsqueeze(-1).expand(*batch_shape, 2)
-    learner.step(several, torch.zeros(several.shape, **like), torch.ones(several.shape, **like))
+    learner.step(several, torch.zeros(several.shape, **like), noise_scale=torch.ones(several.shape, **like))
     mask = torch.ones(*batch_shape, 5, dtype=torch.bool, device=DEVICE)
     seen = [learner(), learner.select(), learner.select(mask), learner.probabilities(mask), *learner.decide()]
     learner.add_arms(torch.randn(2, DIM, **like))

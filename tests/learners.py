@@ -226,12 +226,17 @@ def decide(learner: Any, round_: Round) -> Tensor:
     return learner.select(round_.arms)
 
 
+def by_name(call: Any, *arguments: Any, **options: Any) -> Any:
+    """Call a method with its arguments by name, in the order of its signature."""
+    return call(**dict(zip(inspect.signature(call).parameters, arguments, strict=False)), **options)
+
+
 def play(learner: Any, rounds: list[Round]) -> list[Tensor]:
     """Decide and learn, round by round; the decisions."""
     decisions = []
     for round_ in rounds:
         index = decide(learner, round_)
-        learner.step(chosen(round_.arms, index), round_.reward, round_.noise_scale)
+        learner.step(chosen(round_.arms, index), round_.reward, noise_scale=round_.noise_scale)
         decisions.append(index)
     return decisions
 

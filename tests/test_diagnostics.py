@@ -16,6 +16,7 @@ from scipy import stats
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
+from tests.learners import by_name
 from torchonline import HeavyTailUCB
 from torchonline.diagnostics import BETS, NoiseDiagnostic, NoiseReport, NoiseScaleWarning, hill_index
 from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
@@ -40,7 +41,7 @@ def fed(diagnostic: NoiseDiagnostic, cut: int, *arguments: Tensor) -> NoiseDiagn
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseScaleWarning)
         for part in zip(*(values.split(cut) for values in arguments), strict=True):
-            diagnostic.update(*part)
+            by_name(diagnostic.update, *part)
     return diagnostic
 
 
@@ -169,15 +170,15 @@ def test_warns_once_for_each_learner() -> None:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for row in residual:
-            diagnostic.update(row, 1.0)
+            diagnostic.update(row, noise_scale=1.0)
         (first,) = seen
         # Then the other learner warns. Neither warns again, nor does a copy that has already warned.
-        diagnostic.update(residual.flip(-1), 1.0)
+        diagnostic.update(residual.flip(-1), noise_scale=1.0)
         _, second = seen
-        diagnostic.update(9.0 * torch.ones(20, 1, 2), 1.0)
+        diagnostic.update(9.0 * torch.ones(20, 1, 2), noise_scale=1.0)
         resumed = NoiseDiagnostic(batch_shape=(1, 2))
         resumed.load_state_dict(diagnostic.state_dict())
-        resumed.update(residual, 1.0)
+        resumed.update(residual, noise_scale=1.0)
     assert len(seen) == 2
     assert str(first.message).startswith("noise_scale looks too small for learner [0, 1]: within 2 rounds")
     assert str(second.message).startswith("noise_scale looks too small for learner [0, 0]: within 40 rounds")
@@ -185,12 +186,12 @@ def test_warns_once_for_each_learner() -> None:
     # Two warnings at once, under the filter that shows a text only once.
     with warnings.catch_warnings(record=True) as both:
         warnings.simplefilter("default")
-        NoiseDiagnostic(batch_shape=(2,)).update(torch.tensor([[9.0, 11.0]]).expand(3, 2), 1.0)
+        NoiseDiagnostic(batch_shape=(2,)).update(torch.tensor([[9.0, 11.0]]).expand(3, 2), noise_scale=1.0)
     reached = [re.search(r"learner (\S+): within 3 rounds .* reached exp\((\S+)\)", str(w.message)) for w in both]
     assert [found[1] for found in reached if found] == ["[0]", "[1]"]
     assert len({found[2] for found in reached if found}) == 2
     with pytest.warns(NoiseScaleWarning, match="looks too small: within 20 rounds"):
-        NoiseDiagnostic().update(residual[:, 0, 1], 1.0)
+        NoiseDiagnostic().update(residual[:, 0, 1], noise_scale=1.0)
 
 
 def test_a_warning_names_the_callers_line() -> None:
@@ -200,10 +201,10 @@ def test_a_warning_names_the_callers_line() -> None:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         here = sys._getframe().f_lineno
-        NoiseDiagnostic().update(residual, 1.0)
-        NoiseDiagnostic()(residual, 1.0)
+        NoiseDiagnostic().update(residual, noise_scale=1.0)
+        NoiseDiagnostic()(residual, noise_scale=1.0)
         hooked(residual, 1.0)
-        collection.update(residual, 1.0)
+        collection.update(residual, noise_scale=1.0)
         NoiseDiagnostic().forward(residual, 1.0)
     assert [(warning.filename, warning.lineno) for warning in seen] == [(__file__, here + i) for i in range(1, 6)]
     assert {warning.category for warning in seen} == {NoiseScaleWarning}
@@ -311,7 +312,7 @@ def test_the_cut_into_updates_does_not_matter(batch: tuple[int, ...]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseScaleWarning)
         for row in zip(*values, strict=True):
-            single.update(*row)
+            by_name(single.update, *row)
     assert close(whole, single)
     report = whole.compute()
     assert isinstance(report, NoiseReport)
@@ -331,7 +332,7 @@ def test_a_number_for_the_noise_scale() -> None:
     residual = stream(50, ())[0]
     number = NoiseDiagnostic()
     with pytest.warns(NoiseScaleWarning):
-        number.update(residual, 0.3)
+        number.update(residual, noise_scale=0.3)
     assert same(number, fed(NoiseDiagnostic(), 50, residual, torch.full_like(residual, 0.3)))
 
 
@@ -341,8 +342,8 @@ def test_calling_it_reports_on_all_rounds() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseScaleWarning)
         for part in zip(*(value.split(20) for value in values), strict=True):
-            report = called(*part)
-            updated.update(*part)
+            report = called(part[0], noise_scale=part[1], error=part[2])
+            by_name(updated.update, *part)
             for ours, theirs in zip(report, updated.compute(), strict=True):
                 assert torch.equal(ours, theirs)
     assert same(called, updated)
@@ -503,7 +504,7 @@ def test_bad_input_changes_nothing(error: type[Exception], text: str, arguments:
     diagnostic = fed(NoiseDiagnostic(1.5, (3,)), 3, *stream(3, (3,)))
     before = copy.deepcopy(diagnostic)
     with pytest.raises(error, match=text):
-        diagnostic.update(*arguments)
+        by_name(diagnostic.update, *arguments)
     assert same(diagnostic, before)
 
 

@@ -550,7 +550,7 @@ def test_block_sizes_are_passed_on() -> None:
 def test_a_policy_with_a_step_of_its_own_takes_it() -> None:
     class Doubtful(OFUL):
         def step(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
-            self.estimator.step(x, 0.5 * reward, noise_scale)
+            self.estimator.step(x, 0.5 * reward, noise_scale=noise_scale)
 
     shared, single = SharedLearner(Doubtful(3)), Doubtful(3)
     for _ in range(20):

@@ -373,7 +373,7 @@ def test_a_subclass_stays_outside(cls: type[Tensor]) -> None:
     calls: dict[Any, Any] = {
         regret: lambda x: regret.update(x),
         variation: lambda x: variation.update(ones, x),
-        noise: lambda x: noise.update(x, ones, ones),
+        noise: lambda x: noise.update(x, noise_scale=ones, error=ones),
     }
     for metric, update in calls.items():
         update(ones)

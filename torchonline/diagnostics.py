@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchonline.core.backend import with_keywords
 from torchonline.core.checks import check_shape, positive, positive_integer, sizes, within
 from torchonline.core.figures import GREY, axes_or_new, label_end, label_right
 from torchonline.core.inputs import one_of_many
@@ -54,8 +55,8 @@ class NoiseReport(NamedTuple):
 class NoiseDiagnostic(ExactMetric):
     r"""Test of the ``noise_scale`` given to a learner, by betting against it.
 
-    A round calls ``diagnostic.update(reward - estimator(x), noise_scale, estimator.radius() * estimator.width(x))`` before the
-    estimator learns the reward.
+    A round calls ``diagnostic.update(reward - estimator(x), noise_scale=noise_scale, error=error)`` before the estimator learns
+    the reward, with ``error = estimator.radius() * estimator.width(x)``.
 
     The tested promise is :math:`E[|\eta_t|^p \mid \text{past}, x_t] \le \nu_t^p`. Sixteen bets against it have the fixed stakes
     :math:`\lambda = 2^{-1}, \dots, 2^{-16}`. They pay for the part of a residual beyond the error bar of the prediction:
@@ -83,7 +84,7 @@ class NoiseDiagnostic(ExactMetric):
             at most ``largest`` - 1.
 
     Shape:
-        - ``update(residual, noise_scale, error)``: one round ``(*B)``, or n rounds in order ``(n, *B)``. ``noise_scale``
+        - ``update(residual, noise_scale=..., error=...)``: one round ``(*B)``, or n rounds in order ``(n, *B)``. ``noise_scale``
           and ``error`` are shaped like ``residual``; ``noise_scale`` may be a number.
         - ``compute()``: a :class:`NoiseReport`.
 
@@ -106,7 +107,7 @@ class NoiseDiagnostic(ExactMetric):
     if TYPE_CHECKING:
 
         def __call__(
-            self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None
+            self, residual: Tensor, *, noise_scale: Tensor | float, error: Tensor | None = None
         ) -> NoiseReport: ...
 
     higher_is_better = None
@@ -140,7 +141,8 @@ class NoiseDiagnostic(ExactMetric):
             largest_logs=nothing,  # log(|residual| / nu), in decreasing order
         )
 
-    def update(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None) -> None:
+    @with_keywords
+    def update(self, residual: Tensor, *, noise_scale: Tensor | float, error: Tensor | None = None) -> None:
         """Add one or more rounds."""
         self._refuse_synced()
         size, scale, error = self._checked(residual, noise_scale, error)
@@ -179,9 +181,10 @@ class NoiseDiagnostic(ExactMetric):
         is_small = self._is_small(self.evidence)
         return NoiseReport(self.rounds.clone(), self.evidence.clone(), is_small, moment_ratio, index, error, infinite)
 
-    def forward(self, residual: Tensor, noise_scale: Tensor | float, error: Tensor | None = None) -> NoiseReport:
+    @with_keywords
+    def forward(self, residual: Tensor, *, noise_scale: Tensor | float, error: Tensor | None = None) -> NoiseReport:
         """Add rounds and return the report on all rounds so far."""
-        self.update(residual, noise_scale, error)
+        self.update(residual, noise_scale=noise_scale, error=error)
         return self.compute()
 
     def plot(self, val: Any = None, ax: Any = None, *, index: Any = None) -> tuple[Any, Any]:

@@ -47,7 +47,7 @@ def test_agrees_with_reference(dim: int, options: dict[str, Any], is_small: bool
         rows, scores = torch.from_numpy(arms), torch.from_numpy(reference.scores(arms))
         size = max(1.0, float(scores.abs().max()))
         assert float((policy(rows) - scores).abs().max()) < 1e-9 * size
-        policy.step(rows[0], reward, noise_scale)
+        policy.step(rows[0], reward, noise_scale=noise_scale)
         reference.step(arms[0], reward, noise_scale)
         size = max(1.0, float(abs(reference.theta).max()))
         assert float((policy.estimator.theta_hat - torch.from_numpy(reference.theta)).abs().max()) < 1e-9 * size
@@ -68,7 +68,7 @@ def test_adaptive_agrees_with_reference(options: dict[str, Any], is_small: bool)
         reward = reward if policy.estimator.floor is None else abs(reward)
         rows, scores = torch.from_numpy(arms), torch.from_numpy(reference.scores(arms))
         assert float((policy(rows) - scores).abs().max()) < 1e-9 * max(1.0, float(scores.abs().max()))
-        policy.step(rows[0], reward, noise_scale)
+        policy.step(rows[0], reward, noise_scale=noise_scale)
         reference.step(arms[0], reward, noise_scale)
         assert policy.estimator.radius().item() == pytest.approx(reference.radius(), rel=1e-9)
 

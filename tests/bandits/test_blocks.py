@@ -22,7 +22,7 @@ import torchonline
 from tests.contract.gradients import collect
 from tests.core.test_threads import together
 from tests.interruption import interrupted, lines_of
-from tests.learners import MODELS, close, differences, public_classes, snapshot
+from tests.learners import MODELS, by_name, close, differences, public_classes, snapshot
 from tests.reference.blocks import HeavyTailBlocks, LocalGLBBlocks, SystemIdentificationBlocks
 from tests.reference.ridge import RidgeReference
 from torchonline import (
@@ -89,7 +89,7 @@ def test_replay(case: dict[str, Any], form: str, monkeypatch: pytest.MonkeyPatch
     for block in case["blocks"]:
         values = [tensor(block["x"]), tensor(block["reward"]), tensor(block.get("noise_scale"))]
         given = [None if value is None else value.expand(*batch_shape, *value.shape) for value in values]
-        learner.learn(*given, block_size=len(block["x"]))
+        by_name(learner.learn, *given, block_size=len(block["x"]))
         assert max(errors(learner, block)) < tolerance
     assert [len(block["x"]) for block in case["blocks"]] == list(SIZES)
 
@@ -135,7 +135,7 @@ def assert_near(seen: Any, expected: Any, tolerance: float = 1e-9) -> None:
 def follow(learner: Any, references: list[Any], streams: list[list[Block]], names: dict[str, str]) -> None:
     """Teach a fleet of two learners, and a reference for each, block by block."""
     for blocks in zip(*streams, strict=True):
-        learner.learn(*fleet_of(blocks), block_size=len(blocks[0][0]))
+        by_name(learner.learn, *fleet_of(blocks), block_size=len(blocks[0][0]))
         for i, (reference, block) in enumerate(zip(references, blocks, strict=True)):
             reference.learn(*block)
             for mine, theirs in names.items():
@@ -161,7 +161,7 @@ def test_heavy_tails_agree_with_reference(dim: int, options: dict[str, Any]) -> 
     follow(fleet, references, streams, {"theta_hat": "theta", "V": "V", "A": "A", "bias": "bias", "P": "P"})
     single = HeavyTailRegression(dim, **options)
     for block in streams[1]:
-        single.learn(*given(*block), block_size=len(block[0]))
+        by_name(single.learn, *given(*block), block_size=len(block[0]))
     for name, value in snapshot(single).items():
         whole = snapshot(fleet)[name]
         close(value, whole[1] if whole.dim() > value.dim() else whole)
@@ -230,7 +230,7 @@ def test_ridge_agrees_with_reference(kind: str) -> None:
     learner, reference = RidgeRegression(3, radius=kind), RidgeReference(3, radius=kind)
     for x, reward, noise_scale in blocks_of(3, outlier=30.0):
         scales = None if noise_scale is None else np.maximum(noise_scale, 0.05)
-        learner.learn(*given(x, reward, scales), block_size=len(x))
+        by_name(learner.learn, *given(x, reward, scales), block_size=len(x))
         for i in range(len(x)):
             reference.step(x[i], reward[i], None if scales is None else scales[i])
         assert_near(learner.theta_hat, reference.theta)
@@ -266,8 +266,8 @@ def test_ridge_regression_is_the_same_in_blocks_of_any_size(block_size: int | No
     learner, twin = RidgeRegression(4, **options), RidgeRegression(4, **options)
     for seed in (0, 1):
         log = rounds_of(learner, 40, seed)
-        learner.learn(*log, block_size=block_size)
-        twin.step(*log)
+        by_name(learner.learn, *log, block_size=block_size)
+        by_name(twin.step, *log)
         assert_close_state(learner, twin)
 
 
@@ -285,11 +285,11 @@ ONE_ROUND = [
 def test_a_block_of_one_round_is_a_step(learner: Any) -> None:
     """But for the bias, of which a block keeps the smaller of two bounds, and a step a bound between them."""
     learner = copy.deepcopy(learner)
-    learner.step(*rounds_of(learner, 30))
+    by_name(learner.step, *rounds_of(learner, 30))
     for x, response, scale in zip(*rounds_of(learner, 20, seed=1), strict=True):
         stepped = copy.deepcopy(learner)
-        stepped.step(0.2 * x, response, scale)
-        learner.learn(0.2 * x, response, scale)
+        stepped.step(0.2 * x, response, noise_scale=scale)
+        learner.learn(0.2 * x, response, noise_scale=scale)
         assert_close_state(learner, stepped, 1e-8, but=("bias",))
         if hasattr(learner, "bias"):
             assert stepped.bias - 1e-12 <= learner.bias <= stepped.bias + 0.1
@@ -333,24 +333,24 @@ def test_blocks_are_those_of_the_update_itself() -> None:
     for cls in kinds:
         learner, twin = cls(2), cls(2)
         log = rounds_of(learner, 20)
-        learner.learn(*log, block_size=6)
-        twin.step(*log)
+        by_name(learner.learn, *log, block_size=6)
+        by_name(twin.step, *log)
         assert_close_state(learner, twin)
 
 
 class Halving(RidgeRegression):
     def step(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
-        super().step(x, 0.5 * torch.as_tensor(reward), noise_scale)
+        super().step(x, 0.5 * torch.as_tensor(reward), noise_scale=noise_scale)
 
 
 class HalvingUCB(UCB):
     def step(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
-        super().step(x, 0.5 * torch.as_tensor(reward), noise_scale)
+        super().step(x, 0.5 * torch.as_tensor(reward), noise_scale=noise_scale)
 
 
 class HalvingArms(DisjointArms):
     def step(self, context: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
-        super().step(context, action, 0.5 * torch.as_tensor(reward), noise_scale)
+        super().step(context, action, 0.5 * torch.as_tensor(reward), noise_scale=noise_scale)
 
 
 @pytest.mark.parametrize(
@@ -372,13 +372,13 @@ def test_a_subclass_with_a_step_of_its_own_learns_by_it(make: Callable[[], Any])
         arguments = (x, torch.arange(40) % 3, reward)
     elif isinstance(learner, BanditHead):
         arguments = (x.unsqueeze(1), torch.zeros(40, dtype=torch.int64), reward)
-    learner.learn(*arguments, block_size=8)
-    twin.step(*arguments)
+    by_name(learner.learn, *arguments, block_size=8)
+    by_name(twin.step, *arguments)
     assert differences(twin.state_dict(), learner.state_dict()) == []
     if not isinstance(learner, (DisjointArms, BanditHead)):
         before = copy.deepcopy(learner.state_dict())
         with pytest.raises(TypeError, match=f"mask: expected None for {type(learner).__name__}"):
-            learner.learn(*arguments, mask=torch.ones(40, dtype=torch.bool))
+            by_name(learner.learn, *arguments, mask=torch.ones(40, dtype=torch.bool))
         assert differences(before, learner.state_dict()) == []
 
 
@@ -386,10 +386,10 @@ def test_few_rounds_for_an_arm_are_learnt_in_order() -> None:
     """Bit for bit: below d / 8 rounds to an arm a block takes more time. A size of blocks is kept."""
     arms, twin, sized = (DisjointArms(HeavyTailRegression(32), 10) for _ in range(3))
     log = torch.randn(39, 32, dtype=torch.float64), torch.arange(39) % 10, torch.randn(39, dtype=torch.float64)
-    arms.learn(*log)
-    twin.step(*log)
+    by_name(arms.learn, *log)
+    by_name(twin.step, *log)
     assert differences(snapshot(twin), snapshot(arms)) == []
-    sized.learn(*log, block_size=39)
+    by_name(sized.learn, *log, block_size=39)
     assert differences(snapshot(twin), snapshot(sized)) != []
 
 
@@ -428,25 +428,25 @@ def sizes_of(learner: Any, learn: Callable[[], None], monkeypatch: pytest.Monkey
 def test_blocks_grow_with_what_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of d rows, then of an eighth of the rounds, of 8192 rows at most; and none that is longer than an epoch."""
     learner, log = RidgeRegression(3), rounds_of(RidgeRegression(3), 100)
-    sizes = sizes_of(learner, lambda: learner.learn(*log), monkeypatch)
+    sizes = sizes_of(learner, lambda: by_name(learner.learn, *log), monkeypatch)
     expected: list[int] = []
     while sum(expected) < 100:
         expected.append(min(max(3, sum(expected) // 8), 100 - sum(expected)))
     assert sizes == expected
-    assert sizes_of(learner, lambda: learner.learn(*log), monkeypatch)[0] == 100 // 8
-    assert sizes_of(learner, lambda: learner.learn(*log, block_size=40), monkeypatch) == [40, 40, 20]
+    assert sizes_of(learner, lambda: by_name(learner.learn, *log), monkeypatch)[0] == 100 // 8
+    assert sizes_of(learner, lambda: by_name(learner.learn, *log, block_size=40), monkeypatch) == [40, 40, 20]
     assert [rows_of_block(learnt, 3) for learnt in (0, 24, 32, 2**16, 10**9)] == [3, 3, 4, 8192, 8192]
     # The rows that a learner has still to learn decide.
     fleet = RidgeRegression(3, batch_shape=(2,))
     rows, mask = rounds_of(fleet, 100), torch.ones(2, 100, dtype=torch.bool)
     mask[1, 6:] = False
-    fleet.learn(*rows, mask=mask)
+    by_name(fleet.learn, *rows, mask=mask)
     mask[1] = False
-    assert sizes_of(fleet, lambda: fleet.learn(*rows, mask=mask), monkeypatch)[0] == 100 // 8
+    assert sizes_of(fleet, lambda: by_name(fleet.learn, *rows, mask=mask), monkeypatch)[0] == 100 // 8
     # Restarts split blocks, and the blocks after them are short again.
     every = RidgeRegression(3, restart_every=40)
-    assert max(sizes_of(every, lambda: every.learn(*log), monkeypatch)) <= 5
-    assert max(sizes_of(every, lambda: every.learn(*log, block_size=99), monkeypatch)) <= 40
+    assert max(sizes_of(every, lambda: by_name(every.learn, *log), monkeypatch)) <= 5
+    assert max(sizes_of(every, lambda: by_name(every.learn, *log, block_size=99), monkeypatch)) <= 40
 
 
 @pytest.mark.parametrize(
@@ -456,10 +456,10 @@ def test_a_log_is_its_blocks_one_after_another(make: Callable[[int], Any], monke
     """Bit for bit: a log in one call, its blocks in a call each, and the log of a policy."""
     learner, twin, policy = make(3), make(3), UCB(make(3))
     log = rounds_of(learner, 100)
-    sizes = sizes_of(learner, lambda: learner.learn(*log), monkeypatch)
+    sizes = sizes_of(learner, lambda: by_name(learner.learn, *log), monkeypatch)
     for block in zip(*(values.split(sizes) for values in log), strict=True):
-        twin.learn(*block, block_size=len(block[0]))
-    policy.learn(*log)
+        by_name(twin.learn, *block, block_size=len(block[0]))
+    by_name(policy.learn, *log)
     assert differences(snapshot(twin), snapshot(learner)) == []
     assert differences(snapshot(policy.estimator), snapshot(learner)) == []
 
@@ -470,18 +470,18 @@ def test_a_host_that_may_not_wait_goes_by_the_log(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Estimator, "_can_ask", lambda self, value: False)
     learner = LocalGLMRegression(3, feature_bound=9.0)
     log = rounds_of(learner, 60)
-    learner.learn(*log)
-    assert sizes_of(learner, lambda: learner.learn(*log), monkeypatch)[:2] == [3, 3]
+    by_name(learner.learn, *log)
+    assert sizes_of(learner, lambda: by_name(learner.learn, *log), monkeypatch)[:2] == [3, 3]
     monkeypatch.undo()
     twin = LocalGLMRegression(3, feature_bound=9.0)
-    twin.learn(*log)
-    twin.learn(*log, block_size=3)
+    by_name(twin.learn, *log)
+    by_name(twin.learn, *log, block_size=3)
     masked = torch.ones(60, dtype=torch.bool)
     assert int(learner.rounds) == int(twin.rounds) == 120
     learner, blind = LocalGLMRegression(3, feature_bound=9.0), LocalGLMRegression(3, feature_bound=9.0)
-    learner.learn(*log, block_size=7, mask=masked)
+    by_name(learner.learn, *log, block_size=7, mask=masked)
     monkeypatch.setattr(Estimator, "_can_ask", lambda self, value: False)
-    blind.learn(*log, block_size=7)
+    by_name(blind.learn, *log, block_size=7)
     assert_close_state(learner, blind)
 
 
@@ -514,7 +514,7 @@ def test_no_parameter_in_the_set_is_lost_but_by_its_rewards(name: str, steps: in
     for x, r, scale in clicks_of(link, 3):
         scale = np.full(len(x), link.noise_scale) if scale is None else scale
         before, beta = copy.deepcopy(learner), float(learner.squared_radius)
-        learner.learn(*given(x, r, scale), block_size=len(x))
+        by_name(learner.learn, *given(x, r, scale), block_size=len(x))
         V, V_after, theta_hat, after = (
             each.numpy() for each in (before.V, learner.V, before.theta_hat, learner.theta_hat)
         )
@@ -640,11 +640,11 @@ def test_a_mask_says_who_learns(name: str, block_size: int, restart_every: int |
     for seed in (0, 1):
         log, mask = rounds_of(fleet, 23, seed), torch.rand(3, 23, generator=generator) < 0.6
         mask[0], mask[2] = True, False
-        fleet.learn(*log, block_size=block_size, mask=mask)
+        by_name(fleet.learn, *log, block_size=block_size, mask=mask)
         for i, single in enumerate(singles):
             for first in range(0, 23, rows_at_once):
                 rows = torch.arange(23)[first : first + rows_at_once]
-                single.learn(*of_member(log, i, rows[mask[i, rows]]), block_size=block_size)
+                by_name(single.learn, *of_member(log, i, rows[mask[i, rows]]), block_size=block_size)
             for key, value in snapshot(single).items():
                 whole = snapshot(fleet)[key]
                 # One that learns nothing keeps every bit.
@@ -657,18 +657,18 @@ def test_a_mask_of_one_learner(name: str) -> None:
     """It picks rows; a mask of nothing, or of no rows, leaves every bit."""
     learner, twin = MAKERS[name](3), MAKERS[name](3)
     log, mask = rounds_of(learner, 20), torch.arange(20) % 3 == 0
-    learner.learn(*log, mask=mask.tolist(), block_size=20)
-    twin.learn(*(values[mask] for values in log), block_size=20)
+    by_name(learner.learn, *log, mask=mask.tolist(), block_size=20)
+    by_name(twin.learn, *(values[mask] for values in log), block_size=20)
     assert_close_state(learner, twin)
     before = snapshot(learner)
     with pytest.raises(TypeError, match=r"^mask: expected booleans, True where a round is learnt, got list of int64$"):
-        learner.learn(*log, mask=mask.int().tolist())
-    learner.learn(*log, mask=torch.zeros(20, dtype=torch.bool))
-    learner.learn(*(values[:0] for values in log), mask=torch.zeros(0, dtype=torch.bool))
-    learner.learn(*(values[0] for values in log), mask=np.zeros((), dtype=bool))
+        by_name(learner.learn, *log, mask=mask.int().tolist())
+    by_name(learner.learn, *log, mask=torch.zeros(20, dtype=torch.bool))
+    by_name(learner.learn, *(values[:0] for values in log), mask=torch.zeros(0, dtype=torch.bool))
+    by_name(learner.learn, *(values[0] for values in log), mask=np.zeros((), dtype=bool))
     assert differences(before, snapshot(learner)) == []
-    learner.learn(*(values[0] for values in log), mask=np.ones((), dtype=bool))
-    twin.learn(*(values[:1] for values in log))
+    by_name(learner.learn, *(values[0] for values in log), mask=np.ones((), dtype=bool))
+    by_name(twin.learn, *(values[:1] for values in log))
     assert_close_state(learner, twin)
 
 
@@ -680,10 +680,10 @@ def test_epochs_end_where_they_should(name: str, block_size: int) -> None:
     for count in (8, 9, 10, 27, 31):
         learner, twin = MAKERS[name](3, restart_every=9), MAKERS[name](3)
         log = rounds_of(learner, count)
-        learner.learn(*log, block_size=block_size)
+        by_name(learner.learn, *log, block_size=block_size)
         edges = sorted({*range(0, count, min(block_size, 9)), *range(0, count, 9), count})
         for first, last in pairwise(edges):
-            twin.learn(*(values[first:last] for values in log), block_size=9)
+            by_name(twin.learn, *(values[first:last] for values in log), block_size=9)
             if last % 9 == 0:
                 twin.reset()
         assert_close_state(learner, twin, but=("constants",))
@@ -890,12 +890,12 @@ def test_an_interrupted_log_is_all_or_nothing(name: str, kind: str) -> None:
     if kind == "mask":
         given["mask"] = torch.tensor([[True] * 7, [False, True] * 3 + [False]])
     for each in (learner, done):
-        each.learn(*rounds_of(learner, 7, seed=1))
+        by_name(each.learn, *rounds_of(learner, 7, seed=1))
     start, log = snapshot(learner), rounds_of(learner, 7)
-    done.learn(*log, **given)
+    by_name(done.learn, *log, **given)
     after, line = snapshot(done), 0
-    step = max(1, lines_of(lambda: copy.deepcopy(learner).learn(*log, **given)) // 60)
-    while interrupted(lambda: learner.learn(*log, **given), line):
+    step = max(1, lines_of(lambda: by_name(copy.deepcopy(learner).learn, *log, **given)) // 60)
+    while interrupted(lambda: by_name(learner.learn, *log, **given), line):
         now = snapshot(learner)
         assert differences(start, now) == [] or differences(after, now) == [], f"torn at line {line}"
         learner.load_state_dict(start)
@@ -912,22 +912,22 @@ def test_threads_lose_no_round_of_a_log() -> None:
 
     def learn(log: list[Tensor]) -> Callable[[], None]:
         def run() -> None:
-            policy.learn(*(values[:30] for values in log))
+            by_name(policy.learn, *(values[:30] for values in log))
             for x, reward, scale in zip(*(values[30:] for values in log), strict=True):
                 policy.select(torch.stack([x, -x]))
-                policy.step(x, reward, scale)
+                policy.step(x, reward, noise_scale=scale)
 
         return run
 
     together(*map(learn, logs))
     for log in logs:
-        twin.step(*log)
+        by_name(twin.step, *log)
     assert_close_state(policy.estimator, twin)
 
 
 def test_a_log_waits_for_a_thread_that_learns() -> None:
     learner, log = RidgeRegression(3), rounds_of(RidgeRegression(3), 10)
-    thread = threading.Thread(target=lambda: learner.learn(*log))
+    thread = threading.Thread(target=lambda: by_name(learner.learn, *log))
     with learner._lock:
         thread.start()
         thread.join(0.2)
@@ -946,7 +946,7 @@ def test_blocks_leave_nothing_behind() -> None:
 
         def logs(count: int, learner: Any = learner, log: Any = log) -> int:
             for _ in range(count):
-                learner.learn(*(1.0 * values for values in log), block_size=3)
+                by_name(learner.learn, *(1.0 * values for values in log), block_size=3)
             collect()
             return sys.getallocatedblocks()
 
@@ -993,9 +993,9 @@ def test_memory_is_that_of_a_few_blocks(name: str) -> None:
     x = 0.2 * torch.randn(count, dim, generator=generator)
     response = (torch.rand(count, *learner.output_shape, generator=generator) < 0.5).to(torch.uint8)
     arguments = [x, *([torch.randint(played, (count,), generator=generator)] if arms else []), response]
-    learner.learn(*(values[:9] for values in arguments))
+    by_name(learner.learn, *(values[:9] for values in arguments))
     with Allocations([*arguments, *learner.buffers()]) as allocations:
-        learner.learn(*arguments)
+        by_name(learner.learn, *arguments)
     block = 8192 * dim * 8
     assert allocations.most > 0
     assert allocations.most < 10 * block

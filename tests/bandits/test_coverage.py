@@ -47,7 +47,7 @@ def share_of_misses(
         index = policy.select(arms)
         outcomes = [environment.pull(k) for environment, k in zip(environments, index, strict=True)]
         x, reward, _ = map(torch.stack, zip(*outcomes, strict=True))
-        policy.step(x, reward, noise_scale)
+        policy.step(x, reward, noise_scale=noise_scale)
         missed |= ~(error(estimator, theta) <= estimator.radius())
     assert (estimator.rounds == ROUNDS).all()
     return missed.double().mean(-1)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.interruption import interrupted
-from tests.learners import close, differences, same, snapshot
+from tests.learners import by_name, close, differences, same, snapshot
 from tests.reference.adaptive import RobustReference
 from torchonline import (
     OFUL,
@@ -86,8 +86,8 @@ def test_arms_are_separate_estimators(build: Any, is_small: bool) -> None:
     probes = torch.randn(9, DIM, dtype=D)
     for x, k, reward, scale in zip(*rounds(possible=build().possible_reward), strict=True):
         close(arms(probes), torch.stack([UCB(one)(probes.unsqueeze(-2)).squeeze(-1) for one in singles], -1), 1e-11)
-        arms.step(x, k, reward, scale)
-        singles[int(k)].step(x, reward, scale)
+        arms.step(x, k, reward, noise_scale=scale)
+        singles[int(k)].step(x, reward, noise_scale=scale)
         for i, one in enumerate(singles):
             for name, value in snapshot(one).items():
                 mine = arms.state_dict()[f"policy.estimator.{name}"]
@@ -111,7 +111,7 @@ def test_robust_arms_share_a_window(is_small: bool) -> None:
         one.residuals, one.learnt = references[0].residuals, references[0].learnt
     probes = torch.randn(9, DIM, dtype=D)
     for x, k, reward, scale in zip(*rounds(60), strict=True):
-        arms.step(x, k, reward, scale)
+        arms.step(x, k, reward, noise_scale=scale)
         references[int(k)].step(x.numpy(), float(reward), float(scale))
         scores = torch.from_numpy(np.stack([one.scores(probes.numpy()) for one in references], -1))
         close(arms(probes), scores)
@@ -409,14 +409,14 @@ def test_all_starts_anew_when_the_scaler_freezes(name: str, is_at_once: bool) ->
             given = [context[part], reward[part], scale[part]]
             if name != "scaled":
                 given.insert(1, action[part])
-            policy.step(*(given if is_at_once else [value[0] for value in given]))
+            by_name(policy.step, *(given if is_at_once else [value[0] for value in given]))
         z = scaler(context[later])
         if name == "scaled":
             plain: Any = UCB(makers[name]())
-            plain.step(z, reward[later], scale[later])
+            plain.step(z, reward[later], noise_scale=scale[later])
         else:
             plain = DisjointArms(makers[name](), ARMS)
-            plain.step(z, action[later], reward[later], scale[later])
+            plain.step(z, action[later], reward[later], noise_scale=scale[later])
         for key, value in plain.estimator.state_dict().items():
             close(policy.estimator.state_dict()[key], value, 1e-12)
         assert int(policy.rounds) == 20
@@ -559,15 +559,15 @@ def test_arms_learn_logs_as_if_alone(
         start = snapshot(arms)
         for seed in (0, 1):
             log = log_of_arms(build, count, 70, played, seed)
-            arms.learn(*log, block_size=30)
+            by_name(arms.learn, *log, block_size=30)
             for first in range(0, 70, 30):
                 context, action, reward, scale = (values[first : first + 30] for values in log)
                 for k, single in enumerate(singles):
                     own = action == k
                     if single.restart_every is None:
-                        single.learn(context[own], reward[own], scale[own], block_size=30)
+                        single.learn(context[own], reward[own], noise_scale=scale[own], block_size=30)
                     else:
-                        single.step(context[own], reward[own], scale[own])
+                        single.step(context[own], reward[own], noise_scale=scale[own])
         assert_arms_are(arms, singles, start)
         assert int(arms.rounds) == 140
 
@@ -581,8 +581,8 @@ def test_sizes_of_blocks_do_not_matter_to_arms_that_are_the_same_in_any(name: st
     for block_size in (None, 1, 7, 1000):
         arms, twin = DisjointArms(build(), 12), DisjointArms(build(), 12)
         log = log_of_arms(build, 12, 150, played)
-        arms.learn(*log, block_size=block_size)
-        twin.step(*log)
+        by_name(arms.learn, *log, block_size=block_size)
+        by_name(twin.step, *log)
         for key, value in snapshot(twin).items():
             close(snapshot(arms)[key], value)
 
@@ -643,11 +643,11 @@ def test_blocks_begin_when_the_scaler_has_frozen() -> None:
     arms = DisjointArms(HeavyTailRegression(DIM + 1), ARMS, scaler=RunningScaler(DIM, freeze_after=10))
     bare, stepped = DisjointArms(HeavyTailRegression(DIM + 1), ARMS), copy.deepcopy(arms)
     context, action, reward, scale = rounds(40)
-    arms.learn(context[:9], action[:9], reward[:9], scale[:9])
-    stepped.step(context[:9], action[:9], reward[:9], scale[:9])
+    arms.learn(context[:9], action[:9], reward[:9], noise_scale=scale[:9])
+    stepped.step(context[:9], action[:9], reward[:9], noise_scale=scale[:9])
     assert differences(snapshot(stepped), snapshot(arms)) == []
-    arms.learn(context[9:], action[9:], reward[9:], scale[9:], block_size=6)
-    bare.learn(arms.scaler(context[10:]), action[10:], reward[10:], scale[10:], block_size=6)
+    arms.learn(context[9:], action[9:], reward[9:], noise_scale=scale[9:], block_size=6)
+    bare.learn(arms.scaler(context[10:]), action[10:], reward[10:], noise_scale=scale[10:], block_size=6)
     for k in range(ARMS):
         for name, value in arm(bare, k).items():
             close(value, arm(arms, k)[name])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import torchonline
+from tests.learners import by_name
 from torchonline import AdaptiveRidgeRegression, DisjointArms, RidgeRegression, RunningScaler, ScaledPolicy
 from torchonline.bandits.early_rounds import FIRST, KEPT, EarlyRounds
 
@@ -53,7 +54,7 @@ def test_statistics_are_those_of_the_renewed_features(is_small: bool, monkeypatc
     if not is_small:
         monkeypatch.setattr(policy, "is_small", False)
     for t in range(ROUNDS):
-        policy.step(rows[t], actions[t], rewards[t], scales[t])
+        policy.step(rows[t], actions[t], rewards[t], noise_scale=scales[t])
         if t + 1 not in (1, 2, 3, 4, 7, 33, 63, 64, ROUNDS):
             continue
         weights = 0.5 / scales[: t + 1].numpy()
@@ -128,7 +129,7 @@ def test_a_round_that_outweighs_the_others_stays(actions: int | None) -> None:
     scale[5] = 1e-6
     for t in range(ROUNDS):
         action = [] if actions is None else [arms[t]]
-        policy.step(rows[t], *action, rewards[t], scale[t])
+        by_name(policy.step, rows[t], *action, rewards[t], scale[t])
     kept = policy.early.records[5, DIM : 2 * DIM + 1]
     np.testing.assert_allclose(kept, 5e5 * standardised(rows[5].numpy(), rows[:6].numpy()), rtol=1e-9)
     V, inverse = policy.estimator.V, policy.estimator.V_inv
@@ -144,7 +145,7 @@ def test_a_round_of_zeros_that_would_outweigh_the_others_stays(dtype: torch.dtyp
     scale = torch.full((ROUNDS,), 0.5, dtype=dtype)
     scale[:2] = 1e-12
     for t in range(ROUNDS):
-        policy.step(rows[t].to(dtype), rewards[t].to(dtype), scale[t])
+        policy.step(rows[t].to(dtype), rewards[t].to(dtype), noise_scale=scale[t])
     assert not policy.early.records[:2, DIM : 2 * DIM].any()
     V, inverse = policy.estimator.V.double(), policy.estimator.V_inv.double()
     torch.testing.assert_close(V @ inverse, torch.eye(DIM, dtype=D), rtol=0.0, atol=1e-4)

@@ -418,7 +418,7 @@ def test_looking_changes_nothing_and_buffers_stay() -> None:
 def test_no_gradient_enters() -> None:
     arms = some_arms().requires_grad_()
     fixed = FixedArms(OFUL(DIM), arms)
-    fixed.step(2, torch.tensor(1.0, requires_grad=True), torch.tensor(0.5, requires_grad=True))
+    fixed.step(2, torch.tensor(1.0, requires_grad=True), noise_scale=torch.tensor(0.5, requires_grad=True))
     assert not any(buffer.requires_grad for buffer in fixed.buffers())
     with torch.inference_mode():
         play(fixed, clicks(5))
@@ -486,7 +486,7 @@ def test_bad_arguments_are_refused_by_name(batch: tuple[int, ...]) -> None:
     ):
         bad.append(("reward", lambda reward=reward: fixed.step(one, reward)))
     for scale in (good + torch.nan, good - 1.0, torch.zeros(3), "1.0"):
-        bad.append(("noise_scale", lambda scale=scale: fixed.step(one, good, scale)))
+        bad.append(("noise_scale", lambda scale=scale: fixed.step(one, good, noise_scale=scale)))
     ones = torch.ones((*batch, ARMS), dtype=torch.bool)
     for mask in (~ones, ones[..., 1:], ones.double(), "True", 1):
         bad += [
@@ -644,9 +644,9 @@ def test_several_rounds_equal_one_by_one(name: str, rows: int, batch: tuple[int,
     generator = torch.Generator().manual_seed(0)
     actions = torch.randint(0, ARMS, (*batch, rows), generator=generator)
     rewards, scales = clicks(rows, *batch).movedim(0, -1), 0.5 + torch.rand(*batch, rows, generator=generator, dtype=D)
-    one.step(actions, rewards, scales)
+    one.step(actions, rewards, noise_scale=scales)
     for t in range(rows):
-        other.step(actions[..., t], rewards[..., t], scales[..., t])
+        other.step(actions[..., t], rewards[..., t], noise_scale=scales[..., t])
     for key, value in snapshot(other).items():
         if key == "largest_image":  # since the squares were exact, as they are after a block
             continue
@@ -675,7 +675,7 @@ def test_people_s_values_are_welcome() -> None:
     ):
         twin.step(action, reward)
         close(twin(), twins[0](), 1e-12)
-    fixed.step([1, 2], torch.tensor([0.5, 1.0]).numpy(), [1.0, 2])
+    fixed.step([1, 2], torch.tensor([0.5, 1.0]).numpy(), noise_scale=[1.0, 2])
     assert repr(fixed).startswith("FixedArms(\n  arms=9, dim=6, batch_shape=()\n")
 
 

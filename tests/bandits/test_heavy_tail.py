@@ -139,7 +139,7 @@ def test_symmetric_noise_needs_no_scale() -> None:
         x, reward = torch.randn(3, dtype=D), torch.randn((), dtype=D)
         plain.step(x, reward)
         others[0].step(x, reward)
-        others[1].step(x, reward, torch.rand((), dtype=D))
+        others[1].step(x, reward, noise_scale=torch.rand((), dtype=D))
     for other in others:
         assert differences(snapshot(plain), snapshot(other)) == []
 
@@ -147,8 +147,8 @@ def test_symmetric_noise_needs_no_scale() -> None:
 def test_a_noisier_round_counts_less() -> None:
     quiet, loud = learnt(), learnt()
     x = torch.ones(3, dtype=D)
-    quiet.step(x, torch.tensor(0.0), torch.tensor(0.1))
-    loud.step(x, torch.tensor(0.0), torch.tensor(10.0))
+    quiet.step(x, torch.tensor(0.0), noise_scale=torch.tensor(0.1))
+    loud.step(x, torch.tensor(0.0), noise_scale=torch.tensor(10.0))
     assert quiet.width(x) < loud.width(x)
 
 

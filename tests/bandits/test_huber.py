@@ -88,8 +88,8 @@ def test_is_weighted_ridge_regression_without_its_switches() -> None:
             100.0 * torch.randn((), dtype=D),
             torch.rand((), dtype=D) + 0.01,
         )
-        huber.step(x, reward, scale)
-        ridge.step(x, reward, scale)
+        huber.step(x, reward, noise_scale=scale)
+        ridge.step(x, reward, noise_scale=scale)
     for name in ("theta_hat", "V", "V_inv"):
         close(getattr(huber, name), getattr(ridge, name))
 
@@ -170,8 +170,8 @@ def test_scales_with_the_unit_of_the_reward() -> None:
     other = HuberRegression(2, **options, minimum_scale=0.1 * c, ridge=2.0 / c**2, theta_bound=c)
     for _ in range(100):
         x, reward, scale = torch.randn(2, dtype=D), torch.randn((), dtype=D), torch.rand((), dtype=D)
-        other.step(x, c * reward, c * scale)
-        one.step(x, reward, scale)
+        other.step(x, c * reward, noise_scale=c * scale)
+        one.step(x, reward, noise_scale=scale)
     close(other.theta_hat / c, one.theta_hat)
 
 

@@ -328,7 +328,9 @@ def opposed(cls: type[RadiusMaster]) -> RadiusMaster:
     estimator = RidgeRegression(1, ridge=1e12, delta=0.5, batch_shape=(TRIALS,))
     policy = cls(estimator, 2, scales=(1.0, 0.01), rule="exp4", reward_range=(0.0, 1.0))
     one = torch.ones(TRIALS, 1, dtype=D)
-    policy.step(one, torch.zeros(TRIALS, dtype=torch.int64), torch.full((TRIALS,), 0.5), torch.full((TRIALS,), 1e-8))
+    policy.step(
+        one, torch.zeros(TRIALS, dtype=torch.int64), torch.full((TRIALS,), 0.5), noise_scale=torch.full((TRIALS,), 1e-8)
+    )
     policy.rounds.zero_()
     policy.losses.zero_()
     return policy

@@ -33,7 +33,7 @@ def share_of_misses(estimator: Estimator, law: Noise, order: float) -> tuple[flo
         missed |= (mean < low) | (mean > high)
         errors.append((estimator(x) - mean).abs())
         response = mean + size * law.sample((RUNS,), generator) / law.moment_norm(order)
-        estimator.step(x, response, torch.full((RUNS,), size, dtype=D))
+        estimator.step(x, response, noise_scale=torch.full((RUNS,), size, dtype=D))
     return float(missed.double().mean()), torch.stack(errors[-100:]).mean(0)
 
 

@@ -171,9 +171,9 @@ def test_members_start_anew_in_their_own_time(name: str) -> None:
             learn = torch.rand(3, generator=generator) < torch.tensor([0.4, 0.7, 1.0])
             x = round_.arms[..., 0, :]
             with torch.no_grad(), only_where(learn, fleet.estimator):
-                fleet.step(x, round_.reward, round_.noise_scale)
+                fleet.step(x, round_.reward, noise_scale=round_.noise_scale)
             for i in torch.nonzero(learn).flatten().tolist():
-                singles[i].step(x[i], round_.reward[i], round_.noise_scale[i])
+                singles[i].step(x[i], round_.reward[i], noise_scale=round_.noise_scale[i])
         assert len(set(fleet.estimator.rounds.tolist())) > 1
         for i, single in enumerate(singles):
             for key, value in single.estimator.state().items():
@@ -190,7 +190,7 @@ def test_script_starts_anew_too(name: str, batch: tuple[int, ...], dtype: torch.
     rounds = [round_.to(dtype) for round_ in stream(150, batch_shape=batch)]
     for learner in (eager, scripted):
         for round_ in rounds:
-            learner.step(round_.arms[..., 0, :], round_.reward, round_.noise_scale)
+            learner.step(round_.arms[..., 0, :], round_.reward, noise_scale=round_.noise_scale)
         learner.step(torch.stack([r.arms[..., 0, :] for r in rounds], -2), torch.stack([r.reward for r in rounds], -1))
     for key, value in snapshot(eager).items():
         close(value, snapshot(scripted)[key], 1e-9 if dtype == D else 1e-3)

@@ -124,7 +124,7 @@ def failures(features: str, delta: float, *, share: float = 1.0, radius: str = "
         normal = torch.randn(RUNS, generator=generator, dtype=D)
         uniform = math.sqrt(3.0) * (2.0 * torch.rand(RUNS, generator=generator, dtype=D) - 1.0)
         sign = 2.0 * torch.randint(2, (RUNS,), generator=generator).double() - 1.0
-        policy.step(x, (x * theta).sum(-1) + scale * torch.stack([normal, uniform, sign]), share * scale)
+        policy.step(x, (x * theta).sum(-1) + scale * torch.stack([normal, uniform, sign]), noise_scale=share * scale)
         missed |= has_missed(estimator, theta)
     return missed.double().mean(-1)
 
@@ -156,7 +156,7 @@ def test_a_noisier_round_counts_less() -> None:
     one, other = RidgeRegression(3, noise_scale=2.0), RidgeRegression(3, noise_scale=2.0)
     for _ in range(20):
         x, reward, scale = torch.randn(3, dtype=D), torch.randn((), dtype=D), torch.rand((), dtype=D) + 0.2
-        one.step(x, reward, scale)
+        one.step(x, reward, noise_scale=scale)
         other.step(2.0 * x / scale, 2.0 * reward / scale)
     for name, value in snapshot(one).items():
         close(value, snapshot(other)[name])
@@ -167,7 +167,7 @@ def test_a_noise_free_round_is_refused() -> None:
     for batch_shape in ((), (2,)):
         estimator = RidgeRegression(3, batch_shape=batch_shape)
         with pytest.raises(ValueError, match="noise_scale: expected "):
-            estimator.step(torch.ones(*batch_shape, 3), torch.ones(batch_shape), torch.zeros(batch_shape))
+            estimator.step(torch.ones(*batch_shape, 3), torch.ones(batch_shape), noise_scale=torch.zeros(batch_shape))
         assert differences(snapshot(RidgeRegression(3, batch_shape=batch_shape)), snapshot(estimator)) == []
 
 

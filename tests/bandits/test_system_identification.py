@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.learners import close, differences, snapshot
+from tests.learners import by_name, close, differences, snapshot
 from tests.reference.system_identification import SystemIdentificationReference
 from torchonline import UCB, HeavyTailRegression, RidgeRegression, SystemIdentification
 from torchonline.environments import GaussianNoise, Noise, StudentT
@@ -59,8 +59,8 @@ def test_agrees_with_reference(dim: int, options: dict[str, Any]) -> None:
 
     for t, (x, y, noise_scale) in enumerate(transitions(dim)):
         arguments = [None if value is None else torch.from_numpy(value) for value in (x, y, noise_scale)]
-        learner.step(*arguments)
-        fleet.step(*(None if value is None else value.expand(2, -1) for value in arguments))
+        by_name(learner.step, *arguments)
+        by_name(fleet.step, *(None if value is None else value.expand(2, -1) for value in arguments))
         reference.step(x, y, noise_scale)
         np.testing.assert_allclose(learner.radius().numpy(), reference.radius(), rtol=1e-9)
         near(learner.theta_hat, reference.theta)
@@ -87,8 +87,8 @@ def test_one_output_is_heavy_tail_regression(moment_order: float, noise_scale: f
     for _ in range(300):
         x, y = torch.randn(3, dtype=D), torch.randn((), dtype=D) ** 3
         scale = noise_scale * torch.rand((), dtype=D) if noise_scale == 1.0 else None
-        system.step(x, y[None], None if scale is None else scale[None])
-        regression.step(x, y, scale)
+        system.step(x, y[None], noise_scale=None if scale is None else scale[None])
+        regression.step(x, y, noise_scale=scale)
     probes = torch.randn(5, 3, dtype=D)
     close(system(probes)[:, 0], regression(probes), 1e-10)
     for end, expected in zip(system.interval(probes), regression.interval(probes), strict=True):
@@ -194,9 +194,9 @@ def test_the_noisiest_output_of_a_round_counts() -> None:
     """A round's own noise scales: the largest, in units of the constructor's, weighs it."""
     quiet, loud, both = learnt(), learnt(), learnt()
     x, y = torch.ones(3, dtype=D), torch.zeros(2, dtype=D)
-    quiet.step(x, y, torch.tensor([1.0, 1.0]))
-    loud.step(x, y, torch.tensor([1.0, 9.0]))
-    both.step(x, y, torch.tensor([9.0, 9.0]))
+    quiet.step(x, y, noise_scale=torch.tensor([1.0, 1.0]))
+    loud.step(x, y, noise_scale=torch.tensor([1.0, 9.0]))
+    both.step(x, y, noise_scale=torch.tensor([9.0, 9.0]))
     assert quiet.width(x) < loud.width(x)
     assert differences(snapshot(loud), snapshot(both)) == []
 

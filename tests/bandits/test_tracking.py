@@ -31,7 +31,7 @@ def test_discounted_ridge_is_the_reference(dim: int, discount: float, views: boo
     query = np.linspace(-1.0, 2.0, dim)
     for x, reward, scale in zip(*draw(0, 120, dim), strict=True):
         own = None if reward > 1.0 else scale
-        learner.step(x, reward, own)
+        learner.step(x, reward, noise_scale=own)
         reference.step(x, reward, own)
         close(learner.theta_hat, torch.from_numpy(reference.theta_hat))
         close(learner.V, torch.from_numpy(reference.matrix(1)))
@@ -99,7 +99,7 @@ def test_normalized_lms_is_the_reference_and_keeps_its_bound(views: bool) -> Non
         expected = normalized_lms(x, rewards, step_size, 0.3, 0.5 / scales)
         for t in range(200):
             close(learner.theta_hat, torch.from_numpy(expected[t]))
-            learner.step(x[t], rewards[t], scales[t])
+            learner.step(x[t], rewards[t], noise_scale=scales[t])
         close(learner.theta_hat, torch.from_numpy(expected[-1]))
         a, targets = x * (0.5 / scales)[:, None], rewards * 0.5 / scales
         w = 1.0 / (0.3 + np.sum(a * a, -1))

@@ -60,7 +60,7 @@ def test_replay(case: dict[str, Any], form: str) -> None:
         if case["noise_scale"] is not None:
             scale = torch.full(batch_shape, case["noise_scale"][t], dtype=torch.float64)
         x = chosen(arms, torch.full(batch_shape, case["chosen"][t]))
-        policy.step(x, torch.full(batch_shape, reward, dtype=torch.float64), scale)
+        policy.step(x, torch.full(batch_shape, reward, dtype=torch.float64), noise_scale=scale)
         assert near(estimator.theta_hat, case["theta"][t], relative_to=1.0)
         for buffer in ("V", "P"):
             if str(t) in case.get(buffer, {}):

@@ -64,7 +64,7 @@ def test_the_nearest_point_of_a_ball_and_an_ellipsoid() -> None:
 
 
 def feed(learner: Any, x: np.ndarray, reward: float, scale: float) -> None:
-    learner.step(torch.from_numpy(x), torch.tensor(reward, dtype=D), torch.tensor(scale, dtype=D))
+    learner.step(torch.from_numpy(x), torch.tensor(reward, dtype=D), noise_scale=torch.tensor(scale, dtype=D))
 
 
 @pytest.mark.parametrize("name", [pytest.param("by data", marks=pytest.mark.slow), "planned"])

@@ -36,7 +36,11 @@ def test_agrees_with_reference(name: str, noise: bool) -> None:
         x = arms[int(policy.select(torch.from_numpy(arms)))]
         reward = float(link.possible(torch.tensor(2.0 * random.random() - 0.2, dtype=D)))
         scale = float(random.uniform(0.5, 2.0)) if noise else None
-        policy.step(torch.from_numpy(x), torch.tensor(reward, dtype=D), None if scale is None else torch.tensor(scale))
+        policy.step(
+            torch.from_numpy(x),
+            torch.tensor(reward, dtype=D),
+            noise_scale=None if scale is None else torch.tensor(scale),
+        )
         reference.step(x, reward, None if scale is None else float(np.float32(scale)))
         np.testing.assert_allclose(learner.theta_hat.numpy(), reference.theta, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(learner.V.numpy(), reference.V, rtol=1e-9, atol=1e-9)

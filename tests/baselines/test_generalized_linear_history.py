@@ -218,7 +218,7 @@ def stream(link: Link, bound: float, rounds: int, dim: int, seed: int) -> list[t
 
 
 def learn(policy: Any, x: np.ndarray, reward: float, scale: float) -> None:
-    policy.step(torch.from_numpy(x), torch.tensor(reward, dtype=D), torch.tensor(scale, dtype=D))
+    policy.step(torch.from_numpy(x), torch.tensor(reward, dtype=D), noise_scale=torch.tensor(scale, dtype=D))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

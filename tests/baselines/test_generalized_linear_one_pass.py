@@ -51,7 +51,7 @@ def play(policy: Any, reference: Any, link: Link, *, seed: int, noise: bool, rou
         scale = float(random.choice([0.3, 1.0, 2.0])) if noise else None
         value = link.possible(torch.tensor(random.standard_t(2.1) if t % 2 else random.choice([0.0, 1.0]), dtype=D))
         x, scale_tensor = torch.from_numpy(arms[index]), None if scale is None else torch.tensor(scale, dtype=D)
-        policy.step(x, value, scale_tensor)
+        policy.step(x, value, noise_scale=scale_tensor)
         reference.step(arms[index], float(value), scale)
         np.testing.assert_allclose(estimator.theta_hat.numpy(), reference.theta, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(estimator.radius().item(), reference.radius(), rtol=1e-9)

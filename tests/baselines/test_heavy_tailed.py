@@ -165,7 +165,7 @@ def test_links_agree_with_reference(name: str, link: str) -> None:
         x = arms[(t // 4) % 5]
         reward = mean(x @ [0.7, -0.8, 0.5]) + 0.3 * random.standard_t(1.7) + (1e6 if t % 41 == 7 else 0.0)
         scale = float(random.choice([0.1, 1.0]))
-        learner.step(torch.from_numpy(x), torch.tensor(reward, dtype=D), torch.tensor(scale, dtype=D))
+        learner.step(torch.from_numpy(x), torch.tensor(reward, dtype=D), noise_scale=torch.tensor(scale, dtype=D))
         other.step(x, reward, scale)
         np.testing.assert_allclose(learner.theta_hat.numpy(), other.theta, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(float(learner.radius()), other.radius(), rtol=1e-9)

@@ -43,7 +43,7 @@ class RecursiveReference(HeavyOFULReference):
         root = q * math.sqrt(2.0 * self.radius() / (self.tau0 * t ** ((2.0 - self.p) / (2.0 * self.p))))
         # As the reference has it: the square root of q times what follows.
         self.largest_mean = root**2 * (self.c1 * 2.0 * self.kappa) ** 0.5 / q if q > 0.0 else 0.0
-        super().step(x, reward, noise_scale)
+        super().step(x, reward, noise_scale=noise_scale)
 
 
 @pytest.mark.parametrize("moment_order", [2.0, 1.4])
@@ -162,7 +162,7 @@ def test_a_round_counts_by_its_own_deviation() -> None:
     learner = AdaOFULRegression(1, horizon=2000, minimum_scale=1e-3, scale_factor=1e-3, linear_factor=1e-6)
     x, noise = torch.ones(300, 1, dtype=D), torch.randn(300, generator=generator, dtype=D)
     scales = torch.where(torch.arange(300) % 30 == 0, 0.01, 10.0).to(D)
-    learner.step(x, 0.5 + scales * noise, scales)
+    learner.step(x, 0.5 + scales * noise, noise_scale=scales)
     assert float(learner.theta_hat) == pytest.approx(0.5, abs=0.02)
 
 

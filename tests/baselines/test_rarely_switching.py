@@ -32,7 +32,7 @@ def test_the_copy_is_that_of_the_last_doubling(link: Link, growth: float) -> Non
         reward = link.possible(torch.tensor(2.0 * random.random(), dtype=D))
         scale = torch.tensor(random.uniform(0.5, 2.0), dtype=D)
         for each in (learner, plain):
-            each.step(arms[0], reward, scale)
+            each.step(arms[0], reward, noise_scale=scale)
         if float(torch.logdet(plain.V) - torch.logdet(kept.V)) > math.log(growth):
             kept, switches = copy.deepcopy(plain), switches + 1
         assert int(learner.switches) == switches

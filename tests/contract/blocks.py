@@ -22,6 +22,7 @@ from tests.learners import (
     BATCH_SHAPES,
     DIM,
     Case,
+    by_name,
     close,
     differences,
     estimator_of,
@@ -305,7 +306,7 @@ def script_learns_logs_like_eager(case: Case) -> None:
         for learner in (eager, scripted):
             for seed, (size, learnt) in enumerate(((None, None), (SIZE, None), (None, mask), (1000, mask))):
                 values = [value.requires_grad_() for value in log_of(case, batch_shape, seed).values()]
-                learner.learn(*values[:2], values[2] if seed % 2 else None, block_size=size, mask=learnt)
+                learner.learn(*values[:2], noise_scale=values[2] if seed % 2 else None, block_size=size, mask=learnt)
         theirs = snapshot_of_script(scripted, eager)
         assert not any(buffer.requires_grad for buffer in scripted.buffers())
         for name, value in snapshot(eager).items():
@@ -329,8 +330,8 @@ def blocks_need_no_values(case: Case) -> None:
         with place:
             learner = case.build(batch_shape=(2,), device=device, validate=False)
             log = torch.randn(2, 7, DIM), torch.randn(2, 7, *case.output_shape)
-            learner.learn(*log)
-            learner.learn(*log, block_size=SIZE, mask=torch.ones(2, 7, dtype=torch.bool))
+            by_name(learner.learn, *log)
+            by_name(learner.learn, *log, block_size=SIZE, mask=torch.ones(2, 7, dtype=torch.bool))
             assert {name: value.shape for name, value in learner.state_dict().items()} == shapes
 
 

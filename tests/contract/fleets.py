@@ -26,8 +26,8 @@ def a_fleet_equals_single_learners(case: Case) -> None:
                 close(single.radius(), whole.radius()[member])
                 for bound, bounds in zip(single.interval(one.arms), whole.interval(round_.arms), strict=True):
                     close(bound, bounds[member])
-                singles[member].step(x[member], one.reward, one.noise_scale)
-            fleet.step(x, round_.reward, round_.noise_scale)
+                singles[member].step(x[member], one.reward, noise_scale=one.noise_scale)
+            fleet.step(x, round_.reward, noise_scale=round_.noise_scale)
         for member in members:
             for name, value in snapshot(singles[member]).items():
                 whole_value = snapshot(fleet)[name]
@@ -68,10 +68,12 @@ def several_rounds_equal_one_by_one(case: Case) -> None:
             at_once.step(
                 torch.stack([round_.arms[..., 0, :] for round_ in rounds], -2),
                 torch.stack([round_.reward for round_ in rounds], len(batch_shape)),
-                torch.stack([round_.noise_scale for round_ in rounds], len(batch_shape)) if scaled else None,
+                noise_scale=torch.stack([round_.noise_scale for round_ in rounds], len(batch_shape))
+                if scaled
+                else None,
             )
             for round_ in rounds:
-                in_turn.step(round_.arms[..., 0, :], round_.reward, round_.noise_scale if scaled else None)
+                in_turn.step(round_.arms[..., 0, :], round_.reward, noise_scale=round_.noise_scale if scaled else None)
             before = snapshot(at_once)
             for name, value in snapshot(in_turn).items():
                 close(value, before[name], tolerance=1e-12)

@@ -51,7 +51,7 @@ def single_precision_follows_double(case: Case) -> None:
     single, double = case.build(dtype=torch.float32), case.build()
     for round_ in rounds:
         for learner in (single, double):
-            learner.step(round_.arms[0], round_.reward, round_.noise_scale)
+            learner.step(round_.arms[0], round_.reward, noise_scale=round_.noise_scale)
     for name, value in snapshot(double).items():
         if name in single.state_dict():
             torch.testing.assert_close(single.state_dict()[name], value, rtol=2e-4, atol=2e-5, check_dtype=False)

@@ -66,8 +66,8 @@ def test_rewards_and_features_of_any_kind_do_what_tensors_do(case: Case) -> None
         return
     for one in ONES:
         learner, twin = case.build(), case.build()
-        learner.step(torch.tensor(X), one, one)
-        twin.step(torch.tensor(X), torch.tensor(1.0, dtype=D), torch.tensor(1.0, dtype=D))
+        learner.step(torch.tensor(X), one, noise_scale=one)
+        twin.step(torch.tensor(X), torch.tensor(1.0, dtype=D), noise_scale=torch.tensor(1.0, dtype=D))
         assert differences(snapshot(twin), snapshot(learner)) == [], one
     many, twin = case.build(batch_shape=(2,)), case.build(batch_shape=(2,))
     many.step([X, X], [1, 0])
@@ -204,7 +204,7 @@ BAD: list[tuple[str, Callable[[Any, Tensor], Any]]] = [
     ("step", lambda policy, bad: policy.step(bad, torch.tensor(0.0))),
     ("several steps", lambda policy, bad: policy.step(bad.expand(3, 2).clone().as_subclass(type(bad)), torch.zeros(3))),
     ("reward", lambda policy, bad: policy.step(torch.ones(2), bad[0])),
-    ("noise scale", lambda policy, bad: policy.step(torch.ones(2), torch.tensor(0.0), bad[0])),
+    ("noise scale", lambda policy, bad: policy.step(torch.ones(2), torch.tensor(0.0), noise_scale=bad[0])),
     ("select", lambda policy, bad: policy.select(bad.expand(3, 2))),
 ]
 

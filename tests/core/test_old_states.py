@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import torchonline
+from tests.learners import by_name
 from torchonline import CLAOONS, OFUL, HeavyTailUCB, LocalGLMRegression, RidgeRegression, baselines
 from torchonline.privacy import PrivateLearner
 
@@ -73,7 +74,7 @@ def test_a_state_of_0_1_0_loads_and_goes_on(entry: dict[str, Any]) -> None:
     learner = built(entry)
     learner.load_state_dict({name: tensor(value) for name, value in entry["state"].items()})
     for round_ in entry["next"]:
-        learner.step(*(tensor(value) for value in round_.values()))
+        by_name(learner.step, *(tensor(value) for value in round_.values()))
     looks = {"decision": lambda: learner.predict(), "theta_hat": lambda: learner.theta_hat}
     looks |= {"radius": lambda: learner.radius(), "width": lambda: learner.width(PROBE)}
     for name, look in looks.items():

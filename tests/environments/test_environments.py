@@ -400,7 +400,7 @@ def test_a_learner_that_is_told_each_scale_has_less_regret() -> None:
         for _ in range(200):
             scale = environment.noise_scale if told else None
             x, reward, regret = environment.pull(policy.select(environment.arms()))
-            policy.step(x, reward, scale)
+            policy.step(x, reward, noise_scale=scale)
             total += regret
         totals.append(total)
     assert (totals[0] < 0.5 * totals[1]).all()

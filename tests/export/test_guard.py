@@ -148,7 +148,7 @@ def test_a_poisoned_round_of_a_block_is_none() -> None:
     good[[3, 5, 7]] = False
     choices, learnt = program(x, reward, learn, ARMS, MASK, scale)
     assert torch.equal(learnt, good)
-    twin.learn(x[good], reward[good], scale[good], block_size=9)
+    twin.learn(x[good], reward[good], noise_scale=scale[good], block_size=9)
     assert int(choices) == int(twin.select(ARMS[0]))
     state = dict(program.named_buffers())
     for name, buffer in twin.estimator.state().items():
@@ -232,7 +232,7 @@ def test_a_program_counts_rounds_by_their_own_noise() -> None:
         scale = double(0.2 + 0.1 * t)
         choices, learnt = program(X, ONE, torch.tensor(t % 3 > 0), ARMS, MASK, scale)
         if t % 3 > 0:
-            policy.step(X, ONE, scale)
+            policy.step(X, ONE, noise_scale=scale)
         assert bool(learnt) == (t % 3 > 0)
         assert int(choices) == int(policy.select(ARMS[0]))
     assert not bool(program(X, ONE, YES, ARMS, MASK, double(0.0))[1])

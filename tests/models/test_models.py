@@ -130,8 +130,8 @@ class TestBanditHead:
             scale = torch.rand(lead) + 0.5
             arms = head.encode(inputs).detach()
             x = arms.reshape(-1, ARMS, arms.size(-1))[torch.arange(action.numel()), action.reshape(-1)]
-            policy.step(x.reshape(*lead, -1), rewards, scale)
-            head.step(inputs, action, rewards, scale)
+            policy.step(x.reshape(*lead, -1), rewards, noise_scale=scale)
+            head.step(inputs, action, rewards, noise_scale=scale)
             assert_close_state(head.policy, policy)
 
     @pytest.mark.parametrize("make", HEADS)
@@ -145,8 +145,8 @@ class TestBanditHead:
             action, scale = torch.randint(ARMS, lead), torch.rand(lead) + 0.5
             arms = head.encode(inputs).detach()
             x = arms.reshape(-1, ARMS, arms.size(-1))[torch.arange(action.numel()), action.reshape(-1)]
-            policy.learn(x.reshape(*lead, arms.size(-1)), rewards, scale, block_size=size)
-            head.learn(inputs, action, rewards, scale, block_size=size)
+            policy.learn(x.reshape(*lead, arms.size(-1)), rewards, noise_scale=scale, block_size=size)
+            head.learn(inputs, action, rewards, noise_scale=scale, block_size=size)
             assert_close_state(head.policy, policy)
         assert [part.training for part in head.modules()] == modes
 

@@ -47,13 +47,13 @@ def has_own_step(cls: Any) -> bool:
     return hasattr(cls, "learn") and not learns_at_once(cls, "learn", ("step",))
 
 
-def learn_by_step(self: Any, block_size: int | None, mask: Any, *arguments: Any) -> None:
+def learn_by_step(self: Any, block_size: int | None, mask: Any, *arguments: Any, noise_scale: Any) -> None:
     """Check the options of ``learn``, then learn by ``step``."""
     if block_size is not None:
         positive_integer("block_size", block_size)
     if mask is not None:
         raise TypeError(f"mask: expected None for {type(self).__name__}, which has a step of its own, and no learn")
-    self.step(*arguments)
+    self.step(*arguments, noise_scale=noise_scale)
 
 
 def totals_of_workers(self: Any, sums: list[Tensor]) -> list[Tensor]:
@@ -123,7 +123,8 @@ def learn_blocks(
     ``name`` is what errors call the features, of which a learner with actions has each round's too.
     """
     if self.has_own_step:
-        learn_by_step(self, block_size, mask, x, *((action,) if self.takes_actions else ()), reward, noise_scale)
+        actions = (action,) if self.takes_actions else ()
+        learn_by_step(self, block_size, mask, x, *actions, reward, noise_scale=noise_scale)
         return
     size = None if block_size is None else positive_integer("block_size", block_size)
     log = Log(self, x, reward, noise_scale, mask, action, name)

@@ -155,11 +155,12 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def select(self, context: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the chosen arm of each decision: int64, ``(*B, ...)``.
 
-        It is an index; with a model for each arm, the arm's id. Changes no state.
+        It is an index; with a model for each arm, the arm's id. Changes no state. Of equal scores the first one is chosen. So until
+        a first reward is learnt, a policy that does not draw chooses the first arm in all decisions of a batch.
 
         Args:
             context: the features of one decision or of many, see the class.
-            mask: True where an arm is available, ``(*B, ..., K)``.
+            mask: True where an arm is available, ``(*B, ..., K)``, or ``(K)`` for all decisions.
 
         Raises:
             TypeError: ``context`` holds no real numbers or is a tensor of integers, or ``mask`` holds no booleans.

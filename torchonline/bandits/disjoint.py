@@ -162,7 +162,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     @in_turn
     def _step_in_python(
-        self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
+        self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None
     ) -> None:
         rounds = checked_rounds(self, self._state(), context, reward, noise_scale, "context")
         self._learn_decisions(rounds, action)
@@ -189,8 +189,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         context: ArrayLike,
         action: ArrayLike,
         reward: ArrayLike,
-        noise_scale: ArrayLike | None = None,
         *,
+        noise_scale: ArrayLike | None = None,
         block_size: int | None = None,
     ) -> None:
         learn_blocks_in_turn(self, context, reward, noise_scale, block_size, action=action, name="context")

@@ -363,7 +363,7 @@ class Estimator(BlockEstimator):
                     self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
 
     def _learn_blocks_in_python(
-        self, x: Any, reward: Any, noise_scale: Any = None, *, block_size: int | None = None, mask: Any = None
+        self, x: Any, reward: Any, *, noise_scale: Any = None, block_size: int | None = None, mask: Any = None
     ) -> None:
         learn_blocks(self, x, reward, noise_scale, block_size, mask)
 

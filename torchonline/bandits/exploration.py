@@ -16,7 +16,8 @@ from torchonline.core.options import described
 class Exploration(Policy[E]):
     """Base of the policies that draw an arm from the estimated mean rewards.
 
-    A subclass says with which probabilities, in :meth:`distribution`. Draws follow torch's global seed.
+    A subclass says with which probabilities, in :meth:`distribution`. Draws follow torch's global seed, which a fork copies: give
+    each forked worker a seed of its own.
     """
 
     is_random, uses_widths = True, False

@@ -224,7 +224,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         return self._named(place), probability
 
     @in_turn
-    def _step_in_python(self, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
+    def _step_in_python(self, action: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None) -> None:
         self.__dict__["_known"] = None
         x = self._rows_of(action)
         x, reward, scale, is_one = checked_rounds(self, self.arms, x, reward, noise_scale)

@@ -237,11 +237,13 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def select(self, arms: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the index of the chosen arm of each decision: int64, ``(*B, ...)``.
 
-        Changes no state. Of equal scores the lowest index is chosen, but rounding may tell the scores of equal arms apart.
+        Changes no state. Of equal scores the lowest index is chosen, but rounding may tell the scores of equal arms apart. So
+        until a first reward is learnt, a policy that does not draw may choose index 0 in all decisions of a batch.
 
         Args:
             arms: features, ``(*B, ..., K, d)``: one decision, or many, made from the same state.
-            mask: True where an arm is available, ``(*B, ..., K)``. The features of an unavailable arm must be finite too.
+            mask: True where an arm is available, ``(*B, ..., K)``, or ``(K)`` for all decisions. The features of an unavailable
+                arm must be finite too.
 
         Raises:
             TypeError: ``arms`` holds no real numbers or is a tensor of integers, or ``mask`` holds no booleans.
@@ -350,30 +352,30 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Return what :meth:`forward` gets where some arms are unavailable. Python only."""
         return arms
 
-    def _step_in_python(self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
+    def _step_in_python(self, x: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None) -> None:
         estimator: Any = self._modules["estimator"]
-        estimator.step(x, reward, noise_scale)
+        estimator.step(x, reward, noise_scale=noise_scale)
 
     @torch.jit.export
     @in_python(_step_in_python)
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the rewards of decisions, in order: see :meth:`Estimator.step`."""
-        self.estimator.step(x, reward, noise_scale)
+        self.estimator.step(x, reward, noise_scale=noise_scale)
 
     def _learn_in_python(
         self,
         x: ArrayLike,
         reward: ArrayLike,
-        noise_scale: ArrayLike | None = None,
         *,
+        noise_scale: ArrayLike | None = None,
         block_size: int | None = None,
         mask: ArrayLike | None = None,
     ) -> None:
         if self.has_own_step:
-            learn_by_step(self, block_size, mask, x, reward, noise_scale)
+            learn_by_step(self, block_size, mask, x, reward, noise_scale=noise_scale)
             return
         estimator: Any = self._modules["estimator"]
-        estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
+        estimator.learn(x, reward, noise_scale=noise_scale, block_size=block_size, mask=mask)
 
     @torch.jit.export
     @in_python(_learn_in_python)
@@ -386,7 +388,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         mask: Tensor | None = None,
     ) -> None:
         """Learn from many rewards, in blocks: see :meth:`Estimator.learn`."""
-        self.estimator.learn(x, reward, noise_scale, block_size=block_size, mask=mask)
+        self.estimator.learn(x, reward, noise_scale=noise_scale, block_size=block_size, mask=mask)
 
     def _choice_of_arrays(self, view: NumpyView, rows: Any, mask: Tensor | None) -> Tensor:
         """Return the chosen arm of each decision, on NumPy arrays of arms."""
@@ -471,9 +473,9 @@ class ThompsonSampling(Policy[E]):
               \text{score}_k = x_k^\top\tilde\theta
 
     with the estimator's ``radius`` :math:`\beta`. Each decision has one draw for all of its arms. Draws follow torch's global
-    seed. Over ridge regression, under sub-Gaussian noise, the regret is :math:`\tilde O(d^{3/2}\sqrt T)` (Abeille and Lazaric,
-    Linear Thompson sampling revisited, AISTATS 2017); over other estimators no theorem holds. Cost of a decision: O(d^3) for a
-    Cholesky factor, then O(K d).
+    seed, which a fork copies: give each forked worker a seed of its own. Over ridge regression, under sub-Gaussian noise, the
+    regret is :math:`\tilde O(d^{3/2}\sqrt T)` (Abeille and Lazaric, Linear Thompson sampling revisited, AISTATS 2017); over other
+    estimators no theorem holds. Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
 
     :meth:`probabilities` averages over ``draws`` parameters: an estimate of a probability p has a standard error of
     :math:`\sqrt{p(1-p)/\text{draws}}`, and costs O(K d) for each draw. :meth:`decide` chooses by one of these draws.

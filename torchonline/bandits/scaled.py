@@ -58,7 +58,7 @@ class ScaledPolicy(ComposedPolicy):
         return self.policy.forward(self._features(context))
 
     @in_turn
-    def _step_in_python(self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None) -> None:
+    def _step_in_python(self, x: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None) -> None:
         x, reward, scale, is_one = checked_rounds(self, self._state(), x, reward, noise_scale)
         view = self.view_for(x) if self.is_small else None
         if view is not None:
@@ -83,7 +83,7 @@ class ScaledPolicy(ComposedPolicy):
                     self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
 
     def _learn_blocks_in_python(
-        self, x: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None, *, block_size: int | None = None
+        self, x: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None, block_size: int | None = None
     ) -> None:
         learn_blocks_in_turn(self, x, reward, noise_scale, block_size)
 

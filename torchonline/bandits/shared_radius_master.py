@@ -80,7 +80,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
 
     @in_turn
     def _step_in_python(
-        self, arms: ArrayLike, action: ArrayLike, reward: ArrayLike, noise_scale: ArrayLike | None = None
+        self, arms: ArrayLike, action: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None
     ) -> None:
         self._learn_decisions(self._checked_decisions(arms, reward, noise_scale), action)
 
@@ -106,11 +106,11 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
         arms: ArrayLike,
         action: ArrayLike,
         reward: ArrayLike,
-        noise_scale: ArrayLike | None = None,
         *,
+        noise_scale: ArrayLike | None = None,
         block_size: int | None = None,
     ) -> None:
-        learn_by_step(self, block_size, None, arms, action, reward, noise_scale)
+        learn_by_step(self, block_size, None, arms, action, reward, noise_scale=noise_scale)
 
     @torch.jit.export
     @in_python(_learn_blocks_in_python)

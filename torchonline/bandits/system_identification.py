@@ -171,8 +171,8 @@ class SystemIdentification(HeavyTailCertificate):
         with torch.no_grad():
             return torch.linalg.eigvalsh(self.V)[..., 0]
 
-    def _step_in_python(self, x: Any, next_state: Any, noise_scale: Any = None) -> None:
-        step_rounds(self, x, next_state, noise_scale)
+    def _step_in_python(self, x: Any, next_state: Any, *, noise_scale: Any = None) -> None:
+        step_rounds(self, x, next_state, noise_scale=noise_scale)
 
     @torch.jit.export
     @in_python(_step_in_python)
@@ -185,7 +185,7 @@ class SystemIdentification(HeavyTailCertificate):
         self._learn(x, next_state, noise_scale)
 
     def _learn_blocks_in_python(
-        self, x: Any, next_state: Any, noise_scale: Any = None, *, block_size: int | None = None, mask: Any = None
+        self, x: Any, next_state: Any, *, noise_scale: Any = None, block_size: int | None = None, mask: Any = None
     ) -> None:
         learn_blocks(self, x, next_state, noise_scale, block_size, mask)
 

@@ -9,8 +9,9 @@ reads a function's source through ``__wrapped__``, so it compiles the decorated 
 """
 
 import functools
+import inspect
 from collections.abc import Callable
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,23 +31,68 @@ SMALL_PRODUCT = 1 << 22
 SMALL_STEP = 1 << 17
 
 
+# Stands for a keyword-only argument that a call has left out.
+MISSING: Any = object()
+
+
 def with_body(function: Callable[..., Any], body: str, **names: Any) -> Any:
     """Return a function with the signature of ``function`` and another body.
 
     Name, documentation and globals are those of ``function`` too. The body is text, because a wrapper with ``*arguments`` takes
     twice as long, and TorchScript needs the globals. ``{all}`` stands for the arguments in the body, ``{first}`` for the first
-    after ``self``. The body may refer to ``names`` too.
+    after ``self``. The body may refer to ``names`` too. Of a function with keyword-only arguments, the new one refuses them by
+    position, with an error that shows the right call.
     """
     new: Any = function
-    arguments = new.__code__.co_varnames[: new.__code__.co_argcount]
+    code = new.__code__
+    arguments = code.co_varnames[: code.co_argcount]
+    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    defaults = new.__kwdefaults__ or {}
     every, first = ", ".join(arguments), next((name for name in arguments if name != "self"), "")
-    body = body.format(all=every, first=first).replace("\n", "\n  ")
+    body = body.format(all=", ".join([*arguments, *(f"{name}={name}" for name in keywords)]), first=first)
+    if keywords:
+        every = ", ".join([*arguments, "*surplus", *keywords])
+        bad = " or ".join(["surplus", *(f"{name} is _missing" for name in keywords if name not in defaults)])
+        body = f"if {bad}:\n raise _by_keyword(_name, {arguments}, {keywords}, surplus)\n{body}"
+        names |= {"_by_keyword": by_keyword_error, "_name": new.__name__, "_missing": MISSING}
+    body = body.replace("\n", "\n  ")
     source = f"def make({', '.join(names)}):\n def {new.__name__}({every}):\n  {body}\n return {new.__name__}"
     made: dict[str, Any] = {}
     exec(compile(source, f"<{new.__qualname__}>", "exec"), new.__globals__, made)
     wrapper = made["make"](**names)
-    wrapper.__defaults__ = new.__defaults__
+    wrapper.__defaults__, wrapper.__kwdefaults__ = new.__defaults__, dict.fromkeys(keywords, MISSING) | defaults
     return functools.wraps(function)(wrapper)
+
+
+def with_keywords(method: F) -> F:
+    """Decorate a method so that the error of a keyword-only argument given by position shows the right call."""
+    return with_body(method, "return _method({all})", _method=method)
+
+
+def check_keywords(name: str, signature: inspect.Signature, arguments: tuple[Any, ...]) -> None:
+    """Refuse keyword-only arguments of a method that were given by position, as the method itself does."""
+    kinds = [(key, each.kind) for key, each in signature.parameters.items()]
+    own = tuple(key for key, kind in kinds if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    keywords = tuple(key for key, kind in kinds if kind is inspect.Parameter.KEYWORD_ONLY)
+    surplus = arguments[len(own) - 1 :]
+    if keywords and surplus:
+        raise by_keyword_error(name, own, keywords, surplus)
+
+
+def by_keyword_error(
+    name: str, arguments: tuple[str, ...], keywords: tuple[str, ...], surplus: tuple[Any, ...]
+) -> TypeError:
+    """Return the error of keyword-only arguments that were given by position, with the right call."""
+    own = [argument for argument in arguments if argument != "self"]
+    values = [f"{value!r}" if value is None or isinstance(value, (int, float)) else "..." for value in surplus]
+    given = [f"{keyword}={value}" for keyword, value in zip(keywords, values or ["..."], strict=False)]
+    text = (
+        f"{name}: expected {' and '.join(keywords[: len(given)])} by keyword, {name}({', '.join([*own, *given])}), "
+        f"got {len(own) + len(surplus)} positional arguments"
+    )
+    if "reward" in own and "action" not in own:
+        text += f"; this {name} takes no action, {own[0]} is the features of the chosen arm"
+    return TypeError(text)
 
 
 def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
@@ -73,14 +119,28 @@ def in_python(python_version: F) -> Callable[[Callable[..., Any]], F]:
     """Decorate the body that TorchScript compiles with the body that Python runs.
 
     Both are from the same module. TorchScript reads the types of the one, which are tensors. A type checker sees those of the
-    other.
+    other. TorchScript compiles no keyword-only argument with a default: what is keyword-only in Python alone is positional there.
     """
 
     def decorate(function: Callable[..., Any]) -> F:
         old: Any = python_version
-        copy = FunctionType(old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+        keywords = old.__kwdefaults__ or {}
+        if keywords and not old.__code__.co_flags & inspect.CO_VARARGS:
+            old = with_keywords(old)
+        cells = zip(old.__code__.co_freevars, old.__closure__ or (), strict=True)
+        # Errors call the method by its public name.
+        closure = tuple(CellType(function.__name__) if name == "_name" else cell for name, cell in cells)
+        copy: Any = FunctionType(old.__code__, old.__globals__, old.__name__, old.__defaults__, closure)
         copy.__kwdefaults__ = old.__kwdefaults__
-        return functools.wraps(function)(copy)  # type: ignore[return-value]
+        copy = functools.wraps(function)(copy)
+        if keywords:
+            signature = inspect.signature(function)
+            kinds = [
+                each.replace(kind=each.KEYWORD_ONLY) if name in keywords else each
+                for name, each in signature.parameters.items()
+            ]
+            copy.__signature__ = signature.replace(parameters=kinds)
+        return copy
 
     return decorate
 

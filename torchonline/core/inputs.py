@@ -161,7 +161,8 @@ def as_plain(name: str, value: Tensor) -> Tensor:
 def check_mask(name: str, mask: Any, shape: tuple[int, ...], like: Tensor, validate: bool) -> Tensor:
     """Return a boolean mask as a plain tensor, or raise.
 
-    With ``validate``, each row needs an available entry. Arrays and lists of booleans are copied to the device of ``like``.
+    A mask for one decision, ``(K)``, counts for all of them, as does any other that lacks leading dimensions or has 1 there. With
+    ``validate``, each row needs an available entry. Arrays and lists of booleans are copied to the device of ``like``.
     """
     wanted = "booleans, True where available"
     if not isinstance(mask, Tensor):
@@ -175,7 +176,11 @@ def check_mask(name: str, mask: Any, shape: tuple[int, ...], like: Tensor, valid
     if mask.device != like.device:
         raise ValueError(f"{name}: expected a tensor on {like.device}, got one on {mask.device}")
     if mask.shape != shape:
-        raise ValueError(f"{name}: expected shape {shape_text(shape)}, got {shape_text(mask.shape)}")
+        lead = len(shape) - mask.dim()
+        own = zip(mask.shape[:-1], shape[lead:-1], strict=False)
+        if lead < 0 or mask.shape[-1:] != shape[-1:] or not all(one in (1, size) for one, size in own):
+            raise ValueError(f"{name}: expected shape {shape_text(shape)}, got {shape_text(mask.shape)}")
+        mask = mask.expand(shape)
     if validate and is_readable(mask) and not bool(mask.any(-1).all()):
         raise ValueError(f"{name}: expected an available entry in each row, got a row with none")
     return mask

@@ -171,11 +171,11 @@ class Logs(Steps):
         device = self.learner.constants.device
         x, reward, scale, action = self.joined(part.to(device) for part in of_ranks)
         # What has been checked are places, not ids.
-        arguments = (x, reward, scale) if action is None else (x, self.learner._named(action), reward, scale)
+        arguments = (x, reward) if action is None else (x, self.learner._named(action), reward)
         if block_size is None and x.size(self.learner.batch_dims) <= few(self.learner.dim):
-            self.policy.step(*arguments)
+            self.policy.step(*arguments, noise_scale=scale)
         else:
-            self.policy.learn(*arguments, block_size=block_size)
+            self.policy.learn(*arguments, noise_scale=scale, block_size=block_size)
 
     def joined(self, parts: Iterable[Rows]) -> Rows:
         """Return the rounds of several queues or ranks in order."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import Policy
+from torchonline.core.backend import check_keywords
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.learner import Learner
 from torchonline.core.stepping import all_or_nothing, all_or_nothing_with, copied, torn_error
@@ -141,8 +142,10 @@ class SharedLearner(nn.Module):
         Raises:
             TypeError: the arguments are not those of ``step``.
         """
+        signature = _signature_of_step(self.policy.__class__)
+        check_keywords("observe", signature, arguments)
         try:
-            bound = _signature_of_step(self.policy.__class__).bind(self.policy, *arguments, **named)
+            bound = signature.bind(self.policy, *arguments, **named)
         except TypeError as error:
             raise TypeError(f"observe() {error}") from None
         self._queue.append({name: copy_of(value) for name, value in list(bound.arguments.items())[1:]})

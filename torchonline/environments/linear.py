@@ -84,7 +84,7 @@ class VaryingNoiseBandit(LinearBandit):
         >>> for _ in range(200):
         ...     told = environment.noise_scale
         ...     x, reward, regret = environment.pull(policy.select(environment.arms()))
-        ...     policy.step(x, reward, told)
+        ...     policy.step(x, reward, noise_scale=told)
         ...     total += float(regret)
         >>> total < 20.0
         True

@@ -90,7 +90,7 @@ class HeadRound(nn.Module):
                 past = torch.where(along(learn, past), past, 0.0)
                 reward, scale = cleared(policy, learn, reward, scale)
                 parts = [learner_of(policy), head.scaler]
-                learnt = learnt_where(learn, parts, lambda: head.step(past, action, reward, scale))
+                learnt = learnt_where(learn, parts, lambda: head.step(past, action, reward, noise_scale=scale))
             else:
                 if isinstance(policy, SharedRadiusMaster):  # which learns from all arms of the decision
                     x = converted(past, x)
@@ -123,7 +123,7 @@ class FixedRound(nn.Module):
             x, reward, scale = as_state(arms, x, reward, noise_scale)
             learn = learn & accepted(arms.policy, x, reward, scale)
             reward, scale = cleared(arms, learn, reward, scale)
-            learnt = learnt_where(learn, [arms], lambda: arms.step(action, reward, scale))
+            learnt = learnt_where(learn, [arms], lambda: arms.step(action, reward, noise_scale=scale))
             is_empty = ~mask.any(-1)
             return torch.where(is_empty, -1, arms.select(mask | is_empty.unsqueeze(-1))), learnt
 
@@ -256,9 +256,12 @@ def with_action(policy: Any, learn: Tensor, action: Tensor, count: Any) -> tuple
 
 
 def as_state(policy: Any, x: Tensor, reward: Tensor, noise_scale: Any) -> tuple[Tensor, Tensor, Any]:
-    """Return the values of rounds in the type of the state."""
-    state = policy.estimator.theta_hat
-    return converted(x, state), converted(reward, state), None if noise_scale is None else converted(noise_scale, state)
+    """Return the values of rounds in the type of the state.
+
+    An exported conversion that changes nothing is an assertion of the type. These convert, whatever a program gets.
+    """
+    dtype, convert = policy.estimator.theta_hat.dtype, torch.ops.prims.convert_element_type.default
+    return convert(x, dtype), convert(reward, dtype), None if noise_scale is None else convert(noise_scale, dtype)
 
 
 def cleared(policy: Any, learn: Tensor, reward: Tensor, noise_scale: Any) -> tuple[Tensor, Any]:
@@ -279,8 +282,8 @@ def learn_round(
     x = torch.where(along(learn, x), x, 0.0)
     reward, noise_scale = cleared(policy, learn, reward, noise_scale)
     takes_action = isinstance(policy, (DisjointArms, SharedRadiusMaster))
-    arguments = (x, action, reward, noise_scale) if takes_action else (x, reward, noise_scale)
-    return learnt_where(learn, [learner_of(policy)], lambda: policy.step(*arguments))
+    arguments = (x, action, reward) if takes_action else (x, reward)
+    return learnt_where(learn, [learner_of(policy)], lambda: policy.step(*arguments, noise_scale=noise_scale))
 
 
 def learn_block(

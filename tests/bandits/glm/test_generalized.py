@@ -103,7 +103,7 @@ def test_agrees_with_reference(cls: Any, link: Link) -> None:
         # Now and then what is far from expected.
         reward = link.possible(3.0 * torch.randn((), generator=generator, dtype=D) if t % 4 == 0 else link.mean(z))
         scale = None if t % 2 else link.noise_scale * random.uniform(0.5, 2.0)
-        estimator.step(torch.from_numpy(x), reward, None if scale is None else torch.tensor(scale, dtype=D))
+        estimator.step(torch.from_numpy(x), reward, noise_scale=None if scale is None else torch.tensor(scale, dtype=D))
         theirs.step(x, float(reward), scale)
         projected += float(estimator.theta_hat.norm()) > 1.0 - 1e-9
         was_negative |= theirs.squared < 0.0
@@ -133,7 +133,7 @@ def test_a_step_to_the_end_of_the_ball_beyond_the_confidence_set(reward: float) 
     for _ in range(50):
         theirs.step(one.numpy(), 0.0)
     assert estimator.interval(one)[1] < 0.1
-    estimator.step(one, torch.tensor(reward), torch.tensor(0.03))
+    estimator.step(one, torch.tensor(reward), noise_scale=torch.tensor(0.03))
     theirs.step(one.numpy(), reward, 0.03)
     assert float(estimator.theta_hat) == pytest.approx(math.copysign(0.5, reward), rel=1e-12)
     assert float(estimator.squared_radius) == pytest.approx(theirs.squared, rel=1e-7)
@@ -442,7 +442,7 @@ def test_a_round_that_would_outweigh_all_others_is_refused(cls: Any) -> None:
     learner, x = cls(2), torch.tensor([1.0, 0.0])
     before = snapshot(learner)
     with pytest.raises(ValueError, match=r"^noise_scale: expected"):
-        learner.step(x, torch.tensor(1.0), torch.tensor(1e-21, dtype=D))
+        learner.step(x, torch.tensor(1.0), noise_scale=torch.tensor(1e-21, dtype=D))
     assert differences(before, snapshot(learner)) == []
 
 
@@ -501,7 +501,7 @@ def test_costs_that_are_no_numbers_are_refused() -> None:
     learner = GLMRegression(1, link=Poisson(), dtype=torch.float32, ridge=1e4, batch_shape=(1,))
     before = snapshot(learner)
     with pytest.raises(ValueError, match=r"^reward: expected one whose cost"):
-        learner.step(torch.tensor([[1.0]]), torch.tensor([1e12]), torch.tensor([1e-4]))
+        learner.step(torch.tensor([[1.0]]), torch.tensor([1e12]), noise_scale=torch.tensor([1e-4]))
     assert differences(before, snapshot(learner)) == []
     with pytest.raises(ValueError, match=r"^distance: expected from"):
         LocalGLMRegression(2, dtype=torch.float32).warm_start(torch.zeros(2), distance=1e30)
@@ -521,7 +521,7 @@ def test_the_papers_radii_refuse_a_smaller_dispersion() -> None:
     x, reward = torch.tensor([1.0, 0.0]), torch.tensor(0.5)
     for radius in ("paper", "tight"):
         learner = GLMRegression(2, radius=radius, ridge=200.0)
-        learner.step(x, reward, torch.tensor(2.0))
+        learner.step(x, reward, noise_scale=torch.tensor(2.0))
         with pytest.raises(ValueError, match=r"^noise_scale: expected values of at least 1"):
-            learner.step(x, reward, torch.tensor(0.5))
-    GLMRegression(2).step(x, reward, torch.tensor(0.5))
+            learner.step(x, reward, noise_scale=torch.tensor(0.5))
+    GLMRegression(2).step(x, reward, noise_scale=torch.tensor(0.5))

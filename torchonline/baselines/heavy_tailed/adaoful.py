@@ -56,7 +56,7 @@ class AdaOFULRegression(ScaledHistoryEstimator):
 
     Example:
         >>> learner = AdaOFULRegression(2, horizon=100)
-        >>> learner.step(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([1.0, 1e9]), torch.tensor([0.1, 10.0]))
+        >>> learner.step(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([1.0, 1e9]), noise_scale=torch.tensor([0.1, 10.0]))
         >>> int(learner.rounds), bool(learner.theta_hat.norm() <= 1.0)
         (2, True)
 

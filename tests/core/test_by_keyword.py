@@ -1,0 +1,109 @@
+"""Noise scales are keyword-only in every public method: by position, an action would be learnt as a reward."""
+
+import importlib
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import torchonline
+from tests import composed_policies
+from tests.learners import CASES, Case, snapshot
+from torchonline import OFUL, DisjointArms, FixedArms, RidgeRegression
+from torchonline.diagnostics import NoiseDiagnostic
+from torchonline.distributed import SharedLearner
+from torchonline.models import BanditHead
+
+BY_POSITION = r"^\w+: expected noise_scale( and \w+)* by keyword, \w+\(.*noise_scale=.*\), got \d positional arguments"
+
+
+# What users import, but for files and programs, of which the arguments are positional.
+PACKAGES = (
+    "baselines", "bandits", "callbacks", "convex", "diagnostics", "distributed", "environments", "feedback", "metrics", "models",
+    "off_policy", "privacy",
+)  # fmt: skip
+
+
+def methods() -> dict[str, Any]:
+    """Return the methods with a noise scale of all public classes and of their bases."""
+    modules = [torchonline, *(importlib.import_module(f"torchonline.{name}") for name in PACKAGES)]
+    public = [getattr(module, name) for module in modules for name in getattr(module, "__all__", vars(module))]
+    classes = {base for value in public if isinstance(value, type) for base in value.__mro__}
+    found = {
+        f"{cls.__name__}.{name}": method
+        for cls in classes
+        if cls.__module__.startswith("torchonline.")
+        for name, method in inspect.getmembers(cls, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    return {name: each for name, each in found.items() if "noise_scale" in inspect.signature(each).parameters}
+
+
+def test_every_public_method_refuses_a_noise_scale_by_position() -> None:
+    found = methods()
+    assert {
+        "Estimator.step",
+        "UCB.learn",
+        "FixedArms.step",
+        "BanditHead.learn",
+        "NoiseDiagnostic.update",
+    } <= found.keys()
+    for name, method in found.items():
+        parameters = inspect.signature(method).parameters.values()
+        assert {each.kind for each in parameters if each.name == "noise_scale"} == {inspect.Parameter.KEYWORD_ONLY}, (
+            name
+        )
+        by_position = [each for each in parameters if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        with pytest.raises(TypeError, match=BY_POSITION):
+            method(*by_position, 0.3)  # before it looks at any
+
+
+def refuses(policy: Any) -> None:
+    before, takes = snapshot(policy), len(inspect.signature(policy.step).parameters)
+    arguments = (torch.ones(3), *[1] * (takes - 2), 0.3)
+    for name in ("step", "learn"):
+        if hasattr(policy, name):
+            with pytest.raises(TypeError, match=rf"^{name}: expected noise_scale by keyword, {name}\("):
+                getattr(policy, name)(*arguments)
+    assert all(torch.equal(value, before[key]) for key, value in snapshot(policy).items())
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_learner_that_refuses_one_by_position_does_not_change(case: Case) -> None:
+    refuses(case.build())
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("case", composed_policies.CASES, ids=str)
+def test_a_composed_policy_that_refuses_one_by_position_does_not_change(case: Any) -> None:
+    refuses(case.build())
+
+
+@pytest.mark.fast
+def test_the_error_shows_the_right_call() -> None:
+    def error(call: Any, *arguments: Any) -> str:
+        with pytest.raises(TypeError) as caught:
+            call(*arguments)
+        return str(caught.value)
+
+    x = np.ones(2)
+    wanted = "step: expected noise_scale by keyword, step(x, reward, noise_scale=0.3), got 3 positional arguments"
+    hint = "; this step takes no action, x is the features of the chosen arm"
+    for learner in (OFUL(2), RidgeRegression(2), torchonline.bandit(2)):
+        assert error(learner.step, x, 1, 0.3) == wanted + hint
+    for learner in (DisjointArms(OFUL(2), 3), torchonline.bandit(2, actions=3)):
+        assert "step(context, action, reward, noise_scale=0.3), got 4" in error(learner.step, x, 1, 1.0, 0.3)
+    assert "step(action, reward, noise_scale=0.3), got 3" in error(FixedArms(OFUL(2), np.eye(2)).step, 1, 1.0, 0.3)
+    head = BanditHead(nn.Identity(), OFUL(2))
+    assert "step(inputs, action, reward, noise_scale=0.3), got 4" in error(head.step, np.eye(2), 1, 1.0, 0.3)
+    assert "observe(x, reward, noise_scale=0.3), got 3" in error(SharedLearner(OFUL(2)).observe, x, 1, 0.3)
+    many = error(OFUL(2).learn, x[None], [1.0], None, 40)
+    assert "expected noise_scale and block_size by keyword, learn(x, reward, noise_scale=None, block_size=40)" in many
+    residual = torch.ones(3)
+    for call in (NoiseDiagnostic().update, NoiseDiagnostic()):
+        assert "(residual, noise_scale=1.0), got 2 positional" in error(call, residual, 1.0)
+        assert "(residual, noise_scale=...), got 1 positional" in error(call, residual)
