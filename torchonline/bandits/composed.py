@@ -155,8 +155,8 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def select(self, context: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the chosen arm of each decision: int64, ``(*B, ...)``.
 
-        It is an index; with a model for each arm, the id of the arm. Changes no state. Of equal scores the first is chosen. So until
-        a first reward is learnt, a policy that does not draw chooses the first arm in all decisions of a batch.
+        It is an index; with a model for each arm, the id of the arm. Changes no state. Of equal scores the first is chosen. So
+        until a first reward is learnt, a policy that does not draw chooses the first arm in all decisions of a batch.
 
         Args:
             context: the features of one decision or of many, see the class.
