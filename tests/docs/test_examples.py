@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NO_EXAMPLES = (
     "examples/papers/pages.py",  # writes into docs
+    "examples/serving/attack.py",  # tests/serving tries each attack
     "examples/serving/kill.py",  # test_serving.py plays it
+    "examples/serving/kill_serve.py",  # tests/test_command_line.py kills both processes
     "examples/serving/learner.py",  # runs until it is stopped; load.py starts it
     "examples/serving/local_postgres.py",  # runs another script
     "examples/serving/ray_serve.py",  # needs Ray

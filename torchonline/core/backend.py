@@ -65,12 +65,12 @@ def with_body(function: Callable[..., Any], body: str, **names: Any) -> Any:
 
 
 def with_keywords(method: F) -> F:
-    """Decorate a method so that the error of a keyword-only argument given by position shows the right call."""
+    """Decorate a method to refuse keyword-only arguments by position."""
     return with_body(method, "return _method({all})", _method=method)
 
 
 def check_keywords(name: str, signature: inspect.Signature, arguments: tuple[Any, ...]) -> None:
-    """Refuse keyword-only arguments of a method that were given by position, as the method itself does."""
+    """Refuse keyword-only arguments by position, as the method itself does."""
     kinds = [(key, each.kind) for key, each in signature.parameters.items()]
     own = tuple(key for key, kind in kinds if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
     keywords = tuple(key for key, kind in kinds if kind is inspect.Parameter.KEYWORD_ONLY)
@@ -82,7 +82,7 @@ def check_keywords(name: str, signature: inspect.Signature, arguments: tuple[Any
 def by_keyword_error(
     name: str, arguments: tuple[str, ...], keywords: tuple[str, ...], surplus: tuple[Any, ...]
 ) -> TypeError:
-    """Return the error of keyword-only arguments that were given by position, with the right call."""
+    """Return the error of keyword-only arguments given by position."""
     own = [argument for argument in arguments if argument != "self"]
     values = [f"{value!r}" if value is None or isinstance(value, (int, float)) else "..." for value in surplus]
     given = [f"{keyword}={value}" for keyword, value in zip(keywords, values or ["..."], strict=False)]
