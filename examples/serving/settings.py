@@ -27,6 +27,9 @@ class Settings(ServiceSettings):
     default_reward: float | None = field(default_factory=lambda: float(_from("DEFAULT_REWARD", "0")))
     every: float = field(default_factory=lambda: float(_from("EVERY", "0.5")))
     encoder: str = field(default_factory=lambda: _from("ENCODER", "v1"))
+    secret: str = field(default_factory=lambda: _from("SECRET", ""), repr=False)
+    undecided: int = field(default_factory=lambda: int(_from("UNDECIDED", "10000")))
+    export: bool = field(default_factory=lambda: _from("EXPORT", "0") == "1")
 
     def make_policy(self) -> DisjointArms:
         """A model for each action, on scaled features. A twentieth of the decisions is random, for evaluation."""

@@ -57,7 +57,9 @@ def serving() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def fleet(serving: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with serving.fleet.running(tmp_path_factory.mktemp("serving"), replicas=1, SERVING_EVERY="0.1") as fleet:
+    with serving.fleet.running(
+        tmp_path_factory.mktemp("serving"), replicas=1, SERVING_EVERY="0.1", SERVING_EXPORT="1"
+    ) as fleet:
         yield fleet
 
 

@@ -187,9 +187,9 @@ def test_hold_needs_a_window(open_log: Open) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"id": ""}, ValueError, "id: expected 1 to 512 characters"),
+        ({"id": ""}, ValueError, "id: expected 1 to 512 bytes"),
         ({"id": "x" * 513}, ValueError, "id: expected 1 to 512"),
-        ({"id": "a\0b"}, ValueError, "id: expected 1 to 512 characters other than NUL"),
+        ({"id": "a\0b"}, ValueError, "id: expected 1 to 512 bytes of UTF-8 without NUL"),
         ({"id": "\ud800"}, ValueError, "id: expected a string that UTF-8 can encode"),
         ({"id": 7}, TypeError, "id: expected a string, got int"),
         ({"inputs": "text"}, TypeError, "inputs: expected"),
@@ -208,7 +208,7 @@ def test_hold_needs_a_window(open_log: Open) -> None:
         ({"inputs": torch.ones(2, device="meta")}, TypeError, "inputs: expected a tensor that NumPy can hold"),
         ({"inputs": torch.ones(2).to(torch.float8_e5m2)}, TypeError, "inputs: expected a tensor that NumPy can hold"),
         ({"encoder": None}, TypeError, "encoder: expected a string"),
-        ({"encoder": "a\0b"}, ValueError, "encoder: expected 0 to 512 characters other than NUL"),
+        ({"encoder": "a\0b"}, ValueError, "encoder: expected 0 to 512 bytes of UTF-8 without NUL"),
         ({"encoder": "\ud800"}, ValueError, "encoder: expected a string that UTF-8 can encode"),
         ({"time": math.inf}, ValueError, "time: expected a finite number"),
     ],

@@ -148,7 +148,7 @@ class FeedbackLog(ABC):
         first call is returned, whose action counts. A reward that has come before its decision is joined now.
 
         Args:
-            id: the name under which the reward will come, 1 to 512 characters.
+            id: the name under which the reward will come, 1 to 512 bytes.
             inputs: what the policy's ``select`` took for one decision: arms ``(K, d)``, a context ``(d)`` or raw inputs. For a
                 policy on features, the chosen arm's alone, ``(d)``, will do to learn, but not to evaluate other policies.
             action: the chosen arm, as the policy's ``select`` and ``step`` call it: an integer of at least 0.
