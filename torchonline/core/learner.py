@@ -232,7 +232,7 @@ class Learner(Citable, WithOptions, nn.Module):
         if not all(map(is_readable, state)):  # a traced step
             in_order(learn, rounds)
             return
-        if len(rounds) > 1:
+        if len(rounds) != 1:
             all_or_nothing(self, copied(state), in_order, learn, rounds)
         elif not state[0].is_cpu:  # copies would slow the step, and a journal would take the accelerator's memory
             all_or_nothing(self, None, learn, *rounds[0])
