@@ -18,6 +18,7 @@ from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of, positive_integer, within
+from torchonline.core.draws import OwnDraws
 from torchonline.core.files import replace_file
 from torchonline.core.ops import of_chosen
 from torchonline.feedback.log import pages
@@ -308,8 +309,7 @@ class Reader:
             if self._is_chosen_alone(inputs):
                 return torch.full((1, len(inputs)), torch.nan)
             # A policy whose scores are random draws them.
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.default_generator.manual_seed(0)
+            with OwnDraws(), torch.no_grad():
                 found = self.policy.probabilities(inputs, mask)
                 return of_chosen(found, places_of(self.inner, action)).unsqueeze(0)
 

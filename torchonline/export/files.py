@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of
+from torchonline.core.draws import OwnDraws
 from torchonline.core.files import replace_file
 from torchonline.core.learner import Learner
 from torchonline.core.messages import install_extra
@@ -244,9 +245,10 @@ def to_onnx(policy: Policy, path: str | Path, *, decisions: bool = True) -> list
     arms, shape = trial.round_arguments()[-2], trial.dynamic_shapes()[-1]
     if not decisions:
         arms, shape = arms.select(first, 0), {first: shape[first + 1]}
-    with torch.random.fork_rng():
-        if not torch.equal(policy(arms), policy(arms)):
-            raise ValueError(f"policy: expected one whose scores are not random, got {type(policy).__name__}")
+    with OwnDraws() as draws:
+        policy(arms)
+    if draws.count:
+        raise ValueError(f"policy: expected one whose scores are not random, got {type(policy).__name__}")
     state = dict(policy.named_buffers())
     graph = torch.export.export(_Scorer(policy, list(state)).eval(), (arms, *state.values()), strict=False).graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]

@@ -15,6 +15,7 @@ from torchonline.bandits.policies import Policy
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.convex.learner import ConvexLearner
+from torchonline.core.draws import OwnDraws
 from torchonline.core.learner import Learner
 from torchonline.core.ops import of_chosen
 from torchonline.export.programs import BlockHeadRound, BlockRound, ConvexRound, FixedRound, HeadRound, Round
@@ -392,9 +393,8 @@ def _is_of_a_kind(module: Any) -> bool:
 
 
 def seeded(function: Any, *arguments: Tensor) -> Any:
-    """Call a function on a fixed seed, and leave the global generator as it was."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    """Call a function on a fixed seed, and on a generator of its own."""
+    with OwnDraws():
         return function(*arguments)
 
 

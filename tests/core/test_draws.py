@@ -1,0 +1,59 @@
+"""Draws of one block beside those of all others."""
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from torchonline import EpsilonGreedy, RidgeRegression, SquareCB, ThompsonSampling
+from torchonline.core.draws import OwnDraws
+from torchonline.export import to_program, to_torchscript
+
+
+def draws() -> list[torch.Tensor]:
+    x = torch.ones(3, dtype=torch.float64)
+    found = [torch.rand(2), torch.randn_like(x), torch.rand_like(x), torch.normal(x, 1.0), torch.bernoulli(x / 2)]
+    found += [torch.multinomial(x, 2), torch.randint(5, (3,)), torch.randperm(4), torch.poisson(x)]
+    return [*found, torch.nn.functional.dropout(x, 0.5, True), torch.empty(3).exponential_()]
+
+
+def test_a_block_draws_from_a_generator_of_its_own() -> None:
+    before, found = torch.get_rng_state(), []
+    for seed in (0, 0, 1):
+        with OwnDraws(seed) as own:
+            found.append(draws())
+        assert own.count == 11
+    assert all(map(torch.equal, found[0], found[1]))
+    assert not all(map(torch.equal, found[0], found[2]))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_other_threads_draw_from_the_global_generator() -> None:
+    torch.manual_seed(0)
+    wanted = torch.rand(3)
+    torch.manual_seed(0)
+    found: list[torch.Tensor] = []
+    with OwnDraws(5):
+        thread = threading.Thread(target=lambda: found.append(torch.rand(3)))
+        thread.start()
+        thread.join()
+    assert torch.equal(wanted, found[0])
+
+
+@pytest.mark.parametrize("policy", [EpsilonGreedy, SquareCB, ThompsonSampling])
+@pytest.mark.parametrize("export", [to_torchscript, to_program])
+def test_an_export_does_not_touch_the_draws_of_decisions(
+    policy: Any, export: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a file is made and compared, decisions of other threads repeat no draw."""
+
+    def touched(*_: Any, **__: Any) -> None:
+        raise AssertionError("the global generator")
+
+    before = torch.get_rng_state()
+    for name in ("manual_seed", "seed", "set_rng_state"):
+        monkeypatch.setattr(torch, name, touched)
+    monkeypatch.setattr(torch.random, "fork_rng", touched)
+    export(policy(RidgeRegression(2)))
+    assert torch.equal(before, torch.get_rng_state())
