@@ -1,10 +1,41 @@
-"""Files that are replaced whole or not at all."""
+"""Files that are replaced whole or not at all, and digests that tell whether their bytes have changed."""
 
+import hashlib
 import os
 from pathlib import Path
 
+# The comment of a sealed zip archive, which torch and all zip tools pass over.
+SEAL, SEAL_BYTES = b"sha256:", 7 + 64
 
-def replace_file(path: str | Path, data: bytes, beside: str) -> None:
+
+def sealed(archive: bytes) -> bytes:
+    """Return a zip archive without a comment, as torch writes, with the SHA-256 of its bytes as the comment."""
+    data = archive[:-2] + SEAL_BYTES.to_bytes(2, "little")
+    return data + _seal_of(data)
+
+
+def has_seal(data: bytes) -> bool:
+    """Return whether an archive is sealed.
+
+    Raises:
+        ValueError: it is sealed, but these are not the bytes that were.
+    """
+    end = data[-SEAL_BYTES:]
+    # The archive says how long its comment is. One changed byte, of the mark or of this record, does not hide a seal.
+    record = data.rfind(b"PK\5\6")
+    is_cut = record >= 0 and int.from_bytes(data[record + 20 : record + 22], "little") != len(data) - record - 22
+    if not is_cut and sum(a == b for a, b in zip(end, SEAL, strict=False)) < len(SEAL) - 1:
+        return False
+    if end != _seal_of(data[:-SEAL_BYTES]):
+        raise ValueError("expected the bytes that were written, got others: their SHA-256 differs")
+    return True
+
+
+def _seal_of(data: bytes) -> bytes:
+    return SEAL + hashlib.sha256(data).hexdigest().encode()
+
+
+def replace_file(path: str | Path, data: bytes, beside: str, *, is_secret: bool = False) -> None:
     """Replace a file by one with other bytes, which a crash leaves whole.
 
     The bytes are written to a file beside it, forced to the disk and renamed. A link stays one.
@@ -13,6 +44,7 @@ def replace_file(path: str | Path, data: bytes, beside: str) -> None:
         path: the file.
         data: its new bytes.
         beside: name of the file beside it, which nobody else may write at the time.
+        is_secret: whether only the owner may read the file, mode 0600.
 
     Raises:
         OSError: the file could not be written. The old one is as it was.
@@ -20,7 +52,8 @@ def replace_file(path: str | Path, data: bytes, beside: str) -> None:
     path = Path(os.path.realpath(path))
     part = path.with_name(beside)
     try:
-        with open(part, "wb") as file:
+        part.unlink(missing_ok=True)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o666), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

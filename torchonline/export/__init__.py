@@ -1,5 +1,5 @@
 """Learners as files that decide and learn where torchonline is not installed."""
 
-from torchonline.export.files import compile_program, released, to_onnx, to_program, to_torchscript
+from torchonline.export.files import check_file, compile_program, released, to_onnx, to_program, to_torchscript
 
-__all__ = ["compile_program", "released", "to_onnx", "to_program", "to_torchscript"]
+__all__ = ["check_file", "compile_program", "released", "to_onnx", "to_program", "to_torchscript"]

@@ -7,6 +7,7 @@ before they return; that takes a program that was verified, and does not run the
 """
 
 import copy
+import hashlib
 import io
 import os
 import tempfile
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of
 from torchonline.core.draws import OwnDraws
-from torchonline.core.files import replace_file
+from torchonline.core.files import has_seal, replace_file, sealed
 from torchonline.core.learner import Learner
 from torchonline.core.messages import install_extra
 from torchonline.export.compiled import CompiledProgram, place_in_cache
@@ -269,7 +270,13 @@ def to_onnx(policy: Policy, path: str | Path, *, decisions: bool = True) -> list
         inputs = {"arms": offered, **{name: state[name] for name in names}}
         (scores,) = evaluator.run(None, {name: value.numpy() for name, value in inputs.items()})
         agree("a score", policy(offered).detach(), torch.from_numpy(scores), max(trial.tolerance, 1e-6))
-    program.save(str(path))
+    with tempfile.TemporaryDirectory() as folder:
+        program.save(os.path.join(folder, "policy.onnx"))
+        data = Path(folder, "policy.onnx").read_bytes()
+    digest = f"{hashlib.sha256(data).hexdigest()}  {Path(path).name}\n"
+    _digest_file(path).unlink(missing_ok=True)  # never that of another graph
+    replace_file(path, data, _beside(path))
+    replace_file(_digest_file(path), digest.encode(), _beside(_digest_file(path)))
     return ["arms", *names]
 
 
@@ -400,4 +407,44 @@ def _write(path: str | Path | None, file: io.BytesIO) -> None:
     """Write the whole file or none of it."""
     if path is None:
         return
-    replace_file(path, file.getvalue(), f".{Path(path).name}.{os.getpid()}")
+    data = file.getvalue()
+    # A package in torch's cache may have a seal already.
+    replace_file(path, data if has_seal(data) else sealed(data), _beside(path))
+
+
+def check_file(path: str | Path) -> None:
+    """Raise unless a file has the bytes that were written.
+
+    Call it before ``torch.jit.load`` or ``torch.export.load``, which do not notice changed bytes. Files of this library hold
+    their SHA-256 at the end, as the comment of a zip archive; an ONNX graph has it in a file beside it, ``NAME.sha256``, which
+    ``sha256sum --check`` reads too.
+
+    Args:
+        path: a file of :func:`to_torchscript`, :func:`to_program`, :func:`compile_program`, :func:`to_onnx` or
+            :func:`~torchonline.feedback.save_snapshot`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: its bytes have changed, or there is no digest: it is older than digests, or of somebody else.
+
+    Example:
+        >>> _ = to_torchscript(OFUL(2), path=folder / "policy.pt")
+        >>> check_file(folder / "policy.pt")
+    """
+    data, digest = Path(path).read_bytes(), _digest_file(path)
+    try:
+        if digest.is_file():
+            if digest.read_text().split()[:1] != [hashlib.sha256(data).hexdigest()]:
+                raise ValueError(f"expected the bytes of the SHA-256 in {digest.name}, got others")
+        elif not has_seal(data):
+            raise ValueError("expected a file with its SHA-256, got one without")
+    except ValueError as error:
+        raise ValueError(f"path: {error}, in {str(path)!r}") from None
+
+
+def _digest_file(path: str | Path) -> Path:
+    return Path(path).with_name(Path(path).name + ".sha256")
+
+
+def _beside(path: str | Path) -> str:
+    return f".{Path(path).name}.{os.getpid()}"

@@ -4,6 +4,7 @@ import copy
 import io
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,10 @@ import torch
 from torch import nn
 
 from torchonline.core.checks import instance_of
-from torchonline.core.files import replace_file
+from torchonline.core.files import has_seal, replace_file, sealed
 from torchonline.core.learner import Learner
 from torchonline.feedback.records import integer_from_0
+from torchonline.privacy.composition import private_learners
 
 FORMAT = 1
 
@@ -63,7 +65,8 @@ def save_snapshot(path: str | Path, policy: nn.Module, snapshot: Snapshot) -> No
     facts["refusals"] = [list(entry) for entry in facts["refusals"]]
     file = io.BytesIO()
     torch.save({"format": FORMAT, "snapshot": facts, "state": policy.state_dict()}, file)
-    replace_file(path, file.getvalue(), unfinished(path).name)
+    # What a private learner remembers is as secret as its records.
+    replace_file(path, sealed(file.getvalue()), unfinished(path).name, is_secret=bool(private_learners(policy)))
 
 
 def load_snapshot(path: str | Path, policy: nn.Module) -> Snapshot:
@@ -75,7 +78,7 @@ def load_snapshot(path: str | Path, policy: nn.Module) -> Snapshot:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is no snapshot. The policy is as it was.
+        ValueError: the file is no snapshot, or its bytes are not those that were written. The policy is as it was.
         RuntimeError: the state is of another kind of policy, or of one with other options. The policy is as it was.
 
     Example:
@@ -85,6 +88,7 @@ def load_snapshot(path: str | Path, policy: nn.Module) -> Snapshot:
     """
     data = Path(path).read_bytes()
     try:
+        is_sealed = has_seal(data)
         found: Any = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
         facts = found["snapshot"]
         if found["format"] != FORMAT:
@@ -94,6 +98,8 @@ def load_snapshot(path: str | Path, policy: nn.Module) -> Snapshot:
         integer_from_0("position", snapshot.position)
     except Exception as error:
         raise ValueError(f"path: expected a snapshot, got {str(path)!r}: {error}") from error
+    if not is_sealed:
+        warnings.warn(f"path: expected a snapshot with its SHA-256, got an older one, {str(path)!r}", stacklevel=2)
     if not isinstance(
         policy, Learner
     ):  # which loads all or nothing by itself; other modules load one part after another
