@@ -179,7 +179,7 @@ def hindsight(data: Visits, rounds: int, trials: int) -> tuple[Tensor, Tensor]:
         def select(self, arms: Tensor) -> Tensor:
             return (arms @ theta).argmax(-1)
 
-        def step(self, *_: Any) -> None:
+        def step(self, *_: Any, noise_scale: Any = None) -> None:
             pass
 
     policy: Any = Fitted()

@@ -44,7 +44,7 @@ DAMAGED = [
     ("probability", 0.0, r"probability: expected a number in \(0"),
     ("probability", 1.5, r"probability: expected a number in \(0"),
     ("probability", "p", "probability: expected a number, got 'p'"),
-    ("id", "", "id: expected 1 to 512 characters"),
+    ("id", "", "id: expected 1 to 512 bytes"),
     ("encoder", b"v1", "encoder: expected a string"),
     ("time", "noon", "time: expected a number, got 'noon'"),
     ("time", math.inf, "time: expected a finite number"),

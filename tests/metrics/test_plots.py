@@ -183,7 +183,7 @@ def test_the_tail_has_the_largest_residuals_hills_line_and_the_bound() -> None:
     diagnostic = NoiseDiagnostic(1.5, largest=64)
     u = (torch.arange(400, dtype=torch.float64) + 0.5) / 400
     with pytest.warns(NoiseScaleWarning):
-        diagnostic.update(2.0 * u ** (-1.0 / 1.2), 2.0)
+        diagnostic.update(2.0 * u ** (-1.0 / 1.2), noise_scale=2.0)
     figure, axes = diagnostic.plot()
     points, bound, hill = axes.lines
     sizes, shares = points.get_xydata().T
@@ -202,7 +202,7 @@ def test_the_tail_has_the_largest_residuals_hills_line_and_the_bound() -> None:
 def test_the_evidence_of_reports_and_fleets() -> None:
     diagnostic, reports = NoiseDiagnostic(batch_shape=(2,)), []
     for _ in range(3):
-        reports.append(diagnostic(torch.tensor([[0.5, 1.1]] * 10), 1.0))
+        reports.append(diagnostic(torch.tensor([[0.5, 1.1]] * 10), noise_scale=1.0))
     axes = diagnostic.plot(reports, index=1)[1]
     assert axes.lines[0].get_xydata().tolist() == [[10 * i + 10, float(reports[i].evidence[1])] for i in range(3)]
     assert axes.lines[1].get_ydata()[0] == pytest.approx(np.log(100.0))

@@ -102,7 +102,8 @@ def test_logs_too(default: torch.dtype) -> None:
 
 def test_regrets_of_small_integers_do_not_overflow() -> None:
     rewards = torch.tensor([127, -128], dtype=torch.int8).expand(6, 2)
-    outputs = payoffs(unpacked((torch.zeros(6, FEATURES), rewards)), torch.tensor([0, 1, 0, 1, 1, 0]))
+    action = torch.tensor([0, 1, 0, 1, 1, 0])
+    outputs = payoffs(unpacked((torch.zeros(6, FEATURES), rewards)), action, action)
     assert outputs["regret"].tolist() == [0.0, 255.0, 0.0, 255.0, 255.0, 0.0]
     assert outputs["reward"].tolist() == [127.0, -128.0, 127.0, -128.0, -128.0, 127.0]
 

@@ -128,8 +128,9 @@ def test_refused_steps_change_nothing(kind: str, rows: int) -> None:
         ("noise_scale", (inputs, action, reward, -1.0 + 0.0 * reward)),
         ("noise_scale", (inputs, action, reward, torch.ones(7))),
     ):
+        given, scale = arguments[:3], arguments[3] if len(arguments) > 3 else None
         with pytest.raises((TypeError, ValueError), match=f"^{name}: expected "):
-            head.step(*arguments)
+            head.step(*given, noise_scale=scale)
         assert differences(before, state(head)) == []
     head.step(*good)
 
