@@ -1,14 +1,16 @@
 """Draws of one block beside those of all others."""
 
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from torchonline import EpsilonGreedy, RidgeRegression, SquareCB, ThompsonSampling
-from torchonline.core.draws import OwnDraws
-from torchonline.export import to_program, to_torchscript
+from torchonline import OFUL, EpsilonGreedy, RidgeRegression, SquareCB, ThompsonSampling
+from torchonline.core.draws import OwnDraws, generators_left_alone
+from torchonline.export import to_onnx, to_program, to_torchscript
 
 
 def draws() -> list[torch.Tensor]:
@@ -57,3 +59,46 @@ def test_an_export_does_not_touch_the_draws_of_decisions(
     monkeypatch.setattr(torch.random, "fork_rng", touched)
     export(policy(RidgeRegression(2)))
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", ["script", "program", "graph"])
+def test_a_thread_beside_exports_draws_as_without_them(kind: str, tmp_path: Path) -> None:
+    """What torch's own compilers do to the generator counts too."""
+    exports: dict[str, Callable[[], Any]] = {
+        "script": lambda: to_torchscript(SquareCB(2)),
+        "program": lambda: to_program(SquareCB(2)),
+        "graph": lambda: to_onnx(OFUL(2), tmp_path / "graph.onnx"),
+    }
+    drawn: list[float] = []
+    done = threading.Event()
+
+    def draw() -> None:
+        while not done.is_set():
+            drawn.append(float(torch.rand(())))
+
+    torch.manual_seed(0)
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        exports[kind]()
+    finally:
+        done.set()
+        thread.join()
+    torch.manual_seed(0)
+    assert drawn == [float(torch.rand(())) for _ in drawn]
+
+
+def test_other_threads_set_the_generator_while_one_compiles() -> None:
+    before = torch.get_rng_state()
+    torch.rand(1)
+    here = torch.get_rng_state()
+    assert not torch.equal(before, here)
+    with generators_left_alone():
+        torch.random.set_rng_state(before)
+        assert torch.equal(here, torch.get_rng_state())
+        thread = threading.Thread(target=lambda: torch.random.set_rng_state(before))
+        thread.start()
+        thread.join()
+        assert torch.equal(before, torch.get_rng_state())
+    torch.random.set_rng_state(here)
+    assert torch.equal(here, torch.get_rng_state())

@@ -1,6 +1,10 @@
 """Random draws from a generator of their own."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -62,3 +66,33 @@ def _with_generator(operator: Any) -> Any:
 
 def _names(operator: Any) -> set[str]:
     return {argument.name for argument in operator._schema.arguments}
+
+
+# Two threads that put back each other's functions would leave one of them for ever.
+_PUTTING_BACK = threading.RLock()
+
+
+@contextmanager
+def generators_left_alone() -> Iterator[None]:
+    """Keep torch's compilers in this thread from restoring the global generators.
+
+    They save the state of the generators before they trace, draw nothing, and put it back. What other threads have drawn
+    meanwhile would be drawn once more. Other threads may set the state as always. One thread at a time compiles.
+
+    Example:
+        >>> before = torch.get_rng_state()
+        >>> with generators_left_alone():
+        ...     drawn = torch.rand(2)
+        ...     torch.random.set_rng_state(before)
+        >>> torch.equal(before, torch.get_rng_state())
+        False
+    """
+    here, places = threading.get_ident(), (torch.random, torch.cuda)
+
+    def except_here(function: Any) -> Any:
+        return lambda *given, **named: None if threading.get_ident() == here else function(*given, **named)
+
+    with _PUTTING_BACK, ExitStack() as stack:
+        for place in places:
+            stack.enter_context(patch.object(place, "set_rng_state", except_here(place.set_rng_state)))
+        yield
