@@ -18,6 +18,7 @@ from torchonline.core.ops import (
     increase_,
     log,
     log1p,
+    matmul,
     matvec,
     maximum,
     minimum,
@@ -104,7 +105,7 @@ class HeavyTailCertificate(Estimator):
 
     def _forecast_rows(self, x: Tensor) -> Forecast:
         """Return the forecasts of a block's rounds, ``(*B, n, d)``."""
-        Wx, Px = x @ self.V_inv, x @ self.P
+        Wx, Px = matmul(x, self.V_inv), matmul(x, self.P)
         square = row_dots(x, x)
         return Forecast(x, Wx, Px, row_dots(x, Wx), row_dots(x, Px), square, 8.0 * roundoff(x) * square)
 
@@ -202,7 +203,9 @@ class HeavyTailCertificate(Estimator):
         """
         x, slack = forecast.x, forecast.slack
         a = x / scale.unsqueeze(-1)
-        aRa = (at_least(row_dots(x @ self.A_inv, x), 0.0) + slack * along(trace(self.A_inv), slack)) / (scale * scale)
+        aRa = (at_least(row_dots(matmul(x, self.A_inv), x), 0.0) + slack * along(trace(self.A_inv), slack)) / (
+            scale * scale
+        )
         # A round of x = 0 moves nothing.
         b = where(forecast.square > 0.0, b, 0.0 * b)
         near, far = (b * b / at_least(rho, 1e-30)).sum(-1), (b * sqrt(aRa)).sum(-1)
@@ -219,7 +222,7 @@ class HeavyTailCertificate(Estimator):
         self._check_block(inflation, True)
         # P = V^-1 A V^-1 from its root: W A W would lose digits.
         root = torch.cholesky_solve(A_factor, V_factor)
-        self.P.copy_(root @ root.mT)
+        self.P.copy_(matmul(root, root.mT))
         assign_(bias, minimum(near, far))
         assign_(self.logdet, at_least(log_det(A_factor) - self.dim * math.log(self.ridge), 0.0))
         rounds += count

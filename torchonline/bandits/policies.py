@@ -20,7 +20,7 @@ from torchonline.core.checks import check_array, check_values, positive_integer
 from torchonline.core.citations import Citable
 from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, check_mask
-from torchonline.core.ops import along, roundoff, trace
+from torchonline.core.ops import along, matmul, roundoff, trace
 from torchonline.core.options import described, differs, is_ours
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView, plain_twin
@@ -513,9 +513,9 @@ class ThompsonSampling(Policy[E]):
         matrix = estimator.width_matrix()
         factor, _ = torch.linalg.cholesky_ex(add_diagonal(matrix, 8.0 * roundoff(matrix) * trace(matrix)))
         noise = estimator.grouped(torch.randn_like(arms[..., 0, :]))
-        noise = along(estimator.radius(), noise) * (noise @ factor.mT)
+        noise = along(estimator.radius(), noise) * matmul(noise, factor.mT)
         theta = (estimator.theta_hat.unsqueeze(-2) + noise).reshape(arms.shape[:-2] + (arms.size(-1), 1))
-        scores = (arms @ theta).squeeze(-1)
+        scores = matmul(arms, theta).squeeze(-1)
         return scores.squeeze(-1) if is_one_row else scores
 
 

@@ -16,6 +16,7 @@ from torchonline.core.ops import (
     along,
     clip,
     largest,
+    matmul,
     matvec,
     maximum,
     minimum,
@@ -134,8 +135,8 @@ class SystemIdentification(HeavyTailCertificate):
         """Return the predicted next state: ``(*B, ..., d)`` to ``(*B, ..., n)``."""
         x = x.to(self.theta_hat.dtype)
         if self.batch_dims == 0:
-            return x @ self.theta_hat
-        return (self.grouped(x) @ self.theta_hat).reshape(list(x.shape[:-1]) + [self.outputs])
+            return matmul(x, self.theta_hat)
+        return matmul(self.grouped(x), self.theta_hat).reshape(list(x.shape[:-1]) + [self.outputs])
 
     @torch.jit.export
     @on_rows
@@ -223,7 +224,9 @@ class SystemIdentification(HeavyTailCertificate):
         theta_hat, forecast = self.theta_hat, self._forecast_rows(x)
         least = self._least_noise(self.rounds + count, forecast.square, 1e-6)
         own, bounds, radii = self.noise_scale[..., None, :], self.theta_bound[..., None, :], self.radius()[..., None, :]
-        scale, rho, b, pull = self._weigh(forecast, x @ theta_hat, next_state, noise_scale, least, own, bounds, radii)
+        scale, rho, b, pull = self._weigh(
+            forecast, matmul(x, theta_hat), next_state, noise_scale, least, own, bounds, radii
+        )
         theta_hat += self._absorb_block_(forecast, scale, rho, b, pull, count)
 
     def _weigh(

@@ -19,6 +19,7 @@ from torchonline.core.ops import (
     increase_,
     joined,
     log,
+    matmul,
     matvec,
     nonzero,
     number,
@@ -233,7 +234,7 @@ class SketchCurvature(Curvature):
             values, vectors = eigh(self.gram)  # ascending, so that the largest are in the last rows
             lowest = at_least(values[..., self.size - 1], 0.0)
             kept = at_least(values - column(lowest), 0.0)
-            assign_(self.sketch, sqrt(kept / nonzero(values))[..., None] * (vectors.mT @ self.sketch))
+            assign_(self.sketch, sqrt(kept / nonzero(values))[..., None] * matmul(vectors.mT, self.sketch))
             assign_(self.gram, 0.0 * self.gram)
             entries = diagonal(self.gram)
             entries += kept
@@ -263,4 +264,4 @@ class SketchCurvature(Curvature):
         fill_(self.removed_spectrum, due, 0.0)
 
     def dense(self) -> Any:
-        return add_diagonal(self.sketch.mT @ self.sketch, self.identity_multiple + self.removed_spectrum)
+        return add_diagonal(matmul(self.sketch.mT, self.sketch), self.identity_multiple + self.removed_spectrum)

@@ -10,20 +10,37 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.compiler import is_dynamo_compiling
+from torch.compiler import is_dynamo_compiling, is_exporting
 
 from torchonline.core.backend import ARRAY_TYPES, in_python, on_arrays
 
 # Products and sums.
 
 
+def _matmul_in_python(a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype is torch.float32 and is_exporting():
+        return torch.matmul(a.double(), b.double()).float()
+    return torch.matmul(a, b)
+
+
+@in_python(_matmul_in_python)
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b`` of tensors, without automatic mixed precision in files too.
+
+    There autocast would round float32 factors, and no context keeps it from it. It leaves float64 alone.
+    """
+    if a.dtype == torch.float32:
+        return torch.matmul(a.to(torch.float64), b.to(torch.float64)).to(torch.float32)
+    return torch.matmul(a, b)
+
+
 @on_arrays(lambda matrix, x: matrix.dot(x) if x.ndim == 1 else np.matmul(matrix, x[..., None])[..., 0])
 def matvec(matrix: Tensor, x: Tensor) -> Tensor:
     """Return ``matrix @ x``: ``(*B, m, d)`` and ``(*B, d)`` to ``(*B, m)``."""
     if x.dim() == 1:
-        return torch.mv(matrix, x)
+        return matmul(matrix, x)
     # A batch of rows times matrices takes half the time of matrices times columns.
-    return torch.matmul(x.unsqueeze(-2), matrix.mT).squeeze(-2)
+    return matmul(x.unsqueeze(-2), matrix.mT).squeeze(-2)
 
 
 def _dot_of_arrays(x: Any, y: Any) -> Any:
@@ -48,7 +65,7 @@ def rows_times(x: Tensor, y: Tensor) -> Tensor:
 
     Shapes: ``(..., d)`` and ``(d)`` or ``(d, d)``; or ``(*B, n, d)`` and ``(*B, d, m)``.
     """
-    return x @ y
+    return matmul(x, y)
 
 
 @on_arrays(np.vecdot)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import in_python, is_at_hand, on_arrays
-from torchonline.core.ops import along, dot, increase_, matvec, number, sqrt
+from torchonline.core.ops import along, dot, increase_, matmul, matvec, number, sqrt
 
 # From this many entries on, torch's rank-one updates, which need no temporary, make up for their larger call overhead.
 WIDE = 1 << 12
@@ -107,7 +107,7 @@ def solved(factor: Tensor, b: Tensor) -> Tensor:
 
 def gram(a: Tensor, b: Tensor) -> Tensor:
     """Return the sum of ``a_i b_i'`` over rows, ``(*B, d, m)``."""
-    return a.mT @ b
+    return matmul(a.mT, b)
 
 
 def remove_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:

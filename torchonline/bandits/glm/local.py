@@ -14,6 +14,7 @@ from torchonline.core.ops import (
     clip,
     dot,
     log1p,
+    matmul,
     matvec,
     maximum,
     minimum,
@@ -122,7 +123,7 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         theta_hat, rounds, G = self.theta_hat, self.rounds, self.V
         weight, square = 1.0 / (noise_scale * noise_scale), row_dots(x, x)
         self._check_length(square)
-        q = at_least(row_dots(x @ self.V_inv, x), 1e-30)
+        q = at_least(row_dots(matmul(x, self.V_inv), x), 1e-30)
         z, bound = matvec(x, theta_hat), self.theta_bound * sqrt(square)
         squared = at_least(self.squared_radius, 0.0)
         error = (1.0 + 1e-9) * sqrt(squared.unsqueeze(-1) * q)
