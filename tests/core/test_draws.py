@@ -31,6 +31,27 @@ def test_a_block_draws_from_a_generator_of_its_own() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+class Branches(torch.nn.Module):
+    """Draws in branches of a program, and where gradients are switched off."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            drawn = torch.rand_like(x)
+        return drawn + torch.cond(x.sum() > 0.0, torch.rand_like, torch.randn_like, (x,))
+
+
+def test_branches_of_programs_draw_from_the_generator_of_the_block() -> None:
+    program = torch.export.export(Branches(), (torch.ones(3),)).module()
+    before, found = torch.get_rng_state(), []
+    for sign in (1.0, 1.0, -1.0, -1.0):
+        with OwnDraws():
+            found.append(program(sign * torch.ones(3)))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[2], found[3])
+    assert not torch.equal(found[0], found[2])
+    assert torch.equal(before, torch.get_rng_state())
+
+
 def test_other_threads_draw_from_the_global_generator() -> None:
     torch.manual_seed(0)
     wanted = torch.rand(3)

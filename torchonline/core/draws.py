@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -30,6 +30,9 @@ class OwnDraws(TorchDispatchMode):
         (True, True)
     """
 
+    # Programs have branches (torch.cond) and the like, which call graphs.
+    supports_higher_order_operators = True
+
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self.seed, self.count = seed, 0
@@ -38,6 +41,8 @@ class OwnDraws(TorchDispatchMode):
     def __torch_dispatch__(self, operator: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
         """Call an operator, a random one with the block's generator."""
         named = dict(named or {})
+        if not isinstance(operator, torch._ops.OpOverload):
+            return operator(*map(self._within, arguments), **named)
         if torch.Tag.nondeterministic_seeded not in operator.tags:
             return operator(*arguments, **named)
         self.count += 1
@@ -47,6 +52,17 @@ class OwnDraws(TorchDispatchMode):
         if overload is None:  # it knows global generators alone, as dropout on an accelerator does
             return operator(*arguments, **named)
         return overload(*arguments, **named | {"generator": self._generator(device)})
+
+    def _within(self, argument: Any) -> Any:
+        """Return a graph that draws from the block's generators too, or another argument as it is."""
+        if not isinstance(argument, nn.Module):
+            return argument
+
+        def call(*arguments: Any) -> Any:
+            with self:
+                return argument(*arguments)
+
+        return call
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self.generators:
