@@ -1,14 +1,16 @@
 """Draws of one block beside those of all others."""
 
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from torchonline import EpsilonGreedy, RidgeRegression, SquareCB, ThompsonSampling
-from torchonline.core.draws import OwnDraws
-from torchonline.export import to_program, to_torchscript
+from torchonline import OFUL, EpsilonGreedy, RidgeRegression, SquareCB, ThompsonSampling
+from torchonline.core.draws import OwnDraws, generators_left_alone
+from torchonline.export import to_onnx, to_program, to_torchscript
 
 
 def draws() -> list[torch.Tensor]:
@@ -26,6 +28,27 @@ def test_a_block_draws_from_a_generator_of_its_own() -> None:
         assert own.count == 11
     assert all(map(torch.equal, found[0], found[1]))
     assert not all(map(torch.equal, found[0], found[2]))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+class Branches(torch.nn.Module):
+    """Draws in branches of a program, and where gradients are switched off."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            drawn = torch.rand_like(x)
+        return drawn + torch.cond(x.sum() > 0.0, torch.rand_like, torch.randn_like, (x,))
+
+
+def test_branches_of_programs_draw_from_the_generator_of_the_block() -> None:
+    program = torch.export.export(Branches(), (torch.ones(3),)).module()
+    before, found = torch.get_rng_state(), []
+    for sign in (1.0, 1.0, -1.0, -1.0):
+        with OwnDraws():
+            found.append(program(sign * torch.ones(3)))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[2], found[3])
+    assert not torch.equal(found[0], found[2])
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -57,3 +80,46 @@ def test_an_export_does_not_touch_the_draws_of_decisions(
     monkeypatch.setattr(torch.random, "fork_rng", touched)
     export(policy(RidgeRegression(2)))
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", ["script", "program", "graph"])
+def test_a_thread_beside_exports_draws_as_without_them(kind: str, tmp_path: Path) -> None:
+    """What torch's own compilers do to the generator counts too."""
+    exports: dict[str, Callable[[], Any]] = {
+        "script": lambda: to_torchscript(SquareCB(2)),
+        "program": lambda: to_program(SquareCB(2)),
+        "graph": lambda: to_onnx(OFUL(2), tmp_path / "graph.onnx"),
+    }
+    drawn: list[float] = []
+    done = threading.Event()
+
+    def draw() -> None:
+        while not done.is_set():
+            drawn.append(float(torch.rand(())))
+
+    torch.manual_seed(0)
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        exports[kind]()
+    finally:
+        done.set()
+        thread.join()
+    torch.manual_seed(0)
+    assert drawn == [float(torch.rand(())) for _ in drawn]
+
+
+def test_other_threads_set_the_generator_while_one_compiles() -> None:
+    before = torch.get_rng_state()
+    torch.rand(1)
+    here = torch.get_rng_state()
+    assert not torch.equal(before, here)
+    with generators_left_alone():
+        torch.random.set_rng_state(before)
+        assert torch.equal(here, torch.get_rng_state())
+        thread = threading.Thread(target=lambda: torch.random.set_rng_state(before))
+        thread.start()
+        thread.join()
+        assert torch.equal(before, torch.get_rng_state())
+    torch.random.set_rng_state(here)
+    assert torch.equal(here, torch.get_rng_state())

@@ -1,9 +1,13 @@
 """Random draws from a generator of their own."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -26,6 +30,9 @@ class OwnDraws(TorchDispatchMode):
         (True, True)
     """
 
+    # Programs have branches (torch.cond) and the like, which call graphs.
+    supports_higher_order_operators = True
+
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self.seed, self.count = seed, 0
@@ -34,6 +41,8 @@ class OwnDraws(TorchDispatchMode):
     def __torch_dispatch__(self, operator: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
         """Call an operator, a random one with the block's generator."""
         named = dict(named or {})
+        if not isinstance(operator, torch._ops.OpOverload):
+            return operator(*map(self._within, arguments), **named)
         if torch.Tag.nondeterministic_seeded not in operator.tags:
             return operator(*arguments, **named)
         self.count += 1
@@ -43,6 +52,17 @@ class OwnDraws(TorchDispatchMode):
         if overload is None:  # it knows global generators alone, as dropout on an accelerator does
             return operator(*arguments, **named)
         return overload(*arguments, **named | {"generator": self._generator(device)})
+
+    def _within(self, argument: Any) -> Any:
+        """Return a graph that draws from the block's generators too, or another argument as it is."""
+        if not isinstance(argument, nn.Module):
+            return argument
+
+        def call(*arguments: Any) -> Any:
+            with self:
+                return argument(*arguments)
+
+        return call
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self.generators:
@@ -62,3 +82,33 @@ def _with_generator(operator: Any) -> Any:
 
 def _names(operator: Any) -> set[str]:
     return {argument.name for argument in operator._schema.arguments}
+
+
+# Two threads that put back each other's functions would leave one of them for ever.
+_PUTTING_BACK = threading.RLock()
+
+
+@contextmanager
+def generators_left_alone() -> Iterator[None]:
+    """Keep torch's compilers in this thread from restoring the global generators.
+
+    They save the state of the generators before they trace, draw nothing, and put it back. What other threads have drawn
+    meanwhile would be drawn once more. Other threads may set the state as always. One thread at a time compiles.
+
+    Example:
+        >>> before = torch.get_rng_state()
+        >>> with generators_left_alone():
+        ...     drawn = torch.rand(2)
+        ...     torch.random.set_rng_state(before)
+        >>> torch.equal(before, torch.get_rng_state())
+        False
+    """
+    here, places = threading.get_ident(), (torch.random, torch.cuda)
+
+    def except_here(function: Any) -> Any:
+        return lambda *given, **named: None if threading.get_ident() == here else function(*given, **named)
+
+    with _PUTTING_BACK, ExitStack() as stack:
+        for place in places:
+            stack.enter_context(patch.object(place, "set_rng_state", except_here(place.set_rng_state)))
+        yield

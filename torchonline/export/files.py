@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of
-from torchonline.core.draws import OwnDraws
+from torchonline.core.draws import OwnDraws, generators_left_alone
 from torchonline.core.files import has_seal, replace_file, sealed
 from torchonline.core.learner import Learner
 from torchonline.core.messages import install_extra
@@ -194,7 +194,7 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
     _check_suffix(path)
     # Folded, a buffer of one number, which evolves, would stay at its first value (torch 2.13).
     options = {"joint_graph_constant_folding": False}
-    with _torch_warns_about_itself():
+    with _torch_warns_about_itself(), generators_left_alone():
         cached = place_in_cache(program, options)
         if not cached.exists():
             cached.parent.mkdir(parents=True, exist_ok=True)
@@ -251,10 +251,11 @@ def to_onnx(policy: Policy, path: str | Path, *, decisions: bool = True) -> list
     if draws.count:
         raise ValueError(f"policy: expected one whose scores are not random, got {type(policy).__name__}")
     state = dict(policy.named_buffers())
-    graph = torch.export.export(_Scorer(policy, list(state)).eval(), (arms, *state.values()), strict=False).graph
+    with generators_left_alone():
+        graph = torch.export.export(_Scorer(policy, list(state)).eval(), (arms, *state.values()), strict=False).graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     names = [name for name, node in zip(state, placeholders[1:], strict=True) if node.users]
-    with _torch_warns_about_itself():
+    with _torch_warns_about_itself(), generators_left_alone():
         program: Any = torch.onnx.export(
             _Scorer(policy, names).eval(),
             (arms, *(state[name] for name in names)),
@@ -366,7 +367,7 @@ def _as_program(
 ) -> tuple[torch.export.ExportedProgram, io.BytesIO]:
     """Return a module as a program, and as a file."""
     # Without gradients from the start: switches of gradient mode inside a graph are lost on the way to a file.
-    with torch.no_grad():
+    with torch.no_grad(), generators_left_alone():
         program = torch.export.export(subject, arguments, dynamic_shapes=shapes, strict=False)
     file = io.BytesIO()
     torch.export.save(program, file)
