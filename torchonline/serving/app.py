@@ -42,7 +42,7 @@ class Body(BaseModel):
 
 
 def decide_body(dim: int, actions: int) -> Any:
-    """Return the model of a request for a decision. Its lists are no longer than the policy's, and stop at the first error.
+    """Return the model of a request for a decision, with lists of the right length.
 
     Without an id the service makes one up. With one, a repeated call gets the same answer.
     """
