@@ -141,7 +141,7 @@ def bad_rounds() -> dict[str, tuple[Any, Callable[..., None]]]:
         "no reward": (OFUL(3), lambda shared: shared.observe(ones, None)),
         "impossible reward": (click, lambda shared: shared.observe(0.1 * ones, 7.0)),
         "long features": (click, lambda shared: shared.observe(9.0 * ones, 1.0)),
-        "noise": (OFUL(3), lambda shared: shared.observe(ones, 1.0, -1.0)),
+        "noise": (OFUL(3), lambda shared: shared.observe(ones, 1.0, noise_scale=-1.0)),
         "action": (DisjointArms(RidgeRegression(3), 2), lambda shared: shared.observe(ones, 2, 1.0)),
         "gradient": (OONS(3, lipschitz=1.0), lambda shared: shared.observe(bad)),
     }

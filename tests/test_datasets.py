@@ -132,7 +132,7 @@ def test_health_insurance_says_so_where_statsmodels_lacks_the_file(
     (tmp_path / "statsmodels" / "__init__.py").touch()
     monkeypatch.delitem(sys.modules, "statsmodels", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ImportError, match=r"^health_insurance needs statsmodels 0\.15"):
+    with pytest.raises(ImportError, match=r"^health_insurance: expected statsmodels 0\.15"):
         health_insurance()
 
 

@@ -203,9 +203,9 @@ def test_a_warning_names_the_callers_line() -> None:
         here = sys._getframe().f_lineno
         NoiseDiagnostic().update(residual, noise_scale=1.0)
         NoiseDiagnostic()(residual, noise_scale=1.0)
-        hooked(residual, 1.0)
+        hooked(residual, noise_scale=1.0)
         collection.update(residual, noise_scale=1.0)
-        NoiseDiagnostic().forward(residual, 1.0)
+        NoiseDiagnostic().forward(residual, noise_scale=1.0)
     assert [(warning.filename, warning.lineno) for warning in seen] == [(__file__, here + i) for i in range(1, 6)]
     assert {warning.category for warning in seen} == {NoiseScaleWarning}
 

@@ -178,7 +178,7 @@ def _other_metrics(ledgers: list[dict[str, Tensor]]) -> dict[str, Any]:
         spent.compute()
     assert same(states(spent), before)
     noise = NoiseDiagnostic()
-    noise.update(torch.randn((5, 9)[rank]), 1.0)
+    noise.update(torch.randn((5, 9)[rank]), noise_scale=1.0)
     before = states(noise)
     found["noise"] = int(noise.compute().rounds)
     with pytest.raises(RuntimeError, match=r"^sync: expected the rounds of one process, got those of 2"):

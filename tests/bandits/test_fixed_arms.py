@@ -384,7 +384,7 @@ def test_a_state_of_other_arms_is_refused() -> None:
     with pytest.raises(RuntimeError, match=r"arms: expected shape \(9, 6\), got \(5, 6\)"):
         fixed.load_state_dict(other.state_dict())
     state["arms"][0, 0] = torch.inf
-    with pytest.raises(RuntimeError, match="arms: expected finite values, got infinity"):
+    with pytest.raises(RuntimeError, match=r"arms: expected finite (values|numbers), got infinity"):
         fixed.load_state_dict(state)
     assert differences(before, snapshot(fixed)) == []
 

@@ -30,9 +30,9 @@ def on_rows(method: Callable[[S, Tensor], T], name: str = "x", owner: str = "sel
 
     def of_checked(self: Any, x: Tensor) -> Any:
         if not autocasts(x):
-            return method(self, x) if not x.requires_grad else differentiable(method, self, x)
+            return method(self, x)
         with exactly(x):
-            return method(self, x) if not x.requires_grad else differentiable(method, self, x)
+            return method(self, x)
 
     def look(self: Any, x: Any) -> Any:
         return of_checked(self, checked_rows(self if owner == "self" else self.estimator, x, name))
@@ -40,31 +40,6 @@ def on_rows(method: Callable[[S, Tensor], T], name: str = "x", owner: str = "sel
     decorated: Any = with_body(method, "return _checked({all})", _checked=one_at_a_time(look, owner))
     decorated.of_checked, decorated.on_views = of_checked, method
     return decorated
-
-
-def differentiable(method: Callable[[Any, Tensor], Any], self: Any, x: Tensor) -> Any:
-    """Call a method of rows so that a backward pass after a step says what was wrong.
-
-    Autograd keeps the buffers of the state, and a step writes them. torch's own error would speak of an inplace operation.
-    """
-    if not is_readable(x) or torch._C._are_functorch_transforms_active():
-        return method(self, x)
-    with torch.autograd.graph.saved_tensors_hooks(_with_version, _of_version):
-        return method(self, x)
-
-
-def _with_version(saved: Tensor) -> tuple[Tensor, int]:
-    return saved, 0 if saved.is_inference() else saved._version
-
-
-def _of_version(kept: tuple[Tensor, int]) -> Tensor:
-    saved, version = kept
-    if not saved.is_inference() and saved._version != version:
-        raise RuntimeError(
-            "step: expected backward() of a prediction before the next step, got a step, or another write in place, in between, "
-            "which has changed what the gradient needs; call backward() first, or predict again"
-        )
-    return saved
 
 
 def checked_rows(estimator: Any, x: Any, name: str, is_decision: bool = False) -> Tensor:

@@ -510,7 +510,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             del self.__dict__["gathered"]
 
     def _starts_anew_next(self) -> bool:
-        """Return whether the next round freezes the scaler, after which all arms start anew."""
+        """Return whether all arms start anew after the next round, with a frozen scaler."""
         scaler = self.scaler
         return (
             scaler is not None

@@ -130,7 +130,7 @@ def has_far(offset: Tensor, squares: Tensor, share: Tensor) -> bool:
 
 
 def cut(offset: Tensor, squares: Tensor, share: Tensor) -> Tensor:
-    """Cut offsets where they are far. A feature that was constant has no scale to cut at."""
+    """Cut offsets where they are far, if the feature has a scale."""
     bound = sqrt(squares / or_one(share))
     return where(is_far(offset, squares, share) & (squares > 0.0), clip(offset, bound), offset)
 
@@ -357,7 +357,7 @@ class RunningScaler(Learner):
             self._review_(due)
 
     def _share(self) -> Tensor:
-        """Return what makes a squared offset at the cut the sum of squares, or 0 in the first rows: ``(*B)``."""
+        """Return the factor of a squared offset at the cut, ``(*B)``, 0 in first rows."""
         count = real(self.rounds, self.mean)
         return (count >= self.window) * (count - 1.0) / self.squared_reach
 

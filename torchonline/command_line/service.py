@@ -59,7 +59,7 @@ def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
 
 
 def read_secret(file: str) -> str:
-    """Return the secret in a file, without the spaces around it; "" if no file is named."""
+    """Return the stripped secret in a file; "" if no file is named."""
     if not file:
         return ""
     try:
@@ -201,7 +201,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class LearnerProcess:
-    """The process of the learner, as a context, which starts it again after it has died.
+    """The process of the learner, as a context that starts it again.
 
     The learner's standard input is a pipe. It closes when this process ends, by signal 9 too, and then the learner ends.
 

@@ -200,7 +200,10 @@ def without_cast(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
 
 def writable(x: Tensor | None) -> Tensor | None:
-    """Return ``x``, or a copy if it was made in inference mode, outside of which it could not be written."""
+    """Return a tensor, or a copy of one that was made in inference mode.
+
+    Such a tensor could not be written outside of that mode.
+    """
     if x is None or not x.is_inference():
         return x
     with torch.inference_mode(False):

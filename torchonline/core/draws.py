@@ -54,7 +54,7 @@ class OwnDraws(TorchDispatchMode):
         return overload(*arguments, **named | {"generator": self._generator(device)})
 
     def _within(self, argument: Any) -> Any:
-        """Return a graph that draws from the block's generators too, or another argument as it is."""
+        """Return a graph that draws from the block's generators too; others as they are."""
         if not isinstance(argument, nn.Module):
             return argument
 

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all, and digests that tell whether their bytes have changed."""
+"""Files that are replaced whole or not at all, and their digests."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ SEAL, SEAL_BYTES = b"sha256:", 7 + 64
 
 
 def sealed(archive: bytes) -> bytes:
-    """Return a zip archive without a comment, as torch writes, with the SHA-256 of its bytes as the comment."""
+    """Return a zip archive without a comment with its SHA-256 as the comment."""
     data = archive[:-2] + SEAL_BYTES.to_bytes(2, "little")
     return data + _seal_of(data)
 

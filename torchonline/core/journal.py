@@ -73,7 +73,7 @@ class Entry:
         self.is_refused = False
 
     def learn(self, shared: list[Any], method: Callable[..., Any], *arguments: Any) -> None:
-        """Call a method that writes the state, and ``shared``, which other parts write too."""
+        """Call a method that writes the state and ``shared``, and remember it."""
         own, done = _copied(arguments), self.done
         self.rounds[done:] = [(method, own, shared, copies_of(shared) if shared else shared)]
         if not done:

@@ -113,7 +113,7 @@ class Learner(Citable, WithOptions, nn.Module):
         return {}
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a buffer: see ``nn.Module``. It can be written outside of inference mode too."""
+        """Add a buffer, which can be written outside of inference mode too."""
         super().register_buffer(name, writable(tensor), persistent)
 
     def _create_buffers(self) -> None:

@@ -21,7 +21,7 @@ INVERSE_TOLERANCE = 0.01
 
 
 def migrate_(learner: "Learner", state_dict: dict[str, Any], prefix: str) -> None:
-    """Rename, drop and add entries of a state that an older version wrote for one learner, in place.
+    """Bring entries of an older version up to date for one learner, in place.
 
     Names decide, because a file may lose the version number (safetensors does).
     """
@@ -170,7 +170,7 @@ def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -
 
 
 def _error_of_inverse(matrix: Tensor, inverse: Tensor) -> float:
-    """Return how far a product is from the identity, in units of the features; 0.0 if rounding allows it.
+    """Return the error of an inverse, relative to the units; 0.0 if it is rounding.
 
     An average of states, entry by entry, is no state: the inverse of a mean is not the mean of the inverses.
     """

@@ -1,7 +1,7 @@
 """Words of messages: numbers with nouns, and how to install what is missing."""
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int | None, noun: str) -> str:
     """Return a number with its noun: ``1 round``, ``2 rounds``."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"

@@ -17,7 +17,9 @@ from torchonline.core.backend import ARRAY_TYPES, in_python, on_arrays
 # Products and sums.
 
 
-def _matmul_in_python(a: Tensor, b: Tensor) -> Tensor:
+def _matmul_in_python(a: Any, b: Any) -> Any:
+    if type(a) in ARRAY_TYPES:
+        return a @ b
     if a.dtype is torch.float32 and is_exporting():
         return torch.matmul(a.double(), b.double()).float()
     return torch.matmul(a, b)

@@ -28,7 +28,7 @@ class SQLDecisionLog(DatabaseLog):
 
     Args:
         url: of the database, such as ``"postgresql+psycopg://user@host/name"`` or ``"sqlite:///decisions.db"``.
-        window, default_reward, hold, largest: as in :class:`DecisionLog`.
+        window, default_reward, hold, undecided, largest: as in :class:`DecisionLog`.
         **options: keyword arguments of ``sqlalchemy.create_engine``.
 
     Raises:

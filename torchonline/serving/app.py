@@ -42,7 +42,7 @@ class Body(BaseModel):
 
 
 def decide_body(dim: int, actions: int) -> Any:
-    """Return the model of a request for a decision. Its lists are no longer than the policy's, and stop at the first error.
+    """Return the model of a request for a decision, with lists of the right length.
 
     Without an id the service makes one up. With one, a repeated call gets the same answer.
     """
@@ -97,18 +97,20 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         await app.state.answer.drain()
         log.close()
 
-    DecideBody = decide_body(settings.dim, settings.actions)
     app = FastAPI(title="A bandit that learns", lifespan=lifespan)
     app.router.route_class = ParsedRoute
 
-    @app.post("/decide")
-    async def decide(body: DecideBody) -> dict[str, Any]:
+    async def decide(body: Any) -> dict[str, Any]:
         start = time.perf_counter()
         request = app.state.replica.checked(body.id, body.context, body.mask)
         decision = await app.state.answer(request)
         metrics.decisions.labels(decision.action).inc()
         metrics.seconds.labels("decide").observe(time.perf_counter() - start)
         return {"id": decision.id, "action": decision.action, "probability": decision.probability}
+
+    # A type that is made here, which type checkers do not take.
+    decide.__annotations__["body"] = decide_body(settings.dim, settings.actions)
+    app.post("/decide")(decide)
 
     @app.post("/reward")
     async def reward(body: RewardBody) -> Any:

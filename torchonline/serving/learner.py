@@ -9,7 +9,7 @@ from torchonline.serving.settings import ServiceSettings, one_thread
 
 
 def run_learner(settings: ServiceSettings, parent: int | None = None) -> None:
-    """Learn from the log until SIGTERM, Ctrl-C or the end of the parent, and then write a last snapshot.
+    """Learn from the log until SIGTERM, Ctrl-C or the end of the parent process.
 
     Another learner for the same snapshot is refused. The call installs signal handlers, so it is for the main thread of a process
     of its own.

@@ -38,7 +38,7 @@ class ParsedRoute(APIRoute):
 
 
 class LimitedBody:
-    """Middleware that refuses a body of unknown or too great length unread, and ends one that comes too slowly.
+    """Middleware that refuses bodies that are too long or come too slowly.
 
     Args:
         app: the application.
@@ -77,7 +77,7 @@ class LimitedBody:
 
 
 class SharedSecret:
-    """Middleware that asks for ``Authorization: Bearer SECRET``, except of ``/health``.
+    """Middleware that asks for a bearer token, except at ``/health``.
 
     Args:
         app: the application.

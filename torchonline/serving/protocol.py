@@ -21,7 +21,7 @@ Protocol: Any = AutoHTTPProtocol
 
 
 def _most_connections() -> int:
-    """Return a number of connections that leaves half of the file descriptors to the log, files and other sockets."""
+    """Return a number of connections that takes half of the file descriptors."""
     try:
         import resource
     except ImportError:  # Windows
@@ -31,7 +31,7 @@ def _most_connections() -> int:
 
 
 class LimitedProtocol(Protocol):
-    """uvicorn's protocol with a bound on connections, and on the time that a request's header takes.
+    """Protocol of uvicorn that bounds connections and the time of a header.
 
     At the bound, a new connection replaces the one for whose header or body the service has waited the longest. If all others
     wait for answers, the new one gets status 503. The bound is ``LimitedProtocol.most``, the time ``seconds``.
@@ -44,7 +44,7 @@ class LimitedProtocol(Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the service waits for the client: for a header or for the rest of a body."""
+        """Whether the service waits for a header or the rest of a body."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     @property

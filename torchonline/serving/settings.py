@@ -65,7 +65,7 @@ class ServiceSettings:
 
     @property
     def largest_body(self) -> int:
-        """Return the number of bytes that a request may have: room for a context, a mask and an id, written widely."""
+        """Return the most bytes of a request: room for a context, a mask and an id."""
         return 16_384 + 64 * self.dim + 32 * self.actions
 
     @property
