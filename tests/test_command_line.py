@@ -73,6 +73,8 @@ def run_script(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
 class Service:
     """What stands for uvicorn's server and for the learner's process: it asks the application, and notes how a learner starts."""
 
+    stdin = None
+
     def __init__(self, requests: list[str]) -> None:
         self.requests, self.answers, self.learner = requests, list[Any](), list[str]()
         self.ended = threading.Event()
@@ -390,13 +392,13 @@ def python(text: str) -> list[str]:
 
 
 def test_a_learner_that_dies_is_started_again_with_back_off(capfd: pytest.CaptureFixture[str]) -> None:
-    with LearnerProcess(python("raise SystemExit(3)"), first_wait=0.01, longest_wait=0.02):
+    with LearnerProcess(python("raise SystemExit(3)"), first_wait=0.01, longest_wait=600.0):
         err = ""
         while err.count("ended with code 3") < 4:
             err += capfd.readouterr().err
             time.sleep(0.01)
     waits = re.findall(r"learner: process \d+ ended with code 3; .* in (\S+) s", err)
-    assert waits[:4] == ["0.01", "0.02", "0.02", "0.02"]
+    assert waits[:4] == ["0.01", "0.02", "0.04", "0.08"]
 
 
 def test_a_learner_ends_with_its_parent_whichever_way_that_ends() -> None:
