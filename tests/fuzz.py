@@ -1,4 +1,4 @@
-"""Random calls of the public methods of every public learner: ``python -m tests.fuzz``.
+"""Random calls of the public methods of every public learner and metric: ``python -m tests.fuzz``.
 
 Each argument is a right one, or one of many wrong ones. A call is answered, or refused by an error of the library's own, which
 names what is wrong. A refused call leaves the state as it was, bit for bit. The learners are called in turn.
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torchmetrics import Metric
 
 import torchonline
 from tests import golden, learners
@@ -33,27 +34,20 @@ from torchonline import (
     Softmax,
     SquareCB,
     ThompsonSampling,
+    metrics,
 )
+from torchonline.diagnostics import NoiseDiagnostic
 from torchonline.models import BanditHead
 from torchonline.privacy import PrivateLearner
 
 DIM, ARMS = golden.DIM, golden.ARMS
 # Methods of the library that make a file, a picture or a text, or replace the learner. They have tests of their own.
 LEFT_OUT = re.compile(
-    r"plot|cite|released|repr|parts|scratch|numpy_view|view_for|state_dict|state$|example|accepts|spawn"
+    r"plot|draw_bars|cite|released|repr|parts|scratch|numpy_view|view_for|state_dict|state$|example|accepts|spawn"
 )
 # Hooks that implementers override, which the library calls with checked arguments.
-HOOKS = {
-    "choice",
-    "distribution",
-    "estimate_and_bonus",
-    "grouped",
-    "moves_of_width",
-    "possible_reward",
-    "raised",
-    "scores_of",
-}
-HOOKS |= {"width_allowance", "width_matrix"}
+HOOKS = {"choice", "distribution", "estimate_and_bonus", "grouped", "moves_of_width"}
+HOOKS |= {"possible_reward", "raised", "scores_of", "width_allowance", "width_matrix"}
 # An error of the library's own names an argument and says what it expected.
 OWN = re.compile(r"^[\w\[\]. ]+(\(\))?: .*|^[\w.]+\(\) ", re.DOTALL)
 POLICIES: dict[str, Callable[[], Any]] = {
@@ -73,15 +67,29 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "scaled Softmax": lambda: ScaledPolicy(Softmax(DIM + 1), RunningScaler(DIM)),
     "head with actions": lambda: BanditHead(nn.Linear(2, DIM), torchonline.bandit(DIM, actions=ARMS, scale=False)),
 }
+METRICS: dict[str, Callable[[], Any]] = {
+    "ActionShares": lambda: metrics.ActionShares(ARMS),
+    "CumulativeRegret": metrics.CumulativeRegret,
+    "DriftAlarm": metrics.DriftAlarm,
+    "EffectiveSampleSize": metrics.EffectiveSampleSize,
+    "GradientVariation": metrics.GradientVariation,
+    "LogHistogram": lambda: metrics.LogHistogram(0.1, 10.0),
+    "LoggedProbabilities": metrics.LoggedProbabilities,
+    "MeanByArm": lambda: metrics.MeanByArm(ARMS),
+    "NoiseDiagnostic": NoiseDiagnostic,
+    "PrivacySpent": lambda: metrics.PrivacySpent(1e-3),
+    "StreamVariation": metrics.StreamVariation,
+    "ValueByTime": lambda: metrics.ValueByTime("day"),
+}
 
 
 def makers() -> dict[str, Callable[[], Any]]:
-    """Return what builds each public learner."""
+    """Return what builds each public learner and metric."""
     built = golden.classes()
     found: dict[str, Callable[[], Any]] = {
         name: lambda name=name, options=options: golden.build(name, options) for name, (_, options) in built.items()
     }
-    return found | golden.COMPOSED | POLICIES
+    return found | golden.COMPOSED | POLICIES | METRICS
 
 
 def methods_of(learner: Any) -> list[str]:
@@ -90,7 +98,7 @@ def methods_of(learner: Any) -> list[str]:
     for base in type(learner).__mro__:
         if base.__module__.startswith("torchonline"):
             found |= {name for name, value in vars(base).items() if inspect.isroutine(value)}
-    found -= HOOKS | {name for name in dir(nn.Module) if name != "forward"}
+    found -= HOOKS | {*dir(nn.Module), *dir(Metric)} - {"forward", "update", "compute"}
     is_left = (name for name in found if not name.startswith("_") and not LEFT_OUT.search(name))
     return sorted(name for name in is_left if callable(getattr(learner, name)))
 
@@ -206,6 +214,14 @@ class Fuzz:
         return positional, named
 
 
+def state_of(learner: Any) -> dict[str, Tensor]:
+    """Return a copy of all state, that of a metric too, which its state dict leaves out."""
+    if not isinstance(learner, Metric):
+        return learners.snapshot(learner)
+    listed = {name: value if isinstance(value, list) else [value] for name, value in learner.metric_state.items()}
+    return {f"{name} {i}": torch.as_tensor(x).clone() for name, rows in listed.items() for i, x in enumerate(rows)}
+
+
 def same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     """Return whether states have the same bits, NaN included."""
     return one.keys() == other.keys() and all(
@@ -231,7 +247,7 @@ def run(calls: int, seed: int = 0, say: Callable[[str], None] = print) -> Counte
             warnings.simplefilter("ignore")
             positional, named = fuzz.arguments(getattr(learner, method), learner)
         said = f"{name}.{method}({', '.join(map(shown, positional))}{', ' if named else ''}{named or ''})"
-        before = learners.snapshot(learner)
+        before = state_of(learner)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -250,7 +266,7 @@ def run(calls: int, seed: int = 0, say: Callable[[str], None] = print) -> Counte
                 counts["foreign errors"] += 1
                 say(f"{said}\n    {type(error).__name__}: {str(error)[:200]}")
             # An interrupted or failed step of a private learner counts as taken.
-            if not isinstance(learner, PrivateLearner) and not same_state(before, learners.snapshot(learner)):
+            if not isinstance(learner, PrivateLearner) and not same_state(before, state_of(learner)):
                 counts["changed by a refusal"] += 1
                 say(f"{said}\n    changed the state, {type(error).__name__}: {str(error)[:200]}")
         else:
@@ -273,7 +289,8 @@ def main() -> None:
     counts = run(options.calls, options.seed)
     kinds = ("answered", "refused", "changed by a refusal", "foreign errors")
     print(
-        f"{options.calls} calls of {len(makers())} learners: " + ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
+        f"{options.calls} calls of {len(makers())} learners and metrics: "
+        + ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
     )
 
 

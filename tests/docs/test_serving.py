@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.docs.script_modules import script_modules
+from torchonline.export import check_file
 
 ROOT = Path(__file__).parents[2]
 CONTEXT = [0.1 * i for i in range(16)]
@@ -143,6 +144,7 @@ def test_other_requests(serving: Any, fleet: Any) -> None:
         client.close()
 
     asyncio.run(ask())
+    check_file(fleet.folder / "policy.ts")
     file = torch.jit.load(fleet.folder / "policy.ts")
     assert int(file.select(torch.tensor(CONTEXT, dtype=torch.float64))) in range(5)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchonline.environments import GaussianNoise, Noise, Pareto, StudentT
-from torchonline.metrics import DriftAlarm, DriftWarning
+from torchonline.metrics import DriftAlarm, DriftWarning, StreamVariation
 
 matplotlib.use("Agg")
 
@@ -220,3 +220,19 @@ def test_the_plot_shows_the_ratios() -> None:
     assert axes.lines[0].get_xdata().tolist() == rounds[1:].tolist()
     np.testing.assert_allclose(axes.lines[0].get_ydata(), ratios[1:].amax(1))
     matplotlib.pyplot.close(figure)
+
+
+def test_a_threshold_is_of_counts() -> None:
+    alarm = DriftAlarm()
+    wrong: Any
+    for wrong in (0, 1.5, 10**30, torch.ones(2)):
+        with pytest.raises((TypeError, ValueError), match=r"^comparison: expected"):
+            alarm.threshold(wrong)
+    for wrong in (-1, 0.5, 10**30, torch.ones(2)):
+        with pytest.raises((TypeError, ValueError), match=r"^alarms: expected"):
+            alarm.threshold(1, wrong)
+
+
+def test_a_stream_has_gradients() -> None:
+    with pytest.raises(TypeError, match=r"^stream: expected .*, got list$"):
+        StreamVariation().update([], torch.zeros(3))

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_values, instance_of, positive_integer, sizes, within
+from torchonline.core.checks import (
+    check_values,
+    instance_of,
+    integer,
+    positive_integer,
+    rounds_at_most,
+    sizes,
+    within,
+)
 from torchonline.core.figures import GREY, label_end, next_style
 from torchonline.metrics.base import ExactMetric, check_rounds, level_of_caller, of_one_rank
 from torchonline.metrics.plots import axes_for, finished, results_of
@@ -241,8 +249,10 @@ class DriftAlarm(ExactMetric):
 
     def threshold(self, comparison: int, alarms: int = 0) -> float:
         """Return the threshold of the j-th comparison, from 1, after some alarms."""
-        j, before = torch.tensor([positive_integer("comparison", comparison), alarms], dtype=torch.int64)
-        return float(self._thresholds(j, before))
+        if not 0 <= (before := integer("alarms", alarms)) < 2**53:
+            raise ValueError(f"alarms: expected an integer from 0 to 2^53, got {alarms}")
+        j, e = torch.tensor([rounds_at_most("comparison", comparison), before], dtype=torch.int64)
+        return float(self._thresholds(j, e))
 
     def _thresholds(self, comparison: Tensor, alarms: Tensor) -> Tensor:
         # Two statistics with two sides each. The probabilities alpha / (e (e + 1) j (j + 1)) add up to alpha.

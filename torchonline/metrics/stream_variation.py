@@ -76,6 +76,9 @@ class StreamVariation(ExactMetric):
     def update(self, stream: Any, points: Tensor) -> None:
         """Add the present round of a stream."""
         self._refuse_synced()
+        if not all(callable(getattr(stream, name, None)) for name in ("gradients", "expected_gradients")):
+            got = type(stream).__name__
+            raise TypeError(f"stream: expected an object with gradients() and expected_gradients(), got {got}")
         points = check_finite("points", points).detach()
         if points.dim() == len(self.batch_shape) + 1 and self.points == 1:
             points = points.unsqueeze(-2)

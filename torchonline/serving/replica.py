@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arm_ids import arms_with_ids
+from torchonline.core.files import sealed
 from torchonline.export import to_torchscript
 from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
 from torchonline.feedback.records import checked_id, mask_by_id
@@ -104,11 +105,11 @@ class Replica:
         ]
 
     def exported(self) -> bytes:
-        """Return the present policy as a TorchScript file."""
+        """Return the present policy as a TorchScript file with its SHA-256."""
         file = io.BytesIO()
         example = torch.zeros(self.settings.dim, dtype=self.settings.dtype)
         torch.jit.save(to_torchscript(self.policy, example=example), file)
-        return file.getvalue()
+        return sealed(file.getvalue())
 
 
 class Batcher:
