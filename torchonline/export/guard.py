@@ -96,7 +96,7 @@ def chosen(policy: Policy | ComposedPolicy, context: Tensor, mask: Tensor, besid
     arms may be 0. Arguments and shapes are those of ``select``. Where ``besides``, ``(*B, N)``, is False, no choice is possible.
     """
     is_of_arms = not isinstance(policy, ComposedPolicy) or policy.item_dims == 2
-    context = context.to(policy.estimator.theta_hat.dtype)
+    context = in_type_of(policy.estimator.theta_hat, context)
     possible = passes(context).all(-1)
     if besides is not None:
         possible = possible & (besides.unsqueeze(-1) if is_of_arms else besides)
@@ -109,6 +109,15 @@ def chosen(policy: Policy | ComposedPolicy, context: Tensor, mask: Tensor, besid
     possible = possible & ~is_empty
     choice = policy.select(context, mask | is_empty.unsqueeze(-1))
     return torch.where(possible, choice, -1)
+
+
+def in_type_of(state: Tensor, x: Tensor) -> Tensor:
+    """Convert inputs of a program to the type of the state.
+
+    A conversion by ``to`` that changes nothing is exported as an assertion of the type. This one converts whatever a program
+    gets, features of an encoder under autocast among them.
+    """
+    return torch.ops.prims.convert_element_type.default(x, state.dtype)
 
 
 def with_no_arm(arms: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

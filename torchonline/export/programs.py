@@ -23,7 +23,7 @@ from torchonline.convex.learner import ConvexLearner
 from torchonline.core.checks import passes
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, converted, of_chosen
-from torchonline.export.guard import accepted, chosen, learnt_where
+from torchonline.export.guard import accepted, chosen, in_type_of, learnt_where
 
 
 class Round(nn.Module):
@@ -256,12 +256,10 @@ def with_action(policy: Any, learn: Tensor, action: Tensor, count: Any) -> tuple
 
 
 def as_state(policy: Any, x: Tensor, reward: Tensor, noise_scale: Any) -> tuple[Tensor, Tensor, Any]:
-    """Return the values of rounds in the type of the state.
-
-    An exported conversion that changes nothing is an assertion of the type. These convert, whatever a program gets.
-    """
-    dtype, convert = policy.estimator.theta_hat.dtype, torch.ops.prims.convert_element_type.default
-    return convert(x, dtype), convert(reward, dtype), None if noise_scale is None else convert(noise_scale, dtype)
+    """Return the values of rounds in the type of the state."""
+    state = policy.estimator.theta_hat
+    scale = None if noise_scale is None else in_type_of(state, noise_scale)
+    return in_type_of(state, x), in_type_of(state, reward), scale
 
 
 def cleared(policy: Any, learn: Tensor, reward: Tensor, noise_scale: Any) -> tuple[Tensor, Any]:

@@ -159,6 +159,7 @@ class LevelSetEstimator(LikelihoodEstimator):
         value: Tensor = UpperBound.apply(x, self)
         return value
 
+    @on_rows
     def ends(self, x: Tensor) -> Tensor:
         """Return the maximisers that :meth:`upper_bound` finds, shaped like x."""
         with torch.no_grad():

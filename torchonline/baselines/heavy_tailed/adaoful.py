@@ -11,7 +11,7 @@ from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.history import ScaledHistoryEstimator
 from torchonline.baselines.stored_rounds import check_room, nonzero_norm
 from torchonline.core.checks import positive
-from torchonline.core.ops import dot, matvec
+from torchonline.core.ops import dot, matmul, matvec
 from torchonline.core.options import LearnerOptions
 
 
@@ -131,7 +131,7 @@ class AdaOFULRegression(ScaledHistoryEstimator):
 
     def _hessian(self, rows: Tensor, z: Tensor, thresholds: Tensor) -> Tensor:
         kept = rows * (_stretch(z, thresholds) ** -1.5).unsqueeze(-1)
-        return torch.matmul(kept.mT, kept) + torch.diag_embed(torch.full_like(kept[..., 0, :], self.ridge))
+        return matmul(kept.mT, kept) + torch.diag_embed(torch.full_like(kept[..., 0, :], self.ridge))
 
     def _arrives(self, z: Tensor, change: Tensor, thresholds: Tensor, direction: Tensor) -> Tensor:
         return nonzero_norm(direction) <= self.resolution

@@ -10,7 +10,7 @@ from torchonline.baselines.heavy_tailed.base import HorizonEstimator
 from torchonline.baselines.stored_rounds import append_, count_filled, nonzero_norm
 from torchonline.core.checks import positive
 from torchonline.core.messages import counted
-from torchonline.core.ops import along, clip, dot, matvec
+from torchonline.core.ops import along, clip, dot, matmul, matvec
 from torchonline.core.precision_matrix import add_outer_
 from torchonline.linalg import project_ball_
 
@@ -144,7 +144,7 @@ class HistoryEstimator(HorizonEstimator):
         if not bool(is_linear.any()):
             return self.V
         kept = rows * (~is_linear).unsqueeze(-1)
-        return torch.matmul(kept.mT, kept) + torch.diag_embed(torch.full_like(kept[..., 0, :], self.ridge))
+        return matmul(kept.mT, kept) + torch.diag_embed(torch.full_like(kept[..., 0, :], self.ridge))
 
 
 class ScaledHistoryEstimator(HistoryEstimator):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
 from torchonline.core.checks import positive
-from torchonline.core.ops import dot, matvec
+from torchonline.core.ops import dot, matmul, matvec
 from torchonline.core.precision_matrix import add_outer_
 
 
@@ -90,7 +90,7 @@ class MENURegression(EpochEstimator):
         self.theta_candidates += residuals.unsqueeze(-1) * step.unsqueeze(-2)
         # Distances in the norm of V, from differences, so that the two distances of a pair are equal to the last bit.
         values, vectors = torch.linalg.eigh(self.V)
-        points = torch.matmul(self.theta_candidates, vectors * values.clamp(min=self.ridge).sqrt().unsqueeze(-2))
+        points = matmul(self.theta_candidates, vectors * values.clamp(min=self.ridge).sqrt().unsqueeze(-2))
         distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
         nearest = distances.median(-1).values.argmin(-1)
         index = nearest.unsqueeze(-1).unsqueeze(-1).expand(self.theta_hat.unsqueeze(-2).shape)

@@ -10,7 +10,7 @@ from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOpt
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive
-from torchonline.core.ops import dot, matvec, real
+from torchonline.core.ops import dot, matmul, matvec, real
 from torchonline.core.precision_matrix import add_outer_
 
 
@@ -99,7 +99,7 @@ class TOFURegression(HorizonEstimator):
         append_(self.history, self.rounds, m)
         add_outer_(self._precision(), x.clone(), product, quadratic)
         values, vectors = torch.linalg.eigh(self.V)
-        root = torch.matmul(vectors * values.clamp(min=self.ridge).rsqrt().unsqueeze(-2), vectors.mT)
+        root = matmul(vectors * values.clamp(min=self.ridge).rsqrt().unsqueeze(-2), vectors.mT)
         threshold = self.threshold * real(self.rounds + 1, m) ** self.power
         rows = root / threshold.unsqueeze(-1).unsqueeze(-1)
         # A row keeps a term m if |row m| <= 1. The new term meets the rows that all other terms were checked against.
@@ -116,8 +116,8 @@ class TOFURegression(HorizonEstimator):
     def _check_all_terms(self, rows: Tensor, is_outdated: Tensor) -> None:
         """Find anew which terms each row keeps, where the last check is outdated."""
         history = self.history[..., : count_filled(self.rounds, self.horizon), :]
-        size = torch.matmul(history, rows.mT).abs()
-        kept_sums = torch.matmul((size <= 1.0).to(history.dtype).mT, history)
+        size = matmul(history, rows.mT).abs()
+        kept_sums = matmul((size <= 1.0).to(history.dtype).mT, history)
         radius = ((size - 1.0).abs() / nonzero_norm(history).unsqueeze(-1)).amin(-2)
         of_matrix = is_outdated.unsqueeze(-1).unsqueeze(-1)
         self.kept_sums.copy_(torch.where(of_matrix, kept_sums, self.kept_sums))
