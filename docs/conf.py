@@ -40,6 +40,7 @@ nitpick_ignore_regex = [
     # and types in signatures that nobody names.
     ("py:class", r"torchonline\.(core\.(views|options)|privacy\.learners\.released|serving\.replica)\.\w+"),
     ("py:class", r"torchonline\.baselines\.private\.dp_ucb\.ReleasedDPUCB"),
+    ("py:class", r"pytorch_lightning\.callbacks\.callback\.Callback"),
 ]
 
 # Markdown pages, which GitHub shows as well: headings have GitHub's anchors.
@@ -53,7 +54,8 @@ autosummary_context = members.CONTEXT
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
+# As written, defaults would be looked for in the source, where noise_scale is no keyword alone yet.
+autodoc_preserve_defaults = False
 autodoc_class_signature = "mixed"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88

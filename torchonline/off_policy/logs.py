@@ -32,7 +32,7 @@ class BanditLog:
 
     All values are checked and copied to float64 and int64 on the CPU. Lists and NumPy arrays will do. ``log[rows]`` is the log
     of some rounds, by a slice, indices or booleans. Where arms come and go, the column of an arm is its id
-    (:attr:`DisjointArms.arm_ids`), and K is the number of arms that there have ever been.
+    (``arm_ids`` of the policy), and K is the number of arms that there have ever been.
 
     Args:
         arms: K, the number of arms.

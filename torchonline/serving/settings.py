@@ -65,7 +65,7 @@ class ServiceSettings:
 
     @property
     def largest_body(self) -> int:
-        """Return the most bytes of a request: room for a context, a mask and an id."""
+        """Return the most bytes that a context, a mask and an id may take."""
         return 16_384 + 64 * self.dim + 32 * self.actions
 
     @property
