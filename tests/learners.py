@@ -228,7 +228,8 @@ def decide(learner: Any, round_: Round) -> Tensor:
 
 def by_name(call: Any, *arguments: Any, **options: Any) -> Any:
     """Call a method with its arguments by name, in the order of its signature."""
-    return call(**dict(zip(inspect.signature(call).parameters, arguments, strict=False)), **options)
+    names = [name for name in inspect.signature(call).parameters if name != "self"]  # a script's method names it
+    return call(**dict(zip(names, arguments, strict=False)), **options)
 
 
 def play(learner: Any, rounds: list[Round]) -> list[Tensor]:

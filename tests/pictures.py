@@ -114,7 +114,7 @@ def noise_tail() -> Figure:
     diagnostic = NoiseDiagnostic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        diagnostic.update(quantiles(400) ** (-1.0 / 1.5), 1.0)
+        diagnostic.update(quantiles(400) ** (-1.0 / 1.5), noise_scale=1.0)
     return diagnostic.plot()[0]
 
 

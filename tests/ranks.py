@@ -215,7 +215,7 @@ def strangers(rank: int, world: int) -> dict[str, Any]:
 def learning(policy: Any, learn: Callable[..., None]) -> Iterator[None]:
     """Give a policy another ``step``, which gets its own first."""
     own = policy.step
-    policy.step = lambda *arguments: learn(own, *arguments)
+    policy.step = lambda *arguments, **named: learn(own, *arguments, **named)
     try:
         yield
     finally:
@@ -230,8 +230,8 @@ def other_processors(rank: int, world: int) -> dict[str, Any]:
         good_round(shared)
         shared.sync()
 
-        def learn(own: Any, *arguments: Any, shared: SharedLearner = shared, who: int = who) -> None:
-            own(*arguments)
+        def learn(own: Any, *arguments: Any, shared: SharedLearner = shared, who: int = who, **named: Any) -> None:
+            own(*arguments, **named)
             if rank == who:
                 theta = shared.learner.theta_hat
                 theta.copy_(torch.nextafter(theta, theta + 1.0))
@@ -277,8 +277,8 @@ def interrupts(rank: int, world: int) -> dict[str, Any]:
         good_round(shared)
         shared.sync()
 
-        def learn(own: Any, *arguments: Any, who: int = who) -> None:
-            own(*arguments)
+        def learn(own: Any, *arguments: Any, who: int = who, **named: Any) -> None:
+            own(*arguments, **named)
             if rank == who:
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(10.0)  # the signal ends it
@@ -659,10 +659,10 @@ def dying(rank: int, world: int) -> dict[str, Any]:
         good_round(shared)
         Path(f"{sys.argv[3]}.{rank}").write_text(json.dumps({"dying": found}))
 
-        def learn(own: Any, *arguments: Any, victim: int = victim) -> None:
+        def learn(own: Any, *arguments: Any, victim: int = victim, **named: Any) -> None:
             if rank == victim:
                 os._exit(3)
-            own(*arguments)
+            own(*arguments, **named)
 
         start = time.monotonic()
         with learning(shared.policy, learn):

@@ -184,7 +184,7 @@ def _other_metrics(ledgers: list[dict[str, Tensor]]) -> dict[str, Any]:
     with pytest.raises(RuntimeError, match=r"^sync: expected the rounds of one process, got those of 2"):
         noise.sync()
     assert same(states(noise), before)
-    noise.update(torch.randn(1), 1.0)
+    noise.update(torch.randn(1), noise_scale=1.0)
     return found
 
 

@@ -141,7 +141,7 @@ def test_plots_do_not_depend_on_the_default_device() -> None:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        diagnostic.update(torch.linspace(0.01, 1.0, 400) ** -1.0, 1.0)
+        diagnostic.update(torch.linspace(0.01, 1.0, 400) ** -1.0, noise_scale=1.0)
     metrics[0].update(torch.arange(60) % 3)
     metrics[1].update(torch.ones(5, 3))
     metrics[2].update(torch.linspace(0.1, 9.0, 50))

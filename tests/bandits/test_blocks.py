@@ -132,15 +132,17 @@ def assert_near(seen: Any, expected: Any, tolerance: float = 1e-9) -> None:
     np.testing.assert_allclose(np.asarray(seen) / size, np.asarray(expected) / size, rtol=tolerance, atol=tolerance)
 
 
-def follow(learner: Any, references: list[Any], streams: list[list[Block]], names: dict[str, str]) -> None:
+def follow(
+    learner: Any, references: list[Any], streams: list[list[Block]], names: dict[str, str], tolerance: float = 1e-9
+) -> None:
     """Teach a fleet of two learners, and a reference for each, block by block."""
     for blocks in zip(*streams, strict=True):
         by_name(learner.learn, *fleet_of(blocks), block_size=len(blocks[0][0]))
         for i, (reference, block) in enumerate(zip(references, blocks, strict=True)):
             reference.learn(*block)
             for mine, theirs in names.items():
-                assert_near(getattr(learner, mine)[i], getattr(reference, theirs))
-            assert_near(learner.radius()[i], reference.radius())
+                assert_near(getattr(learner, mine)[i], getattr(reference, theirs), tolerance)
+            assert_near(learner.radius()[i], reference.radius(), tolerance)
             probes = np.random.default_rng(0).standard_normal((4, learner.dim))
             both = torch.from_numpy(np.stack([probes, probes]))
             np.testing.assert_allclose(learner.width(both)[i].numpy(), reference.width(probes), rtol=1e-9)
@@ -222,7 +224,8 @@ def test_links_agree_with_reference(name: str, theta_bound: float, ridge: float 
         for _ in range(2)
     ]
     streams = [clicks_of(link, seed) for seed in (0, 1)]
-    follow(fleet, references, streams, {"theta_hat": "theta", "V": "V", "squared_radius": "squared"})
+    # Both stop within 1e-12 of a point on the ball; exp(8), the slope of a link there, is a factor on that.
+    follow(fleet, references, streams, {"theta_hat": "theta", "V": "V", "squared_radius": "squared"}, tolerance=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["mixture", "classic"])

@@ -9,7 +9,6 @@ from torch import Tensor
 from torchonline.baselines.heavy_tailed.base import HorizonEstimator
 from torchonline.baselines.stored_rounds import append_, count_filled, nonzero_norm
 from torchonline.core.checks import positive
-from torchonline.core.messages import counted
 from torchonline.core.ops import along, clip, dot, matmul, matvec
 from torchonline.core.precision_matrix import add_outer_
 from torchonline.linalg import project_ball_
@@ -85,9 +84,7 @@ class HistoryEstimator(HorizonEstimator):
             if bool(done.all()):
                 break
         if not bool(done.all()):
-            warnings.warn(
-                f"theta_hat: not at the minimum after {counted(self.newton_steps, 'Newton step')}", stacklevel=2
-            )
+            warnings.warn(f"theta_hat: not at the minimum after {self.newton_steps} Newton steps", stacklevel=2)
         self.theta_hat.copy_(theta)
         self._arrived_(is_due, theta, z, rows, thresholds)
 
