@@ -42,6 +42,7 @@ def methods() -> dict[str, Any]:
     return {name: each for name, each in found.items() if "noise_scale" in inspect.signature(each).parameters}
 
 
+@pytest.mark.fast
 def test_every_public_method_refuses_a_noise_scale_by_position() -> None:
     found = methods()
     assert {
@@ -71,13 +72,11 @@ def refuses(policy: Any) -> None:
     assert all(torch.equal(value, before[key]) for key, value in snapshot(policy).items())
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_learner_that_refuses_one_by_position_does_not_change(case: Case) -> None:
     refuses(case.build())
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("case", composed_policies.CASES, ids=str)
 def test_a_composed_policy_that_refuses_one_by_position_does_not_change(case: Any) -> None:
     refuses(case.build())
