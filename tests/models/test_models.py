@@ -13,7 +13,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 
 import torchonline
-from tests.versions import needs_torch_2_6, weights_only
+from tests.versions import weights_only
 from torchonline import (
     OFUL,
     UCB,
@@ -968,7 +968,6 @@ class TestArmsThatComeAndGo:
         assert bandit.readout.shape == (3, DIM)
         assert int(bandit.rounds) == 8
 
-    @needs_torch_2_6
     def test_a_checkpoint_after_a_removal_goes_on(self, tmp_path: Path) -> None:
         bandit = NeuralLinearBandit(
             BanditHead(nn.Linear(FEATURES, DIM), torchonline.bandit(DIM, actions=3, scale=False))

@@ -16,7 +16,6 @@ from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
 
 import torchonline
-from tests.versions import needs_compiler, needs_torch_2_6
 from torchonline import (
     OFUL,
     UCB,
@@ -496,7 +495,6 @@ def saved(module: NeuralLinearBandit, path: Path, kind: str) -> dict[str, Any]:
 
 
 class TestCheckpoints:
-    @needs_torch_2_6
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("weights_only", [None, True])
     def test_a_checkpoint_holds_the_head(self, tmp_path: Path, kind: str, weights_only: bool | None) -> None:
@@ -512,7 +510,6 @@ class TestCheckpoints:
             trainer().fit(one, RoundLoader(inputs, rewards, batch_size=5))
         assert same_state(loaded, module)
 
-    @needs_torch_2_6
     def test_it_holds_an_encoder_of_the_users(self, tmp_path: Path) -> None:
         module = NeuralLinearBandit(BanditHead(Doubled(3.0), OFUL(DIM)))
         saved(module, tmp_path / "a.ckpt", "arms")
@@ -536,7 +533,6 @@ class TestCheckpoints:
         head = BanditHead(nn.Linear(FEATURES, DIM), OFUL(DIM))
         assert same_state(NeuralLinearBandit.load_from_checkpoint(tmp_path / "a.ckpt", head=head), module)
 
-    @needs_torch_2_6
     def test_packed_bytes_run_no_code(self) -> None:
         class Evil(nn.Module):
             def __reduce__(self) -> Any:
@@ -596,7 +592,6 @@ class TestCheckpoints:
         found = NeuralLinearBandit(greedy).hparams
         assert (found["policy"], found["epsilon"], found["actions"]) == ("EpsilonGreedy", 0.3, DIM)
 
-    @needs_torch_2_6
     def test_a_subclass_keeps_its_own(self, tmp_path: Path) -> None:
         class Named(NeuralLinearBandit):
             def __init__(self, head: BanditHead, label: str, **options: Any) -> None:
@@ -644,7 +639,6 @@ class TestCommandLine:
         assert recorder["regret"].shape == (10,)
         assert module.hparams["actions"] == 5
 
-    @needs_torch_2_6
     # Lightning calls jsonargparse in ways that the latest one warns of.
     @pytest.mark.filterwarnings("ignore")
     def test_with_lightnings_command_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -664,9 +658,7 @@ class TestCommandLine:
         assert same_state(NeuralLinearBandit.load_from_checkpoint(tmp_path / "a.ckpt"), cli.model)
 
 
-@needs_compiler
 class TestCompiledEncoders:
-    @needs_torch_2_6
     def test_they_are_exported_as_what_was_compiled(self) -> None:
         head = BanditHead(torch.compile(layers(), backend="eager"), OFUL(DIM))
         inputs = torch.randn(ARMS, FEATURES)
@@ -679,7 +671,6 @@ class TestCompiledEncoders:
         whole = to_torchscript(torch.compile(head, backend="eager"), example=inputs)
         torch.testing.assert_close(whole(inputs), head(inputs))
 
-    @needs_torch_2_6
     def test_checkpoints_pass_between_compiled_and_not(self, tmp_path: Path) -> None:
         compiled = BanditHead(torch.compile(layers(), backend="eager"), OFUL(DIM))
         module = NeuralLinearBandit(compiled, train_encoder_every=20, encoder_steps=2)
@@ -695,7 +686,6 @@ class TestCompiledEncoders:
         assert torch.equal(again.head(inputs), loaded.head(inputs))
 
 
-@needs_torch_2_6
 def test_thompson_sampling_is_described_and_packed() -> None:
     head = BanditHead(layers(), ThompsonSampling(RidgeRegression(DIM)), actions=3)
     assert repr(unpacked_head(packed(head))) == repr(head)

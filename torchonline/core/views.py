@@ -16,12 +16,6 @@ from torchonline.core.journal import Journal
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner
 
-try:
-    increment_version(())
-    INCREMENTS_MANY = True
-except (RuntimeError, TypeError):  # torch 2.4 takes one tensor a call, and no inference tensors
-    INCREMENTS_MANY = False
-
 # The classes of plain_twin, by the identities of their methods, which they keep alive.
 TWINS: dict[tuple[int, ...], type] = {}
 
@@ -113,12 +107,7 @@ class NumpyView:
 
     def mark_written(self) -> None:
         """Bump the buffers' version counters: autograd does not see NumPy's writes."""
-        if INCREMENTS_MANY:
-            increment_version(self.saved)
-        else:
-            for tensor in self.saved:
-                if not tensor.is_inference():
-                    increment_version(tensor)
+        increment_version(self.saved)
         if self._journal is not None:
             self._journal.close()
 

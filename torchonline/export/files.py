@@ -176,8 +176,8 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
     """Compile a program to machine code with AOTInductor.
 
     The package is the fastest way to play small rounds one by one. Up to d of some tens it makes a round one and a half to three
-    times as fast as eager mode (docs/speed.md); where a round is matrix products it gains nothing. Needs torch 2.6 or later and a
-    C++ compiler.
+    times as fast as eager mode (docs/speed.md); where a round is matrix products it gains nothing. Needs a C++
+    compiler.
 
     Compiling takes half a minute, and minutes on a busy machine. The package is kept in torch's cache of compiled code, in the
     folder ``TORCHINDUCTOR_CACHE_DIR``: to compile the same program in the same state once more takes a second. A program of
@@ -210,7 +210,7 @@ def to_onnx(policy: Policy, path: str | Path, *, decisions: bool = True) -> list
     """Write a policy's scores as an ONNX graph, a function of arms and state.
 
     Feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores agree to seven
-    digits. Needs the ``onnx`` extra and torch 2.6 or later.
+    digits. Needs the ``onnx`` extra.
 
     Args:
         policy: one whose scores are not random.

@@ -40,7 +40,6 @@ from tests.private_learners import (
     without_tags,
 )
 from tests.private_tools import KnownNoise, queries_of
-from tests.versions import needs_compiler
 from torchonline import DPHDB, DPTOFW
 from torchonline.baselines import LocalMD, NoisySFW, NoisySGD
 from torchonline.baselines.private import noisy_sgd
@@ -523,7 +522,6 @@ def test_a_delta_that_promises_little_warns(delta: float, monkeypatch: pytest.Mo
             DPTOFW(2, horizon=1000, epsilon=math.inf, delta=delta)
 
 
-@needs_compiler
 @EACH
 def test_a_step_under_the_compiler_draws_noise_and_counts(case: PrivateCase) -> None:
     """Noise is no part of the compiled program, which would replay it."""
