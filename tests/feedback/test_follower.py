@@ -146,6 +146,22 @@ def test_features_of_another_encoder_are_skipped(log: DecisionLog, tmp_path: Pat
     assert follow(OFUL(2), log, tmp_path / "start.pt", encoder="v1").encoder == "v1"
 
 
+def test_a_new_log_goes_on_from_what_the_old_one_taught(log: DecisionLog, tmp_path: Path) -> None:
+    fill(log, 20)
+    learnt, through = follow(OFUL(2), log, tmp_path / "old.pt").learnt, OFUL(2)
+    load_snapshot(tmp_path / "old.pt", through)
+    new = DecisionLog(tmp_path / "new.db")
+    save_snapshot(tmp_path / "new.pt", through, Snapshot(log=new.name, learnt=learnt))
+    for each in (log, new):
+        fill(each, 10, seed=1, start=20)
+    policies = OFUL(2), OFUL(2)
+    old = follow(policies[0], log, tmp_path / "old.pt")
+    snapshot = follow(policies[1], new, tmp_path / "new.pt")
+    assert (snapshot.learnt, snapshot.position) == (old.learnt, old.learnt - learnt)
+    assert snapshot.position > 0
+    assert same_bits(*policies)
+
+
 def test_a_running_follower_learns_what_comes(log: DecisionLog, tmp_path: Path) -> None:
     saved: list[int] = []
 
