@@ -159,6 +159,8 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert int(file.select(torch.tensor([35.0, 18.5, 2.0]))) in range(3)
     (metrics,) = (folder / "outputs/private/lightning_logs/version_0").glob("metrics.csv")
     assert metrics.read_text().startswith("privacy_spent,step")
+    modes = [(folder / f"outputs/{name}/last.ckpt").stat().st_mode & 0o077 for name in ("online", "private")]
+    assert modes[1] == 0 != modes[0]
     assert (folder / "report.html").stat().st_size > 1000
 
 

@@ -1,5 +1,6 @@
 """The commands besides fit and test, as methods of a trainer."""
 
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from torchonline.models.encoding import input_type
 from torchonline.models.frames import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
+from torchonline.privacy import private_learners
 from torchonline.reporting import report
 from torchonline.serving import ServiceSettings
 
@@ -49,6 +51,12 @@ class OnlineTrainer(pl.Trainer):
             read_checkpoint(ckpt_path)
             ckpt_path = str(Path(ckpt_path).absolute())  # Lightning takes what begins with http for a URL
         super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, **data_only(pl.Trainer.fit))
+
+    def save_checkpoint(self, filepath: str | Path, *args: Any, **kwargs: Any) -> None:
+        """Write a checkpoint, as Lightning does; only its owner may read that of a private learner."""
+        super().save_checkpoint(filepath, *args, **kwargs)
+        if private_learners(self.lightning_module):
+            os.chmod(filepath, 0o600)  # fsspec takes no mode and no later umask
 
     def test(  # type: ignore[override]
         self,
