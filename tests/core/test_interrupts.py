@@ -68,13 +68,13 @@ def on_tensors(made: Any) -> Any:
     return policy
 
 
-def step(learner: Any, scale: float = 1.0) -> None:
+def step(learner: Any, scale: float = 1.0, arm: int = 1) -> None:
     own = getattr(learner, "estimator", learner)
     if isinstance(learner, DisjointArms):
-        learner.step(scale * features(learner.dim), 1, 1.0)
+        learner.step(scale * features(learner.dim), arm, 1.0)
         return
     if isinstance(learner, FixedArms):
-        learner.step(1, scale)
+        learner.step(arm, scale)
         return
     if own.batch_shape:
         learner.step(scale * features(own.dim).expand(own.features_shape), torch.ones(own.batch_shape))
@@ -124,7 +124,8 @@ def test_a_journal_undoes_an_interrupted_step(name: str, monkeypatch: pytest.Mon
     for module in (core, disjoint):
         monkeypatch.setattr(module, "SNAPSHOT_BYTES", 0)
     learner, done = JOURNALED[name](), JOURNALED[name]()
-    rounds = [step, partial(step, scale=0.5), partial(step, scale=2.0)]
+    # Other arms move what all share, such as a scaler, after the last round of the arm of the interrupted step.
+    rounds = [step, partial(step, scale=0.5), partial(step, scale=2.0, arm=0), partial(step, scale=1.5, arm=2)]
     for play in rounds:
         play(learner)
         play(done)
@@ -167,6 +168,7 @@ def fail_after_writes(learner: Any, call: Callable[[], object]) -> None:
     "write",
     [
         lambda policy: policy.estimator.V.mul_(2.0),
+        lambda policy: policy.estimator.theta_hat.zero_(),
         lambda policy: policy.reset(),
         lambda policy: policy.load_state_dict(policy.state_dict()),
         lambda policy: policy.learn(torch.eye(100), torch.zeros(100)),
@@ -230,6 +232,39 @@ def test_a_refusal_of_a_large_learner_undoes_nothing(monkeypatch: pytest.MonkeyP
         policy.step(1e200 * features(100), 1.0)
     assert differences(start, snapshot(policy)) == []
     step(policy)
+
+
+def test_a_refused_round_does_not_come_back_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither does a round that was interrupted before it was noted."""
+    monkeypatch.setattr(disjoint, "SNAPSHOT_BYTES", 0)
+    policy = DisjointArms(RidgeRegression(8), 3, scaler=RunningScaler(7))
+    for arm in (0, 0, 1, 2):
+        step(policy, 2.0, arm)
+    with pytest.raises(ValueError, match=r"^context: expected"):
+        policy.step(1e200 * features(policy.dim), 0, 1.0)
+    step(policy, 3.0, 1)
+    start = snapshot(policy)
+    with monkeypatch.context() as patch, pytest.raises(Interrupt):
+        patch.setattr(journal, "_copied", lambda _: (_ for _ in ()).throw(Interrupt()))
+        step(policy)
+    assert differences(start, snapshot(policy)) == []
+
+
+@pytest.mark.parametrize("dim", [100, 200])
+def test_a_journal_takes_at_most_twice_the_memory_of_the_state(dim: int) -> None:
+    """What all arms share counts too."""
+    policy = DisjointArms(RidgeRegression(dim + 1), 3, scaler=RunningScaler(dim))
+    for i in range(300):
+        step(policy, 1.0 + i % 7, i % 3)
+    entries = policy.numpy_view().journal().entries.values()
+    kept = [
+        *(copy for entry in entries for copy in entry.copies),
+        *(copy for entry in entries for _, _, _, copies in entry.rounds for copy in copies),
+        *(value for entry in entries for _, own, _, _ in entry.rounds for value in own),
+    ]
+    state = sum(value.nbytes for value in policy.state().values())
+    size = sum(len(value) if isinstance(value, bytes) else getattr(value, "nbytes", 0) for value in kept)
+    assert 1 < size / state < 2
 
 
 def test_a_learner_that_cannot_undo_refuses_until_it_is_loaded_or_reset() -> None:

@@ -497,7 +497,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             return
         # The step copies the statistics of the chosen arms before it writes them. All others are small.
         others = [buffer for name, buffer in state.items() if not name.startswith("policy.estimator.")]
-        copies, gathered = copies_of(others), self.__dict__.setdefault("gathered", [])
+        copies: list[Any] = copies_of(others)
+        gathered: list[tuple[Tensor, list[Tensor]]] = []
 
         def undo() -> None:
             restore_(others, copies)
@@ -505,9 +506,10 @@ class DisjointArms(WithArmIds, ComposedPolicy):
                 fleet._write_chosen_(index, before, self.pooled)
 
         try:
+            self.__dict__["gathered"] = gathered
             all_or_nothing(self, undo, learn, *rounds[0])
         finally:
-            del self.__dict__["gathered"]
+            self.__dict__.pop("gathered", None)
 
     def _starts_anew_next(self) -> bool:
         """Return whether all arms start anew after the next round, with a frozen scaler."""

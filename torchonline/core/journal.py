@@ -2,7 +2,7 @@
 
 To copy a large state before every step would cost as much as the step. A journal copies it once in many rounds, and keeps the
 arguments of the rounds since. To undo a step, it puts the copy back and learns these rounds again, which gives the same bits: a
-step depends on the state and its arguments alone. Memory: at most three times that of the state.
+step depends on the state and its arguments alone. A journal takes at most twice the memory of the state.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +16,6 @@ ARRAY, VERSION = np.ndarray, attrgetter("_version")
 
 # A copy in so many rounds adds at most 2 % to a step that passes over its state once.
 MOST_ROUNDS = 64
-# Smaller tensors are not watched for writes by others.
-WATCHED_BYTES = 1 << 12
 
 
 class Journal:
@@ -29,7 +27,6 @@ class Journal:
 
     def __init__(self, tensors: list[Tensor]) -> None:
         self.tensors = tensors
-        self.watched = [tensor for tensor in tensors if tensor.nbytes >= WATCHED_BYTES] or tensors
         self.version = -1
         self.entries: dict[Any, Entry] = {}
 
@@ -42,7 +39,7 @@ class Journal:
 
         ``key`` names the part. ``state`` holds its tensors or arrays.
         """
-        version = sum(map(VERSION, self.watched))
+        version = sum(map(VERSION, self.tensors))
         if version != self.version:
             self.entries.clear()
             self.version = version
@@ -53,7 +50,7 @@ class Journal:
 
     def close(self) -> None:
         """Note the version counters after a round: the writes were its own."""
-        self.version = sum(map(VERSION, self.watched))
+        self.version = sum(map(VERSION, self.tensors))
 
     def forget(self) -> None:
         """Drop all copies, before a write that is not journaled."""
@@ -70,32 +67,32 @@ class Entry:
         self.rounds: list[tuple[Callable[..., Any], list[Any], list[Any], list[Any]]] = []
         self.done = 0
         self.room = MOST_ROUNDS
-        self.is_refused = False
 
     def learn(self, shared: list[Any], method: Callable[..., Any], *arguments: Any) -> None:
         """Call a method that writes the state and ``shared``, and remember it."""
-        own, done = _copied(arguments), self.done
-        self.rounds[done:] = [(method, own, shared, copies_of(shared) if shared else shared)]
-        if not done:
-            size = sum(getattr(value, "nbytes", 0) for value in own)
+        own = _copied(arguments)
+        if not self.done:
+            size = sum(getattr(value, "nbytes", 0) for value in [*own, *shared])
             self.room = max(1, min(MOST_ROUNDS, self.bytes // max(size, 1)))
+        self.rounds.append((method, own, shared, copies_of(shared) if shared else shared))
         try:
             method(*arguments)
         except ValueError as error:
-            self.is_refused = getattr(error, "is_refusal", False)
+            if getattr(error, "is_refusal", False):  # before the first write
+                self.rounds.pop()
             raise
-        self.done = done + 1
+        self.done += 1
 
     def undo(self) -> None:
         """Put the state back to that after the last round that was learnt to its end."""
-        if self.is_refused:  # before the first write
-            self.is_refused = False
+        if len(self.rounds) == self.done:  # before the first write, or after the last
             return
         restore_(self.state, self.copies)
         for number, (method, arguments, shared, copies) in enumerate(self.rounds):
             restore_(shared, copies)
             if number < self.done:
                 method(*_copied(arguments))
+        self.rounds.pop()
 
 
 def copies_of(state: list[Any]) -> list[Any]:
