@@ -189,8 +189,6 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 def _classes_in(data: bytes) -> list[Any]:
     """Return the classes and functions that packed bytes name, if all are allowed."""
-    if not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):
-        raise ValueError(f"head: expected torch 2.6 or later to pack and unpack a head, got torch {torch.__version__}")
     names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
     return [_allowed(name) for name in names]
 

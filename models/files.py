@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from torchonline.core.checks import instance_of
-from torchonline.off_policy.columns import listed
+from torchonline.core.messages import listed
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 SEPARATORS = (";", "\t", "|", ",")

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 
 from torchonline.core.checks import check_state_dtype, finite_number, instance_of, positive_integer
-from torchonline.core.messages import counted
+from torchonline.core.messages import counted, listed
 from torchonline.models.files import (
     SUFFIXES,
     checked_encoding,
@@ -20,7 +20,6 @@ from torchonline.models.files import (
     separator_of,
     suffix_of,
 )
-from torchonline.off_policy.columns import listed
 
 # What pandas calls a column without a name, and names that columns of logging probabilities often have.
 NAMELESS = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")

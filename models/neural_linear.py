@@ -72,8 +72,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
     Validation, test and prediction decide from the present state and learn nothing.
 
-    A checkpoint holds the head: ``load_from_checkpoint(path)`` needs no ``head``, with torch 2.6 or later. Only modules that are
-    imported already are made from a file, and no code in it runs. The hyper-parameters name the encoder, the policy and the
+    A checkpoint holds the head: ``load_from_checkpoint(path)`` needs no ``head``. Only modules that are imported
+    already are made from a file, and no code in it runs. The hyper-parameters name the encoder, the policy and the
     options of both policy and estimator, for loggers.
 
     Cost: one pass of the encoder over each batch, and the policy's cost for each round. Each training: ``encoder_steps``

@@ -159,6 +159,8 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert int(file.select(torch.tensor([35.0, 18.5, 2.0]))) in range(3)
     (metrics,) = (folder / "outputs/private/lightning_logs/version_0").glob("metrics.csv")
     assert metrics.read_text().startswith("privacy_spent,step")
+    assert re.search(r"^regret: \S+ \(all rounds\)$", out, re.MULTILINE)
+    assert re.search(r"^regret_per_round: \S+ \(mean over the last batch\)$", out, re.MULTILINE)
     modes = [(folder / f"outputs/{name}/last.ckpt").stat().st_mode & 0o077 for name in ("online", "private")]
     assert modes[1] == 0 != modes[0]
     assert (folder / "report.html").stat().st_size > 1000
@@ -324,10 +326,10 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         run_service(settings, "all", "127.0.0.1", taken.getsockname()[1], [], "new")
     # All of it is refused before a service begins.
     for field, value, wrong in (
-        ("lowest", 1.0, "reward_range: expected the least reward below the largest one, got 1 and 1"),
+        ("lowest", 1.0, "lowest: expected a reward below highest, got 1 and 1"),
         ("every", 0.0, "every: expected a number above 0, got 0.0"),
         ("largest", 0.0, "largest: expected a number above 0, got 0.0"),
-        ("encoder", "../x", "version: expected a name that can be part of the name of a file"),
+        ("encoder", "../x", "encoder: expected a version that can be part of the name of a file"),
         ("window", 60.0, "window: expected None, with which the log was made, got 60.0"),
         ("folder", folder / "clicks.yaml", "folder: expected a folder, got the file"),
         ("database", "unknown://x", "url: expected one such as"),

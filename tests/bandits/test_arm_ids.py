@@ -11,6 +11,7 @@ from torch import Tensor
 import torchonline
 from tests.learners import differences, snapshot
 from torchonline import OFUL, DisjointArms, EpsilonGreedy, FixedArms, RidgeRegression
+from torchonline.bandits.arm_ids import by_place
 from torchonline.bandits.chosen import chosen_probability, predicted
 from torchonline.distributed import SharedLearner
 from torchonline.export import to_program, to_torchscript
@@ -154,6 +155,9 @@ def test_a_load_brings_the_ids(make: Any) -> None:
             policy.load_state_dict(bad | {name: value})
         assert arms_of(policy).arm_ids == [1, 2, 3]
         assert differences(before, snapshot(arms_of(policy))) == []
+    policy.load_state_dict(bad | {name: torch.arange(3), f"{name}_given": torch.tensor(2**62)})
+    assert (arms_of(policy).arm_ids, arms_of(policy).ids_so_far) == ([0, 1, 2], 2**62)
+    assert by_place(torch.tensor([True, False]), arms_of(policy)).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("make", [disjoint, fixed, scaled_head], ids=["disjoint", "fixed", "head"])

@@ -244,9 +244,14 @@ def test_a_refused_round_does_not_come_back_with_an_interrupt(monkeypatch: pytes
         policy.step(1e200 * features(policy.dim), 0, 1.0)
     step(policy, 3.0, 1)
     start = snapshot(policy)
-    with monkeypatch.context() as patch, pytest.raises(Interrupt):
-        patch.setattr(journal, "_copied", lambda _: (_ for _ in ()).throw(Interrupt()))
-        step(policy)
+
+    def interrupt(_: Any) -> None:
+        raise Interrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "_copied", interrupt)
+        with pytest.raises(Interrupt):
+            step(policy)
     assert differences(start, snapshot(policy)) == []
 
 

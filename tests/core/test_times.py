@@ -55,6 +55,19 @@ def test_tables_are_sorted_and_kept_alike(tmp_path: Path, name: str) -> None:
     assert log.time.tolist() == pytest.approx(SECONDS, abs=1e-6)
 
 
+def test_one_time_is_read_as_one_of_many() -> None:
+    for value in (5, -3.5, 2**53, 2**53 - 1, 1_700_000_000_250_000_000, 2**63, 2**63 + 2**12):
+        assert as_times("time", np.array([5, value])).tolist() == [5.0, as_time("time", value)]
+
+
+def test_missing_dates_are_refused_by_name() -> None:
+    for gap in (np.array(["2026-01-01", "NaT"], dtype="datetime64[s]"), np.array([pandas.NaT, DATES[0]], dtype=object)):
+        with pytest.raises((ValueError, TypeError), match=r"^time: expected "):
+            as_times("time", gap)
+    with pytest.raises(ValueError, match=r"^time: expected times without gaps, got 1 without a date"):
+        as_times("time", np.array([pandas.NaT, pandas.Timestamp("2026-01-01")], dtype=object))
+
+
 def test_other_numbers_keep_their_unit() -> None:
     for values in ([0, 1, 2], [1.7e9, 1.7e12], [1_700_000_000_250_000], [-5.0, 0.5], []):
         assert as_times("time", np.array(values)).tolist() == list(map(float, values))

@@ -1,5 +1,6 @@
 """What a log decides by time, while the wall clock jumps."""
 
+import sqlite3
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ class Clocks:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall, self.since_boot = 1.7e9, 5000.0
         monkeypatch.setattr(time, "time", lambda: self.wall)
-        monkeypatch.setattr(time, "monotonic", lambda: self.since_boot)
+        monkeypatch.setattr(log_clock, "since_boot", lambda: self.since_boot)
 
     def wait(self, seconds: float) -> None:
         self.wall += seconds
@@ -91,10 +92,14 @@ def test_a_machine_that_does_not_tell_its_boot_has_a_clock_too(
     tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_clock, "BOOT_ID", tmp_path / "missing")
+    monkeypatch.setattr(log_clock, "START_OF_PROCESS", clocks.wall - clocks.since_boot)
     log = DecisionLog(tmp_path / "log.db", window=60.0)
     log.decide("a", ARMS, 0, 1.0)
     clocks.wall += 5 * HOUR
-    assert DecisionLog(tmp_path / "log.db").reward("a", 1.0) == "joined"
+    again = DecisionLog(tmp_path / "log.db")
+    assert again.reward("a", 1.0) == "joined"
+    rows = sqlite3.connect(tmp_path / "log.db").execute("SELECT name FROM settings WHERE name LIKE 'clock%'").fetchall()
+    assert rows == []  # each process would leave one
 
 
 def test_the_record_has_the_time_of_the_wall_clock(clocks: Clocks) -> None:

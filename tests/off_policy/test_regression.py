@@ -138,6 +138,11 @@ def test_what_cannot_predict() -> None:
             ValueError,
             "folds: expected None or an integer from 2 to 2, the number",
         ),
+        (
+            lambda: predicted_rewards(arms, log_of(False, groups=torch.zeros(N, dtype=torch.int64))),
+            ValueError,
+            "log: expected at least 2 groups of rounds, to learn from one and predict another, got 1",
+        ),
         (lambda: predicted_rewards(arms, log, folds=1), ValueError, "folds: expected None or an integer from 2 to 90"),
         (lambda: predicted_rewards(arms, log, folds=2.0), TypeError, "folds: expected an integer"),
         (lambda: predicted_rewards(arms, log, block_size=0), ValueError, "block_size: expected an integer above 0"),

@@ -50,6 +50,23 @@ def test_all_but_health_ask_for_the_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("most_waiting", -1),
+        ("request_seconds", float("nan")),
+        ("undecided", -1),
+        ("dim", 0),
+        ("every", 0.0),
+        ("encoder", "../x"),
+        ("lowest", 1.0),
+    ],
+)
+def test_settings_out_of_their_range_are_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^{name}: expected "):
+        Settings(**{name: value})
+
+
+@pytest.mark.parametrize(
     ("body", "detail"),
     [
         ({"context": [""] * 5000}, "body.context.0"),

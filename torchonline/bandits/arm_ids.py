@@ -12,10 +12,9 @@ from torch import Tensor
 from torchonline.core.backend import in_python, is_readable
 from torchonline.core.checks import integer
 from torchonline.core.inputs import as_indices, integer_at_hand
+from torchonline.core.messages import listed
 
 CPU = torch.device("cpu")
-# How many ids an error lists.
-MOST_SHOWN = 10
 
 
 class WithArmIds:
@@ -100,8 +99,7 @@ class WithArmIds:
         """Return whether numbers are ids of the ``count`` arms, and right places."""
         ids = self.ids
         if ids is None:
-            is_arm = (action >= 0) & (action < count)
-            return is_arm, torch.where(is_arm, action, 0)
+            return found_places(action, count)
         places = torch.searchsorted(ids, action.contiguous()).clamp(max=ids.size(0) - 1)
         return ids[places] == action, places
 
@@ -142,13 +140,13 @@ class WithArmIds:
             if one not in known:
                 raise self._unknown(name, one)
         if len(set(gone)) < len(gone) or len(gone) >= len(known):
-            raise ValueError(f"{name}: expected some of the arms {_listed(known)}, each once and not all, got {gone}")
+            raise ValueError(f"{name}: expected some of the arms {listed(known)}, each once and not all, got {gone}")
         return [k for k, one in enumerate(known) if one not in gone]
 
     def _unknown(self, name: str, one: int) -> ValueError:
         """Return the error of a number that is no id of an arm."""
         why = ", which was removed" if self.was_removed(one) else ""
-        return ValueError(f"{name}: expected the id of an arm, one of {_listed(self.arm_ids)}, got {one}{why}")
+        return ValueError(f"{name}: expected the id of an arm, one of {listed(self.arm_ids)}, got {one}{why}")
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         problems: list[str] = super()._load_problems(self._without_ids(state_dict, prefix), prefix)  # type: ignore[misc]
@@ -186,15 +184,15 @@ class WithArmIds:
 
 
 def _buffers(ids: list[int], given: int, device: torch.device) -> dict[str, Tensor | None]:
-    if ids == list(range(given)):
+    if len(ids) == given and ids == list(range(given)):  # a file may name any number of ids given
         return {"ids": None, "ids_given": None}
     return {name: torch.tensor(value, device=device) for name, value in {"ids": ids, "ids_given": given}.items()}
 
 
-def _listed(ids: list[int]) -> str:
-    if len(ids) <= MOST_SHOWN:
-        return ", ".join(map(str, ids))
-    return f"{', '.join(map(str, ids[: MOST_SHOWN - 1]))}, ..., {ids[-1]}"
+def found_places(action: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return whether numbers are places of ``count`` arms, and right places."""
+    is_arm = (action >= 0) & (action < count)
+    return is_arm, torch.where(is_arm, action, 0)
 
 
 def places_of(policy: Any, action: Tensor) -> Tensor:
@@ -224,7 +222,8 @@ def by_place(mask: Tensor, policy: WithArmIds) -> Tensor:
 
     Shapes: ``(..., N)`` to ``(..., K)``. An arm that came later than the mask was not available.
     """
-    ids, given = policy.arm_ids, policy.ids_so_far
-    if mask.size(-1) > given:
+    if mask.size(-1) > policy.ids_so_far:
         return mask  # not of this policy, which refuses the shape
-    return torch.nn.functional.pad(mask, (0, given - mask.size(-1)))[..., ids]
+    ids = torch.tensor(policy.arm_ids, device=mask.device)
+    was_there = ids < mask.size(-1)
+    return mask[..., torch.where(was_there, ids, 0)] & was_there

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.arguments import checked_actions, rounds_of_arrays
+from torchonline.bandits.arm_ids import found_places
 from torchonline.bandits.block_learner import BlockLearner
 from torchonline.bandits.blocks import learn_blocks
 from torchonline.bandits.default_estimator import suggestion
@@ -234,8 +235,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
     def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Return whether actions are those of ``count`` arms, and right places."""
-        is_arm = (action >= 0) & (action < count)
-        return is_arm, torch.where(is_arm, action, 0)
+        return found_places(action, count)
 
     def _mixture(self, context: Tensor, mask: Tensor | None) -> Tensor:
         """Return the probabilities of arms, the mean over draws of the scores."""

@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from torchonline.bandits.composed import learner_of
-from torchonline.core.checks import one_of, positive
+from torchonline.core.checks import one_of
 from torchonline.core.messages import counted, install_extra
 from torchonline.feedback import load_snapshot
 from torchonline.models.encoding import input_type
@@ -112,7 +112,8 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
             the folder is of another model.
     """
     one_of("role", role, ROLES)
-    check_settings(settings)
+    if settings.folder.exists() and not settings.folder.is_dir():
+        raise ValueError(f"folder: expected a folder, got the file {settings.folder}")
     state = describe_state(settings, state)
     settings.open_log().close()  # a log of another window is refused
     if role == "learner":
@@ -122,11 +123,11 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
         import uvicorn
     except ImportError as error:
         raise ImportError(f"serve: expected uvicorn, got none; {install_extra('serving')}") from error
-    from torchonline.serving.protocol import LimitedProtocol
+    from torchonline.serving.protocol import limited
 
     with listen(host, port) as listening:
         quiet: dict[str, Any] = {"access_log": False, "log_level": "warning"}
-        limits: dict[str, Any] = {"http": LimitedProtocol, "ws": "none", "timeout_graceful_shutdown": 10}
+        limits: dict[str, Any] = {"http": limited(settings), "ws": "none", "timeout_graceful_shutdown": 10}
         server = uvicorn.Server(uvicorn.Config(application(settings), host, port, **limits, **quiet))
 
         def stop(*_: Any) -> None:
@@ -145,20 +146,6 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
             pass
         finally:
             signal.signal(signal.SIGTERM, handler)
-
-
-def check_settings(settings: HeadSettings) -> None:
-    """Raise a ValueError that names the option that is out of its range."""
-    if not settings.lowest < settings.highest:
-        raise ValueError(
-            f"reward_range: expected the least reward below the largest one, got {settings.lowest:g} and {settings.highest:g}"
-        )
-    positive("every", settings.every)
-    positive("largest", settings.largest)
-    if settings.encoder in ("", ".", "..") or Path(settings.encoder).name != settings.encoder:
-        raise ValueError(f"version: expected a name that can be part of the name of a file, got {settings.encoder!r}")
-    if settings.folder.exists() and not settings.folder.is_dir():
-        raise ValueError(f"folder: expected a folder, got the file {settings.folder}")
 
 
 def describe_state(settings: HeadSettings, state: str) -> str:

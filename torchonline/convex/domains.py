@@ -11,7 +11,7 @@ from torch import Tensor
 from torchonline.convex.projections import project_between, project_hull
 from torchonline.core.checks import instance_of, kind, positive, positive_integer
 from torchonline.core.inputs import check_floats
-from torchonline.core.ops import at_least, norms, sign
+from torchonline.core.ops import at_least, matmul, norms, sign
 from torchonline.core.write_once import WriteOnce
 from torchonline.linalg import coordinate_vector, project_ball
 
@@ -214,7 +214,7 @@ class Polytope(Vertices):
         return self.points.mean(0)
 
     def scores(self, direction: Tensor) -> Tensor:
-        return direction @ self.points.to(direction.device).mT
+        return matmul(direction, self.points.to(direction.device).mT)
 
     def vertex(self, index: Tensor) -> Tensor:
         return self.points.to(index.device)[index]

@@ -15,7 +15,7 @@ def refuse_averages() -> None:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is _CONSTRUCTOR and frame.f_locals["use_buffers"]:
+        if frame.f_code is _CONSTRUCTOR and frame.f_locals.get("use_buffers"):
             raise RuntimeError(
                 "use_buffers: expected False for an average of a module with learners, got True: averages of statistics belong "
                 "to no rounds, and V_inv would not be the inverse of V; with False it has the statistics of the last model"

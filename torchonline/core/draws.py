@@ -2,9 +2,8 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -103,12 +102,17 @@ def generators_left_alone() -> Iterator[None]:
         >>> torch.equal(before, torch.get_rng_state())
         False
     """
-    here, places = threading.get_ident(), (torch.random, torch.cuda)
+    here = threading.get_ident()
 
     def except_here(function: Any) -> Any:
         return lambda *given, **named: None if threading.get_ident() == here else function(*given, **named)
 
-    with _PUTTING_BACK, ExitStack() as stack:
-        for place in places:
-            stack.enter_context(patch.object(place, "set_rng_state", except_here(place.set_rng_state)))
-        yield
+    with _PUTTING_BACK:
+        own = [(place, place.set_rng_state) for place in (torch.random, torch.cuda)]
+        try:
+            for place, function in own:
+                place.set_rng_state = except_here(function)
+            yield
+        finally:
+            for place, function in own:
+                place.set_rng_state = function

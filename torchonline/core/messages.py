@@ -1,10 +1,23 @@
-"""Words of messages: numbers with nouns, and how to install what is missing."""
+"""Words of messages: numbers with nouns, lists of names, and how to install what is missing."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+# How many names a message lists.
+SHOWN = 10
 
 
 def counted(count: int | None, noun: str) -> str:
     """Return a number with its noun: ``1 round``, ``2 rounds``."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
+
+
+def listed(names: Iterable[Any], show: Callable[[Any], str] = repr) -> str:
+    """Return names as text, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(map(show, names[:SHOWN])) + more if names else "none"
 
 
 def install_extra(extra: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.bandits.arm_ids import found_places
 from torchonline.bandits.block_learner import BlockEstimator
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.disjoint import DisjointArms
@@ -165,8 +166,7 @@ class OfInner(Guarded):
         return self.policy.estimator._accepts(x, reward, noise_scale)
 
     def _guard_found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        is_arm = (action >= 0) & (action < count)
-        return is_arm, torch.where(is_arm, action, 0)
+        return found_places(action, count)
 
     def _guard_named(self, place: Tensor) -> Tensor:
         return place

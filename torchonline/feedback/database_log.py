@@ -173,8 +173,7 @@ class DatabaseLog(FeedbackLog):
         for row in rows:
             position = (found[-1].position if found else after) + 1
             try:
-                # Before the first position that is there, a log may have been trimmed.
-                if type(row[0]) is int and row[0] > position and (found or after):
+                if type(row[0]) is int and row[0] > position:
                     raise DamagedRowError("expected a row, got none", position, last=row[0] - 1)
                 found.append(stored_feedback(row, row[0] if type(row[0]) is int else position))
             except DamagedRowError:

@@ -5,16 +5,14 @@ import numbers
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
-from torchonline.core.messages import counted
+from torchonline.core.messages import counted, listed
 
-# How many names an error lists at most.
-SHOWN = 10
 TEXT, GAPS, AMOUNTS, DATES = (
     "number text, or give each of its values a column of 0 and 1",
     "fill gaps, or leave their rows out",
@@ -174,13 +172,6 @@ class Columns:
         self.is_wrong_type = True
         self.remedies[remedy] = None
         return kind if sample is None else f"{kind} ({sample[:40]!r})"
-
-
-def listed(names: Iterable[Any], show: Callable[[Any], str] = repr) -> str:
-    """Return names as text, and how many more there are."""
-    names = list(names)
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(map(show, names[:SHOWN])) + more if names else "none"
 
 
 def check_columns(name: str, inputs: Sequence[str], **roles: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from torchonline.serving.limits import RETRY_AFTER
+from torchonline.serving.settings import ServiceSettings
 
 BUSY_BODY = b'{"detail": "too many connections"}'
 BUSY = (
@@ -34,11 +35,15 @@ class LimitedProtocol(Protocol):
     """Protocol of uvicorn that bounds connections and the time of a header.
 
     At the bound, a new connection replaces the one for whose header or body the service has waited the longest. If all others
-    wait for answers, the new one gets status 503. The bound is ``LimitedProtocol.most``, the time ``seconds``.
+    wait for answers, the new one gets status 503.
+
+    Attributes:
+        most: number of connections.
+        seconds: the longest time in which a header may come.
     """
 
     most = _most_connections()
-    seconds = 10.0
+    seconds = ServiceSettings.request_seconds
     since = 0.0
     timer: asyncio.TimerHandle | None = None
 
@@ -90,3 +95,12 @@ class LimitedProtocol(Protocol):
         self.timer = None
         if self.is_in_header and not self.transport.is_closing():
             self.transport.abort()
+
+
+def limited(settings: ServiceSettings) -> type[LimitedProtocol]:
+    """Return the protocol with the times of a service's settings."""
+
+    class Limited(LimitedProtocol):
+        seconds = settings.request_seconds
+
+    return Limited

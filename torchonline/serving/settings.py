@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from torchonline.core.checks import positive, positive_integer
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog
+from torchonline.feedback.records import integer_from_0
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,10 @@ class ServiceSettings:
         undecided: number of rewards of unknown ids that are kept until their decision is logged; 0 refuses them.
         export: whether ``/export`` gives the policy as a file.
         most_waiting: number of decisions and rewards that may wait. What is above gets status 503.
-        request_seconds: the longest time in which a request's body may come.
+        request_seconds: the longest time in which a request's header may come, and then its body.
+
+    Raises:
+        ValueError: an option is out of its range.
 
     Example:
         >>> from torchonline import DisjointArms, RidgeRegression
@@ -62,6 +67,19 @@ class ServiceSettings:
     export: bool = False
     most_waiting: int = 1000
     request_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.lowest < self.highest:
+            raise ValueError(f"lowest: expected a reward below highest, got {self.lowest:g} and {self.highest:g}")
+        for name in ("every", "largest", "request_seconds"):
+            positive(name, getattr(self, name))
+        for name in ("dim", "actions", "most_waiting"):
+            positive_integer(name, getattr(self, name))
+        integer_from_0("undecided", self.undecided)
+        if self.encoder in ("", ".", "..") or Path(self.encoder).name != self.encoder:
+            raise ValueError(
+                f"encoder: expected a version that can be part of the name of a file, got {self.encoder!r}"
+            )
 
     @property
     def largest_body(self) -> int:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import non_negative, one_of, positive, within
+from torchonline.core.ops import matmul
 from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import MARGIN, REWARDS_A_ROUND, clipped
 from torchonline.privacy.learners.bandit import PrivateBandit
@@ -144,7 +145,7 @@ class DPUCB(PrivateBandit):
         v = torch.cat([x / self.feature_clip, reward.unsqueeze(-1) / self.reward_clip], -1)
         products = v[..., self.upper[0]] * v[..., self.upper[1]]
         pulled = action.unsqueeze(-1) == torch.arange(self.arm_count, device=action.device)
-        summand = pulled.to(v.dtype).mT @ products
+        summand = matmul(pulled.to(v.dtype).mT, products)
         self.noise.add(self._buffers, clipped(summand, self.longest), step)
 
     @one_at_a_time
@@ -155,8 +156,8 @@ class DPUCB(PrivateBandit):
         matrix[..., self.upper[1], self.upper[0]] = self.noisy_sum
         values, vectors = torch.linalg.eigh(matrix[..., :-1, :-1])
         values = (values + 2.0 * self.noise_norm + self.ridge).clamp(min=self.noise_norm + self.ridge)
-        inverse = (vectors / values.unsqueeze(-2)) @ vectors.mT
-        theta = (inverse @ matrix[..., :-1, -1:]).squeeze(-1)
+        inverse = matmul(vectors / values.unsqueeze(-2), vectors.mT)
+        theta = matmul(inverse, matrix[..., :-1, -1:]).squeeze(-1)
         # In the caller's units.
         unit = self.reward_clip / self.feature_clip
         bonus = (unit * self.radius()) ** 2 * inverse
@@ -175,6 +176,6 @@ class ReleasedDPUCB(ReleasedBandit):
         """Return the upper confidence bounds: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
         row = self.context(x)
         arms = row.unsqueeze(-3)
-        squares = ((arms @ self.bonus) * arms).sum(-1).mT
+        squares = (matmul(arms, self.bonus) * arms).sum(-1).mT
         # Rounding may leave a square a little below 0.
-        return self.of_arms(row @ self.theta.mT + squares.clamp(min=0.0).sqrt(), x)
+        return self.of_arms(matmul(row, self.theta.mT) + squares.clamp(min=0.0).sqrt(), x)

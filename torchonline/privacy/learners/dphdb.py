@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchonline.convex.domains import CrossPolytope
 from torchonline.core.checks import instance_of, one_of, positive, positive_integer
+from torchonline.core.ops import matmul
 from torchonline.core.stepping import one_at_a_time
 from torchonline.core.write_once import FixedList
 from torchonline.links import Gaussian, Link
@@ -168,7 +169,7 @@ class DPHDB(PrivateBandit):
         for k, arm in enumerate(self.arms):
             if block is None or k == block:
                 own = torch.where((action == k).unsqueeze(-1), x, 0.0)  # 0 if another arm was pulled
-                slope = self.link.mean(own @ arm.queries().to(own.dtype).mT) - reward.unsqueeze(-1)
+                slope = self.link.mean(matmul(own, arm.queries().to(own.dtype).mT)) - reward.unsqueeze(-1)
                 arm._step_together(slope.unsqueeze(-1) * own.unsqueeze(-2))
         if block is not None and step % self.warmup == 0:
             self.theta_warm[..., block, :] = self.arms[block].theta

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.ops import matmul
 from torchonline.privacy.clipping import clipped
 
 
@@ -83,7 +84,7 @@ class ReleasedDPHDB(ReleasedBandit):
 
     def means(self, x: Tensor, theta: Tensor) -> Tensor:
         """Return the mean rewards at parameters ``(*B, K, d)``, ``(*B, ..., K)``."""
-        return self.of_arms(self.link.mean(self.context(x) @ theta.mT), x)
+        return self.of_arms(self.link.mean(matmul(self.context(x), theta.mT)), x)
 
     def admitted(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
         """Return the mask of the available arms that the preselection keeps."""
