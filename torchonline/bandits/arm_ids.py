@@ -133,8 +133,8 @@ class WithArmIds:
         """
         if isinstance(removed, (str, bytes)) or not isinstance(removed, Iterable):
             raise TypeError(f"{name}: expected ids of arms, got {type(removed).__name__}")
-        listed = removed if isinstance(removed, (Tensor, np.ndarray)) else list(removed)
-        gone = as_indices(name, listed, CPU).reshape(-1).tolist()
+        given = removed if isinstance(removed, (Tensor, np.ndarray)) else list(removed)
+        gone = as_indices(name, given, CPU).reshape(-1).tolist()
         known = self.arm_ids
         for one in gone:
             if one not in known:

@@ -498,7 +498,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         # The step copies the statistics of the chosen arms before it writes them. All others are small.
         others = [buffer for name, buffer in state.items() if not name.startswith("policy.estimator.")]
         copies: list[Any] = copies_of(others)
-        gathered: list[tuple[Tensor, list[Tensor]]] = []
+        gathered: list[tuple[Tensor, dict[str, Tensor]]] = []
 
         def undo() -> None:
             restore_(others, copies)

@@ -103,16 +103,17 @@ def generators_left_alone() -> Iterator[None]:
         False
     """
     here = threading.get_ident()
+    places: tuple[Any, ...] = (torch.random, torch.cuda)
 
     def except_here(function: Any) -> Any:
         return lambda *given, **named: None if threading.get_ident() == here else function(*given, **named)
 
     with _PUTTING_BACK:
-        own = [(place, place.set_rng_state) for place in (torch.random, torch.cuda)]
+        own = [place.set_rng_state for place in places]
         try:
-            for place, function in own:
+            for place, function in zip(places, own, strict=True):
                 place.set_rng_state = except_here(function)
             yield
         finally:
-            for place, function in own:
+            for place, function in zip(places, own, strict=True):
                 place.set_rng_state = function
