@@ -436,3 +436,45 @@ def test_real_signals_leave_no_torn_state() -> None:
         signal.signal(signal.SIGALRM, previous)
     print(f"interrupts that hit a step: {hits}")
     assert sum(hits.values()) > 0
+
+
+def with_other_arms(made: Any) -> Any:
+    made.remove_actions([0]) if hasattr(made, "remove_actions") else made.remove_arms([0])
+    return made
+
+
+LOADED: dict[str, Callable[[], Any]] = {
+    "arms with a model each": lambda: DisjointArms(RidgeRegression(8), 4, scaler=RunningScaler(7)),
+    "fixed arms": lambda: FixedArms(OFUL(2), torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [0.0, 2.0]])),
+}
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_an_interrupted_load_is_all_or_nothing(name: str) -> None:
+    """Buffers that no step changes, such as ids and arms, come with the others."""
+    saved, learner = with_other_arms(LOADED[name]()), LOADED[name]()
+    step(saved, 2.0, 3)
+    step(learner)
+    if isinstance(learner, DisjointArms):
+        learner.remove_actions([3])
+    else:
+        learner.remove_arms([3])
+    state, before, line = saved.state_dict(), learner.state_dict(), 0
+    while interrupted(lambda: learner.load_state_dict(state), line):
+        now = learner.state_dict()
+        is_old = now.keys() == before.keys() and all(torch.equal(now[key], before[key]) for key in now)
+        assert is_old or all(torch.equal(now[key], state[key]) for key in state), f"torn at line {line}"
+        learner.load_state_dict(before)
+        line += 1
+    assert line > 50
+    assert learner.arm_ids == [1, 2, 3]
+
+
+def test_a_refused_assignment_leaves_fixed_arms_as_they_were() -> None:
+    learner = LOADED["fixed arms"]()
+    step(learner)
+    before = snapshot(learner)
+    with pytest.raises(RuntimeError, match="arms: expected no assignment"):
+        learner.load_state_dict(learner.state_dict(), assign=True)
+    assert differences(before, snapshot(learner)) == []
+    step(learner)

@@ -379,7 +379,8 @@ class RunningScaler(Learner):
         centre = total(offset) / self.window
         offset = offset - column(centre)
         variance = total(offset * offset) / (self.window - 1.0)
-        gap = at_most(at_least(middle + centre - mean, -most), most)
+        start = middle + centre
+        gap = at_most(at_least(start - mean, -most), most)
         # The first rows have entered uncut: with outliers, the moments are those of the cut rows.
         is_first = along(number(self.rounds) == self.window, mean)
         is_start = is_first & has_outliers
@@ -390,7 +391,8 @@ class RunningScaler(Learner):
         count = along(real(self.rounds - 1, mean), mean)
         mixed = 0.5 * (squares / count) + 0.5 * variance + 0.25 * gap * gap
         squares_now = count * where(is_start, variance, mixed)
-        assign_(mean, where(is_new, mean + where(is_start, gap, 0.5 * gap), mean))
+        # Not mean + gap: after a huge outlier that difference has lost the digits of the start.
+        assign_(mean, where(is_new, where(is_start, start, mean + 0.5 * gap), mean))
         assign_(squares, where(is_new, squares_now, squares))
 
     # TorchScript does not compile the methods below.

@@ -73,10 +73,19 @@ def load_(
         if len(error_msgs) > before:
             raise _NotLoadedError
 
-    # With assign=True, a snapshot of the old buffers would not bring them back.
-    is_whole = not local_metadata.get("assign_to_params_buffers", False)
+    buffers = [part._buffers for part, _ in modules]
+    before = [dict(own) for own in buffers]
+    # An assignment puts other tensors in place of these, and leaves their values.
+    written = () if local_metadata.get("assign_to_params_buffers", False) else before
+    put_values_back = copied([value for own in written for value in own.values() if value is not None])
+
+    def undo() -> None:
+        for own, old in zip(buffers, before, strict=True):
+            own.clear()
+            own.update(old)
+        put_values_back()
+
     with learner._lock, torch.no_grad(), suppress(_NotLoadedError):
-        undo = copied(list(learner.state().values())) if is_whole else None
         all_or_nothing(learner, undo, load)
         for part, _ in modules:
             part.__dict__["_is_torn"] = False
