@@ -1,6 +1,6 @@
 """A bandit policy on top of an encoder, as one plain module."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,8 +18,10 @@ from torchonline.core.checks import check_values, one_of, positive_integer, shap
 from torchonline.core.citations import Citable
 from torchonline.core.delegated import WithDelegated, delegated
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
+from torchonline.core.loading import load_whole
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
+from torchonline.core.stepping import copied
 from torchonline.models.encoding import as_inputs, encoded_items, encoder_width, evaluating, typed_like
 from torchonline.models.input_scaling import check_inputs, check_scalable, checked_scaler, for_encoder, step_together
 
@@ -208,11 +210,27 @@ class BanditHead(Citable, WithDelegated):
     def reset(self) -> None:
         """Put the policy and the scalers back to their first state, in place.
 
-        The encoder stays as it is. Python only.
+        The encoder stays as it is. An interrupt leaves all as it was. Python only.
         """
-        self.policy.reset()
-        if self.scaler is not None:
-            self.scaler.reset()
+        scaler = {} if self.scaler is None else self.scaler.state()
+        undo = copied([*learner_of(self.policy).state().values(), *scaler.values()])
+        try:
+            self.policy.reset()
+            if self.scaler is not None:
+                self.scaler.reset()
+        except BaseException:
+            undo()
+            raise
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
+        """Load a state. One that is refused, or a load that is interrupted, changes nothing.
+
+        Args:
+            state_dict: a state of a head of the same modules and options.
+            *arguments: as in ``nn.Module.load_state_dict``.
+            **options: as there.
+        """
+        return load_whole(self, super().load_state_dict, state_dict, *arguments, **options)
 
     def _features_of(self, inputs: Any) -> Tensor:
         """Return the features of raw inputs of decisions, which are checked. Python only."""

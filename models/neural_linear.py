@@ -17,6 +17,7 @@ from torchonline.core.backend import writable
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
 from torchonline.core.citations import Citable
 from torchonline.core.inputs import ArrayLike
+from torchonline.core.loading import load_whole
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
 from torchonline.core.stepping import all_or_nothing_with
@@ -352,16 +353,12 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
         A state that is refused changes nothing.
         """
-        before = {name: value.clone() for name, value in self.state_dict().items()}
-        own = {plain_name(name): name for name in before}
+        own = {plain_name(name): name for name in self.state_dict()}
         state = {own.get(plain_name(name), name): value for name, value in state_dict.items()}
         if self.readout is not None and "replay.rounds" in state:
             state.setdefault("readout", self.readout)  # 0.1.0 had none
         try:
-            return super().load_state_dict(state, *arguments, **options)
-        except BaseException:
-            super().load_state_dict(before)
-            raise
+            return load_whole(self, super().load_state_dict, state, *arguments, **options)
         finally:
             self._arm_ids = self._ids_of_arms()  # of the same state as the replay
 

@@ -160,6 +160,27 @@ def test_a_load_brings_the_ids(make: Any) -> None:
     assert by_place(torch.tensor([True, False]), arms_of(policy)).tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize("form", ["script", "program"])
+def test_a_file_takes_the_ids_of_a_newer_state(form: str) -> None:
+    """It was made before an arm was removed and another one came."""
+    policy, x, one = DisjointArms(RidgeRegression(2), 3), torch.tensor([1.0, 0.5], dtype=torch.float64), torch.ones(())
+    file: Any = to_torchscript(policy) if form == "script" else to_program(policy).module()
+    policy.remove_actions([0])
+    assert policy.add_actions(1) == [3]
+    for k in policy.arm_ids * 20:
+        policy.step(x, k, float(k == 3))
+    if form == "script":
+        assert file.load_state_dict(policy.state_dict(), strict=False).unexpected_keys == []
+        assert int(file.select(x)) == 3
+        return
+    for name, buffer in file.named_buffers():
+        buffer.copy_(policy.get_buffer(name.removeprefix("head.")))
+    mask, learn = torch.ones(1, 3, dtype=torch.bool), torch.tensor(True)
+    for action in (3, 0):
+        choice, learnt = file(x, torch.tensor(action), one.double(), learn, x.unsqueeze(0), mask)
+        assert (choice.tolist(), bool(learnt)) == ([3], action == 3)
+
+
 @pytest.mark.parametrize("make", [disjoint, fixed, scaled_head], ids=["disjoint", "fixed", "head"])
 def test_files_speak_ids(make: Any) -> None:
     """A file that is made after a removal chooses and learns by the same ids, and does not learn for a removed arm."""

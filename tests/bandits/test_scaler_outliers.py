@@ -47,6 +47,16 @@ def test_no_row_ruins_a_scaler(place: int, count: int, size: float) -> None:
         assert np.all(deviation(fed(rows[: place + count])) < 1.5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_huge_first_row_does_not_cost_the_mean(dtype: torch.dtype) -> None:
+    """The mean of the first rows is small beside it, and must not be a difference from it."""
+    scaler = RunningScaler(1, intercept=False, dtype=dtype)
+    for t, row in enumerate(40.0 + normal(2000)[:, :1]):
+        scaler.step(torch.tensor([1e12]) if t == 5 else torch.from_numpy(row))
+    assert abs(float(scaler.mean) - 40.0) < 0.2
+    assert 0.9 < deviation(scaler)[0] < 1.4
+
+
 def test_one_row_moves_the_moments_by_a_bounded_amount() -> None:
     """As a row at the edge does, whatever its size."""
     rows = normal(500)

@@ -135,6 +135,33 @@ def test_a_group_without_a_gradient_is_left_alone() -> None:
     assert {learner.decision.dtype for learner in optimizer.learners} == {D}
 
 
+def test_a_state_that_cannot_be_right_is_refused_by_name() -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = ParameterFree([parameter])
+    parameter.grad = torch.ones(2)
+    optimizer.step()
+    good = optimizer.state_dict()
+    (saved,), (group,) = good["learners"], good["param_groups"]
+    bad: list[dict[str, Any]] = [
+        {"learners": 5},
+        {"learners": [5]},
+        {"param_groups": [5]},
+        {"param_groups": [{name: value for name, value in group.items() if name != "params"}]},
+        {"learners": [saved | {"centre": torch.full((2,), torch.nan, dtype=D)}]},
+        *({"learners": [saved | {"rate": rate}]} for rate in (float("nan"), -1.0, "1")),
+        *(
+            {"learners": [{key: value for key, value in saved.items() if key != name}]}
+            for name in ("centre", "learner")
+        ),
+    ]
+    for change in bad:
+        with pytest.raises(ValueError, match=r"^state_dict: expected "):
+            optimizer.load_state_dict(good | change)
+    after = optimizer.state_dict()
+    assert torch.equal(after["learners"][0]["centre"], saved["centre"])
+    optimizer.load_state_dict(good)
+
+
 def test_a_group_may_be_added_later() -> None:
     """Around what its parameters are by then; after a copy and a load, too."""
     one, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.zeros(3))

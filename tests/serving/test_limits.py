@@ -59,6 +59,7 @@ def test_all_but_health_ask_for_the_secret(tmp_path: Path) -> None:
         ("every", 0.0),
         ("encoder", "../x"),
         ("lowest", 1.0),
+        ("largest", 1e200),
     ],
 )
 def test_settings_out_of_their_range_are_refused_by_name(name: str, value: Any) -> None:

@@ -60,13 +60,13 @@ class WithArmIds:
 
     def _named_in_python(self, place: Tensor) -> Tensor:
         ids = self._buffers["ids"]
-        return place if ids is None else ids[place]
+        return place if ids is None else ids.take(place)  # ids[place] would ask a program for a number
 
     @in_python(_named_in_python)
     def _named(self, place: Tensor) -> Tensor:
         """Return the ids of the arms at some places."""
         ids = self.ids
-        return place if ids is None else ids[place]
+        return place if ids is None else ids.take(place)  # ids[place] would ask a program for a number
 
     def _placed_in_python(self, action: Any) -> Any:
         ids = self._buffers["ids"]
@@ -84,7 +84,7 @@ class WithArmIds:
             return index  # whoever uses the places refuses the device
         places = torch.searchsorted(ids, index.contiguous()).clamp(max=ids.size(0) - 1)
         if (self.validate or ids.is_cpu) and is_readable(index):
-            is_bad = ids[places] != index
+            is_bad = ids.take(places) != index
             if bool(is_bad.any()):
                 raise self._unknown("action", int(index[is_bad][0]))
         return places
@@ -101,12 +101,12 @@ class WithArmIds:
         if ids is None:
             return found_places(action, count)
         places = torch.searchsorted(ids, action.contiguous()).clamp(max=ids.size(0) - 1)
-        return ids[places] == action, places
+        return ids.take(places) == action, places
 
     def _named_if_any(self, place: Tensor) -> Tensor:
         """Return the ids of the arms at some places; -1, of no arm, stays."""
         ids = self.ids
-        return place if ids is None else torch.where(place < 0, place, ids[place.clamp(min=0)])
+        return place if ids is None else torch.where(place < 0, place, ids.take(place.clamp(min=0)))
 
     # TorchScript does not compile the methods below.
 
@@ -115,6 +115,12 @@ class WithArmIds:
         for name in ("ids", "ids_given"):
             self.register_buffer(name, None)
         self.unchanging = (*self.unchanging, "ids", "ids_given")  # by steps
+
+    def _write_ids_out(self) -> None:
+        """Keep ids that are places as buffers too: a file takes the ids of a newer state by their names."""
+        if self._buffers["ids"] is None:
+            values = {"ids": torch.arange(self._arm_count()), "ids_given": torch.tensor(self._arm_count())}
+            self._buffers.update({name: value.to(self._place()) for name, value in values.items()})
 
     def _ids_after(self, kept: Iterable[int], added: int) -> dict[str, Tensor | None]:
         """Return the buffers after some arms have stayed and others have come."""

@@ -269,10 +269,12 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         optimizer, raises ValueError; one that does not fit, RuntimeError.
         """
         saved, groups = state_dict.get("learners"), state_dict.get("param_groups")
-        if saved is None or groups is None:
+        if not isinstance(saved, list) or not isinstance(groups, list) or "state" not in state_dict:
             raise ValueError("state_dict: expected one of ParameterFree, with an entry 'learners', got another")
         if not len(saved) == len(groups) == len(self.param_groups):
             raise ValueError(f"state_dict: expected {len(self.param_groups)} groups, got {len(saved)}")
+        for index, (theirs, group) in enumerate(zip(saved, groups, strict=True)):
+            _check_saved(index, theirs, group)
         groups = [self._checked_group(index, group, saved[index]["centre"]) for index, group in enumerate(groups)]
         own = {name: value for name, value in state_dict.items() if name != "learners"} | {"param_groups": groups}
         load_own = super().load_state_dict
@@ -323,6 +325,20 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         self.defaults.setdefault("lr", 1.0)
         for group in self.param_groups:
             group.setdefault("lr", 1.0)
+
+
+def _check_saved(index: int, saved: Any, group: Any) -> None:
+    """Refuse what is no state of a group and its learner, by name."""
+    if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
+        raise ValueError(f"state_dict: expected group {index} with an entry 'params', got {kind(group)}")
+    wanted = f"state_dict: expected the state of the learner of group {index}"
+    if not isinstance(saved, Mapping) or "centre" not in saved or not isinstance(saved.get("learner"), Mapping):
+        raise ValueError(f"{wanted}, with entries 'centre' and 'learner', got {kind(saved)}")
+    centre, rate = saved["centre"], saved.get("rate", 1.0)
+    if isinstance(centre, Tensor) and not bool(torch.isfinite(centre).all()):
+        raise ValueError(f"{wanted}, got a centre that is not finite")
+    if not isinstance(rate, (int, float)) or not 0.0 <= rate < math.inf:
+        raise ValueError(f"{wanted}, with a rate of at least 0, got {rate!r}")
 
 
 def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:

@@ -91,6 +91,20 @@ def load_(
             part.__dict__["_is_torn"] = False
 
 
+def load_whole(module: nn.Module, load: Any, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
+    """Load a module of several parts; put its state back if that is refused or interrupted.
+
+    ``load`` is nn.Module's ``load_state_dict`` of the module, with these arguments. It takes a copy of the state.
+    """
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    try:
+        return load(state_dict, *arguments, **options)
+    except BaseException:
+        assign = options.get("assign", arguments[1] if len(arguments) > 1 else False)
+        load(before, assign=assign)  # else into the tensors of the refused state, some of which are assigned
+        raise
+
+
 def load_problems(learner: "Learner", state_dict: Mapping[str, Any], prefix: str) -> list[str]:
     """Return why the entries under a prefix are no state of a learner and its parts."""
     entries = {name: value for name, value in state_dict.items() if name.startswith(prefix)}

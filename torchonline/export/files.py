@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.bandits.arm_ids import WithArmIds
 from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of
 from torchonline.core.draws import OwnDraws, generators_left_alone
@@ -78,7 +79,7 @@ def to_torchscript(
     else:
         check_kind(module)
         _refuse_python(module, "module")
-        module = _copy(module)  # threads may let the original learn meanwhile
+        module = _with_ids(_copy(module))  # threads may let the original learn meanwhile
         trial = trial_of(module, example)
         scripted, file = _as_script(as_file(_copy(module)))
         loaded, eager = torch.jit.load(file), _copy(module)
@@ -159,7 +160,7 @@ def to_program(
         return program
     check_kind(module)
     _refuse_python(module, "module", is_program=True)
-    module = _copy(module)
+    module = _with_ids(_copy(module))
     trial = trial_of(module, example, blocks, noise_scale)
     _refuse_blocks(module, blocks)
     program, file = _as_program(trial.round(_copy(module)), trial.round_arguments(), trial.dynamic_shapes())
@@ -392,6 +393,14 @@ def _refuse_blocks(module: nn.Module, blocks: bool) -> None:
     """Refuse blocks of a module that learns rounds in order."""
     if blocks and (why := no_blocks(module)) is not None:
         raise ValueError(f"blocks: expected False, got True, but {why}")
+
+
+def _with_ids(module: nn.Module) -> nn.Module:
+    """Keep the ids of arms in a state of its own module, so that a file takes those of a newer state."""
+    for part in module.modules():
+        if isinstance(part, WithArmIds):
+            part._write_ids_out()
+    return module
 
 
 def _copy(module: nn.Module) -> Any:

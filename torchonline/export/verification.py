@@ -1,5 +1,6 @@
 """Verification of an exported module against its eager original, round by round."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -177,6 +178,7 @@ class HeadTrial(PolicyTrial):
         actions: K, where inputs are contexts; None where they are inputs for each arm.
         feature_dims: number of trailing dimensions that form one input.
         dtypes: of all that is computed with besides the policy.
+        longest: the longest inputs, where there is no encoder.
     """
 
     rounds = (HeadRound, BlockHeadRound)
@@ -190,8 +192,10 @@ class HeadTrial(PolicyTrial):
         feature_dims: int = 1,
         dtypes: Iterable[torch.dtype] = (),
         noise_scale: bool = False,
+        longest: float = math.inf,
     ) -> None:
         super().__init__(policy, blocks, noise_scale)
+        self.longest = longest
         if any(dtype != torch.float64 for dtype in (example.dtype, *dtypes)):
             self.tolerance = LOWER
         self.actions = actions
@@ -215,6 +219,7 @@ class HeadTrial(PolicyTrial):
             if inputs.is_floating_point():
                 noise = torch.randn(inputs.shape, generator=generator, dtype=torch.float64).to(inputs)
                 inputs = inputs + noise * self.example.abs().mean()
+                inputs = inputs * min(1.0, self.longest / max(float(inputs.norm(dim=-1).max()), 1e-300))
             yield Decision(inputs, mask, decision.reward)
 
     def past(self, decision: Decision, choice: Tensor) -> tuple[Tensor, ...]:
@@ -354,11 +359,13 @@ def trial_of(
     if isinstance(module, DisjointArms):
         context = torch.ones((*module.batch_shape, module.dim), dtype=module.estimator.theta_hat.dtype)
         example = context.to(module.rounds.device) if example is None else example
-        return HeadTrial(module, blocks, example, module.actions, noise_scale=noise_scale)
+        return HeadTrial(
+            module, blocks, example, module.actions, noise_scale=noise_scale, longest=module.estimator.longest
+        )
     if isinstance(module, SharedRadiusMaster):
         arms = torch.ones((*module.batch_shape, 3, module.dim), dtype=module.estimator.theta_hat.dtype)
         example = arms.to(module.rounds.device) if example is None else example
-        return HeadTrial(module, blocks, example, None, noise_scale=noise_scale)
+        return HeadTrial(module, blocks, example, None, noise_scale=noise_scale, longest=module.estimator.longest)
     if isinstance(module, FixedArms):
         return FixedTrial(module, noise_scale)
     if isinstance(module, ConvexLearner):

@@ -77,6 +77,8 @@ class Follower:
         skip_damaged: bool = False,
     ) -> None:
         self.policy = instance_of("policy", policy, nn.Module, "an nn.Module with step")
+        if not callable(getattr(policy, "step", None)):
+            raise TypeError(f"policy: expected a module with step, got {type(policy).__name__}")
         self.log, self.path = instance_of("log", log, FeedbackLog, "a FeedbackLog"), Path(os.path.realpath(path))
         self.blocks: bool = instance_of("blocks", blocks, bool, "True or False")
         self.encoder: str | None = None if encoder is None else instance_of("encoder", encoder, str, "a string or None")

@@ -101,7 +101,8 @@ class Columns:
             self.remedies[GAPS] = None
             return none
         if is_object and all(isinstance(value, numbers.Integral) for value in values.tolist()):
-            values = values.astype(np.int64)
+            if all(abs(value) < 2**63 for value in values.tolist()):
+                values = values.astype(np.int64)
         if values.dtype.kind not in "iu":
             self.is_wrong_type = True
             self.problems.append(f"action: expected a column of integers, got {column!r} of {values.dtype}")

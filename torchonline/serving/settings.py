@@ -1,5 +1,6 @@
 """What the replicas and the learner of a service agree on."""
 
+import math
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchonline.core.checks import positive, positive_integer
+from torchonline.core.checks import LARGEST, positive, positive_integer
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog
 from torchonline.feedback.records import integer_from_0
 
@@ -73,9 +74,13 @@ class ServiceSettings:
             raise ValueError(f"lowest: expected a reward below highest, got {self.lowest:g} and {self.highest:g}")
         for name in ("every", "largest", "request_seconds"):
             positive(name, getattr(self, name))
-        for name in ("dim", "actions", "most_waiting"):
+        most = LARGEST.get(self.dtype, math.inf)  # a policy would refuse it, and with it what is decided together
+        if self.largest > most:
+            raise ValueError(f"largest: expected at most {most:.1e}, which {self.dtype} takes, got {self.largest:g}")
+        for name in ("dim", "actions"):
             positive_integer(name, getattr(self, name))
-        integer_from_0("undecided", self.undecided)
+        for name in ("undecided", "most_waiting"):
+            integer_from_0(name, getattr(self, name))
         if self.encoder in ("", ".", "..") or Path(self.encoder).name != self.encoder:
             raise ValueError(
                 f"encoder: expected a version that can be part of the name of a file, got {self.encoder!r}"
