@@ -586,8 +586,8 @@ class _ArmView:
         scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
         own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
         shared = [*own, *(fleet.__dict__[name] for name in arms.pooled), *scaler]
-        # What the arm's rounds alone write, what all rounds write, and the size of both.
-        self.written = (written, shared, sum(array.nbytes for array in [*written, *shared]))
+        # What the arm's rounds alone write, with its size, and what all rounds write.
+        self.written = (written, shared, sum(array.nbytes for array in written))
 
 
 def _with_estimator(policy: Policy, estimator: Estimator) -> Policy:
