@@ -223,7 +223,9 @@ class BanditHead(Citable, WithDelegated):
             raise
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
-        """Load a state. One that is refused, or a load that is interrupted, changes nothing.
+        """Load a state.
+
+        One that is refused, or a load that is interrupted, changes nothing.
 
         Args:
             state_dict: a state of a head of the same modules and options.

@@ -117,7 +117,10 @@ class WithArmIds:
         self.unchanging = (*self.unchanging, "ids", "ids_given")  # by steps
 
     def _write_ids_out(self) -> None:
-        """Keep ids that are places as buffers too: a file takes the ids of a newer state by their names."""
+        """Keep ids that are places as buffers too.
+
+        A file takes the ids of a newer state by the names of these buffers.
+        """
         if self._buffers["ids"] is None:
             values = {"ids": torch.arange(self._arm_count()), "ids_given": torch.tensor(self._arm_count())}
             self._buffers.update({name: value.to(self._place()) for name, value in values.items()})

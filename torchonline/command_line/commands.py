@@ -53,7 +53,10 @@ class OnlineTrainer(pl.Trainer):
         super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, **data_only(pl.Trainer.fit))
 
     def save_checkpoint(self, filepath: str | Path, *args: Any, **kwargs: Any) -> None:
-        """Write a checkpoint, as Lightning does; only its owner may read that of a private learner."""
+        """Write a checkpoint.
+
+        Only its owner may read that of a private learner.
+        """
         super().save_checkpoint(filepath, *args, **kwargs)
         if private_learners(self.lightning_module):
             os.chmod(filepath, 0o600)  # fsspec takes no mode and no later umask

@@ -92,9 +92,9 @@ def load_(
 
 
 def load_whole(module: nn.Module, load: Any, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
-    """Load a module of several parts; put its state back if that is refused or interrupted.
+    """Load a module of several parts, or nothing.
 
-    ``load`` is nn.Module's ``load_state_dict`` of the module, with these arguments. It takes a copy of the state.
+    Its state is put back if the load is refused or interrupted. ``load`` is nn.Module's ``load_state_dict`` of the module, with these arguments. It takes a copy of the state.
     """
     before = {name: value.clone() for name, value in module.state_dict().items()}
     try:

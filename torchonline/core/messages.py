@@ -1,4 +1,4 @@
-"""Words of messages: numbers with nouns, lists of names, and how to install what is missing."""
+"""Words of messages: numbers with nouns, names, and how to install."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -396,7 +396,10 @@ def _refuse_blocks(module: nn.Module, blocks: bool) -> None:
 
 
 def _with_ids(module: nn.Module) -> nn.Module:
-    """Keep the ids of arms in a state of its own module, so that a file takes those of a newer state."""
+    """Keep ids of arms that are places in the state too.
+
+    A file then takes those of a newer state.
+    """
     for part in module.modules():
         if isinstance(part, WithArmIds):
             part._write_ids_out()
