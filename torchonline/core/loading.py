@@ -94,7 +94,8 @@ def load_(
 def load_whole(module: nn.Module, load: Any, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
     """Load a module of several parts, or nothing.
 
-    Its state is put back if the load is refused or interrupted. ``load`` is nn.Module's ``load_state_dict`` of the module, with these arguments. It takes a copy of the state.
+    Its state, of which it takes a copy, is put back if the load is refused or interrupted. ``load`` is nn.Module's
+    ``load_state_dict`` of the module, with these arguments.
     """
     before = {name: value.clone() for name, value in module.state_dict().items()}
     try:
