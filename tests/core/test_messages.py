@@ -20,6 +20,7 @@ SOURCES = [path for folder in ("torchonline", "models", "callbacks") for path in
 # Numbers that are never 1, in messages that say so.
 PLURAL = re.compile(r"\{[^{}]*\} (?:\w+ )?(?:rounds|steps|batches|gaps)\b")
 NEVER_ONE = (
+    "newton_steps",
     "NEWTON_STEPS}",
     "memory}",
     "horizon}",
