@@ -21,7 +21,7 @@ from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.loading import load_whole
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
-from torchonline.core.stepping import copied
+from torchonline.core.stepping import all_or_nothing_with
 from torchonline.models.encoding import as_inputs, encoded_items, encoder_width, evaluating, typed_like
 from torchonline.models.input_scaling import check_inputs, check_scalable, checked_scaler, for_encoder, step_together
 
@@ -212,15 +212,19 @@ class BanditHead(Citable, WithDelegated):
 
         The encoder stays as it is. An interrupt leaves all as it was. Python only.
         """
-        scaler = {} if self.scaler is None else self.scaler.state()
-        undo = copied([*learner_of(self.policy).state().values(), *scaler.values()])
-        try:
+        scaler = self.scaler
+        if scaler is None:
             self.policy.reset()
-            if self.scaler is not None:
-                self.scaler.reset()
-        except BaseException:
-            undo()
-            raise
+            return
+
+        def reset() -> None:
+            self.policy.reset()
+            scaler.reset()
+
+        learner = learner_of(self.policy)
+        state = [*scaler.state().values(), *learner.state().values()]
+        with scaler._lock, learner._lock:
+            all_or_nothing_with(learner, scaler, state, reset)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
         """Load a state.

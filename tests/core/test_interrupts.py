@@ -438,9 +438,10 @@ def test_real_signals_leave_no_torn_state() -> None:
     assert sum(hits.values()) > 0
 
 
-def with_other_arms(made: Any) -> Any:
-    made.remove_actions([0]) if hasattr(made, "remove_actions") else made.remove_arms([0])
-    return made
+def without(learner: Any, arm: int) -> Any:
+    remove = learner.remove_actions if isinstance(learner, DisjointArms) else learner.remove_arms
+    remove([arm])
+    return learner
 
 
 LOADED: dict[str, Callable[[], Any]] = {
@@ -452,13 +453,9 @@ LOADED: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", LOADED)
 def test_an_interrupted_load_is_all_or_nothing(name: str) -> None:
     """Buffers that no step changes, such as ids and arms, come with the others."""
-    saved, learner = with_other_arms(LOADED[name]()), LOADED[name]()
+    saved, learner = without(LOADED[name](), 0), without(LOADED[name](), 3)
     step(saved, 2.0, 3)
     step(learner)
-    if isinstance(learner, DisjointArms):
-        learner.remove_actions([3])
-    else:
-        learner.remove_arms([3])
     state, before, line = saved.state_dict(), learner.state_dict(), 0
     while interrupted(lambda: learner.load_state_dict(state), line):
         now = learner.state_dict()

@@ -13,7 +13,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def since_boot() -> float:
     """Return seconds since the machine booted.
 
-    Those of its sleep count where the system says them.
+    On Linux, the time of its sleep counts too.
     """
     boottime = getattr(time, "CLOCK_BOOTTIME", None)  # of Linux, where time.monotonic stands still in a sleep
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)
