@@ -726,7 +726,7 @@ def test_files_go_on_learning(name: str, batch: tuple[int, ...]) -> None:
     close(script(), fixed(), 1e-9)
     scripted_rows = torch.zeros(*batch, 2, dtype=torch.int64)
     for module in (fixed, script):
-        module.step(scripted_rows, torch.ones(*batch, 2, dtype=D), torch.ones(*batch, 2, dtype=D))
+        module.step(scripted_rows, torch.ones(*batch, 2, dtype=D), noise_scale=torch.ones(*batch, 2, dtype=D))
     close(script(), fixed(), 1e-9)
     script.load_state_dict(before, strict=False)
     fixed.load_state_dict(before)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.bad_arguments import BAD_OPTIONS, bad_preparations, bad_rounds, complaint
-from tests.contract.cost import WINDOW, calls, operations
+from tests.contract.cost import calls, operations
 from tests.contract.gradients import Encoder, collect
 from tests.contract.matrix import CONVEX_EXEMPTIONS, CONVEX_RULES, Rule, pairs
 from tests.contract.matrix import rule as rule_of
@@ -44,6 +44,7 @@ from tests.convex_toys import Descent
 from tests.fake_device import failures
 from tests.learners import close, differences, same, snapshot, snapshot_of_script, takes_none
 from torchonline import OONS, DivergenceWarning, FreeGrad
+from torchonline.core.journal import MOST_ROUNDS
 from torchonline.export import to_program, to_torchscript
 from torchonline.export.programs import ConvexRound
 from torchonline.export.verification import ConvexTrial, undetermined
@@ -352,10 +353,11 @@ def cost_does_not_depend_on_the_round(case: ConvexCase) -> None:
         shapes = {name: value.shape for name, value in snapshot(learner).items()}
         # What Python calls where a step is nothing but calls, and what torch runs, with sizes, where it is operations.
         count = calls if learner.is_small else operations
-        early = count(lambda rounds=rounds: rounds(WINDOW))
-        rounds(200 - 10 - 2 * WINDOW)
-        late = count(lambda rounds=rounds: rounds(WINDOW))
-        assert early.total() > WINDOW
+        # A large state is copied once in so many rounds, so each window holds one such copy.
+        early = count(lambda rounds=rounds: rounds(MOST_ROUNDS))
+        rounds(200 - 10 - 2 * MOST_ROUNDS)
+        late = count(lambda rounds=rounds: rounds(MOST_ROUNDS))
+        assert early.total() > MOST_ROUNDS
         # A search may take a step more in one window than in another, but calls nothing else, on nothing larger.
         assert set(late) <= set(early)
         assert late.total() < 1.05 * early.total()

@@ -124,6 +124,17 @@ def test_needless_vertices_and_points_on_faces_change_nothing(decades: float) ->
         assert np.abs(ours).max() <= 1.0 + 1e-9
 
 
+def test_a_vertex_may_come_with_a_weight_of_zero() -> None:
+    """Points on faces, in a norm that is Euclidean but for rounding: the plane's nearest point may need no new vertex."""
+    rng = np.random.default_rng(0)
+    cube = np.array(np.meshgrid(*[(-1.0, 1.0)] * 3)).reshape(3, -1).T
+    hull = np.concatenate([cube, cube[:2], np.zeros((1, 3)), 0.5 * (cube[:1] + cube[-1:])])
+    for _ in range(2000):
+        turn = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+        point = rng.integers(-2, 3, 3).astype(float)
+        np.testing.assert_allclose(project_hull(point, turn @ turn.T, hull), point.clip(-1.0, 1.0), rtol=0.0, atol=1e-7)
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize("decades", [0.0, 4.0])
 def test_projections_are_those_by_all_faces(decades: float) -> None:

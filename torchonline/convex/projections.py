@@ -116,7 +116,8 @@ def project_hull(point: np.ndarray, matrix: np.ndarray, vertices: np.ndarray) ->
                 weights = aim
                 break
             falling = aim <= 0.0
-            share = (weights[falling] / (weights[falling] - aim[falling])).min()
+            lost = weights[falling] - aim[falling]  # 0 where a weight of 0 stays so, and that vertex goes
+            share = np.divide(weights[falling], lost, out=np.zeros_like(lost), where=lost > 0.0).min()
             weights = weights + share * (aim - weights)
             weights[falling & (weights <= 1e-15)] = 0.0
             kept = weights > 0.0
