@@ -145,7 +145,7 @@ def test_a_journal_undoes_an_interrupted_step(name: str, monkeypatch: pytest.Mon
 
 
 def large() -> OFUL:
-    policy = OFUL(100)
+    policy = OFUL(150)
     assert policy.estimator.V.nbytes > SNAPSHOT_BYTES
     return policy
 
@@ -171,8 +171,8 @@ def fail_after_writes(learner: Any, call: Callable[[], object]) -> None:
         lambda policy: policy.estimator.theta_hat.zero_(),
         lambda policy: policy.reset(),
         lambda policy: policy.load_state_dict(policy.state_dict()),
-        lambda policy: policy.learn(torch.eye(100), torch.zeros(100)),
-        lambda policy: policy.step(torch.eye(100)[:2], torch.zeros(2)),
+        lambda policy: policy.learn(torch.eye(150), torch.zeros(150)),
+        lambda policy: policy.step(torch.eye(150)[:2], torch.zeros(2)),
         lambda policy: policy.to(torch.float64),
         lambda policy: None,
     ],
@@ -197,7 +197,7 @@ def test_a_journal_is_copied_anew_in_time_and_is_part_of_no_copy() -> None:
         step(policy)
         step(twin)
     twin = copy.deepcopy(twin)
-    journal = policy.estimator.numpy_view().journal()
+    journal = policy.estimator.numpy_view().journal
     assert len(journal.entries[None].rounds) == 150 - 2 * MOST_ROUNDS
     fail_after_writes(policy.estimator, lambda: step(policy))
     assert differences(snapshot(twin), snapshot(policy)) == []
@@ -261,7 +261,7 @@ def test_a_journal_takes_at_most_twice_the_memory_of_the_state(dim: int) -> None
     policy = DisjointArms(RidgeRegression(dim + 1), 3, scaler=RunningScaler(dim))
     for i in range(300):
         step(policy, 1.0 + i % 7, i % 3)
-    entries = policy.numpy_view().journal().entries.values()
+    entries = policy.numpy_view().journal.entries.values()
     kept = [
         *(copy for entry in entries for copy in entry.copies),
         *(copy for entry in entries for _, _, _, copies in entry.rounds for copy in copies),

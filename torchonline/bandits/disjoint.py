@@ -473,17 +473,17 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         learn, early = view.learner._learn_round, view.learner.early
         (x, reward, noise_scale), k = rounds[0], actions[0]
         own, shared, size = view.learner.written[k]
-        if self._starts_anew_next():
+        if view.learner._starts_anew_next():
             own, size = view.state, 0
         elif early is not None and early.are_early(view.learner.rounds):
             *_, arm = early.recall(early.place(view.learner.rounds + 1))
             own, size = [*own, *view.learner.written[int(arm)][0], early.records], 0
         if size > SNAPSHOT_BYTES:
-            entry = view.journal().entry(k, own)
+            entry = view.journal.entry(k, own)
             all_or_nothing(self, entry.undo, entry.learn, shared, learn, x, k, reward, noise_scale)
         else:
             if size == 0:
-                view.forget()
+                view.journal.forget()
             all_or_nothing(self, copied([*shared, *own]), learn, x, k, reward, noise_scale)
         view.mark_written()
 

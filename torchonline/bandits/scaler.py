@@ -344,21 +344,21 @@ class RunningScaler(Learner):
             is_moving = along(is_moving, x)
             offset = where(is_moving, offset, 0.0 * offset)
             row = where(is_moving, x, row_at(self.recent, place))
-        share = along(self._share(), offset)
+        count = along(real(rounds, x), x)
+        share = self._share(count)
         if has_far(offset, squares, share):
             offset = cut(offset, squares, share)
         put_row_(self.recent, place, row)
         # Welford's update.
-        move = offset / along(real(rounds + 1, x), x)
+        move = offset / (count + 1.0)
         mean += move
         squares += offset * (offset - move)
         count_(rounds)
         if may_hold(due):
             self._review_(due)
 
-    def _share(self) -> Tensor:
-        """Return the factor of a squared offset at the cut, ``(*B)``, 0 in first rows."""
-        count = real(self.rounds, self.mean)
+    def _share(self, count: Tensor) -> Tensor:
+        """Return the factor of a squared offset at the cut after so many rows, 0 in first rows."""
         return (count >= self.window) * (count - 1.0) / self.squared_reach
 
     def _review_(self, due: Tensor) -> None:
@@ -384,7 +384,8 @@ class RunningScaler(Learner):
         # The first rows have entered uncut: with outliers, the moments are those of the cut rows.
         is_first = along(number(self.rounds) == self.window, mean)
         is_start = is_first & has_outliers
-        far = is_far(rows - column(mean), column(squares), column(along(self._share(), mean)))
+        share = self._share(along(real(self.rounds, mean), mean))
+        far = is_far(rows - column(mean), column(squares), column(share))
         has_changed = (total(real(far, rows)) >= self.needed) & (squares > 0.0)
         is_new = along(due, mean) & (is_start | has_changed)
         # After a change, the rows before it and those kept have one half each, so that both fit.

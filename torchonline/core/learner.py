@@ -218,13 +218,13 @@ class Learner(Citable, WithOptions, nn.Module):
         """
         if view is not None:
             if view.bytes > SNAPSHOT_BYTES and len(rounds) == 1:
-                entry = view.journal().entry(None, view.state)
+                entry = view.journal.entry(None, view.state)
                 run = (view.run, learn) if self.batch_dims else (learn,)
                 all_or_nothing(self, entry.undo, entry.learn, [], *run, *rounds[0])
             elif len(rounds) == 1 and not self.batch_dims:
                 all_or_nothing(self, copied(view.state), learn, *rounds[0])
             else:
-                view.forget()
+                view.journal.forget()
                 all_or_nothing(self, copied(view.state), view.run, in_order, learn, rounds)
             view.mark_written()
             return

@@ -69,7 +69,7 @@ class NumpyView:
             self.state += view.state
         self.policies: dict[type, Any] = {}  # stand-ins for the policies on the learner
         self.bytes: int = sum(array.nbytes for array in self.state)
-        self._journal: Journal | None = None
+        self.journal = Journal(self.tensors)
 
     def is_current(self, learner: "Learner") -> bool:
         """Return whether buffers, their memory, parts and their views are the same."""
@@ -95,21 +95,11 @@ class NumpyView:
         with np.errstate(all="ignore"):  # as on tensors, a fleet overflows without a warning
             return method(*arguments)
 
-    def journal(self) -> Journal:
-        """Return the journal of the state."""
-        if self._journal is None:
-            self._journal = Journal(self.tensors)
-        return self._journal
-
-    def forget(self) -> None:
-        """Drop the journal before a step that it does not see."""
-        self._journal = None
-
     def mark_written(self) -> None:
         """Bump the buffers' version counters: autograd does not see NumPy's writes."""
         increment_version(self.saved)
-        if self._journal is not None:
-            self._journal.close()
+        if self.journal.entries:
+            self.journal.close()
 
 
 def plain_twin(module: nn.Module) -> Any:
