@@ -363,6 +363,17 @@ class RunningScaler(Learner):
 
     def _review_(self, due: Tensor) -> None:
         """Compare the moments with the rows that are kept, where ``due``, ``(*B)``."""
+        mean, squares, rows = self.mean, self.squares, self.recent.mT
+        share = self._share(along(real(self.rounds, mean), mean))
+        far = is_far(rows - column(mean), column(squares), column(share))
+        has_changed = along(due, mean) & (total(real(far, rows)) >= self.needed) & (squares > 0.0)
+        # The first rows have entered uncut: with outliers, the moments are those of the cut rows.
+        is_first = along(due & (number(self.rounds) == self.window), mean)
+        if may_hold(is_first | has_changed):
+            self._renew_(is_first, has_changed)
+
+    def _renew_(self, is_first: Tensor, has_changed: Tensor) -> None:
+        """Compute moments anew from the kept rows, after a change or for first rows with outliers, ``(*B, d)``."""
         mean, squares = self.mean, self.squares
         most = 0.01 * squarable(mean)
         rows, half = self.recent.mT, self.window // 2
@@ -374,20 +385,14 @@ class RunningScaler(Learner):
         spread = distance[..., self.rank]
         spread = where(spread > 0.0, spread, smallest(where(distance > 0.0, distance, most + 0.0 * distance)))
         bound = column(self.reach * spread)
-        has_outliers = (abs(offset) > bound).any(-1)
+        is_start = is_first & (abs(offset) > bound).any(-1)
         offset = clip(offset, bound)
         centre = total(offset) / self.window
         offset = offset - column(centre)
         variance = total(offset * offset) / (self.window - 1.0)
         start = middle + centre
         gap = at_most(at_least(start - mean, -most), most)
-        # The first rows have entered uncut: with outliers, the moments are those of the cut rows.
-        is_first = along(number(self.rounds) == self.window, mean)
-        is_start = is_first & has_outliers
-        share = self._share(along(real(self.rounds, mean), mean))
-        far = is_far(rows - column(mean), column(squares), column(share))
-        has_changed = (total(real(far, rows)) >= self.needed) & (squares > 0.0)
-        is_new = along(due, mean) & (is_start | has_changed)
+        is_new = is_start | has_changed
         # After a change, the rows before it and those kept have one half each, so that both fit.
         count = along(real(self.rounds - 1, mean), mean)
         mixed = 0.5 * (squares / count) + 0.5 * variance + 0.25 * gap * gap
