@@ -236,6 +236,27 @@ def test_rewards_must_be_finite(value: float) -> None:
     assert [log.reward("a", np.float32(0.5))] == ["joined"]
 
 
+@pytest.mark.parametrize(
+    ("decisions", "rewards", "message"),
+    [
+        (5, (), "decisions: expected a list, got int"),
+        (["a"], (), "decisions: expected Decisions, got str"),
+        ((), 5, "rewards: expected a list, got int"),
+        ((), "ab", "rewards: expected a list, got str"),
+        ((), [5], r"rewards: expected pairs \(id, value\), got 5"),
+        ((), ["ab"], r"rewards: expected pairs \(id, value\), got 'ab'"),
+        ((), [("a", 1.0), ("a", 1.0, 2.0)], r"rewards: expected pairs \(id, value\), got \('a', 1.0, 2.0\)"),
+        ((), {"a": 1.0}, r"rewards: expected pairs \(id, value\), got 'a'"),
+    ],
+)
+def test_what_is_no_list_of_decisions_or_pairs_is_refused(decisions: Any, rewards: Any, message: str) -> None:
+    log = DecisionLog(":memory:")
+    log.decide("a", ARMS, 0, 1.0)
+    with pytest.raises(TypeError, match=message):
+        log.write(decisions, rewards)
+    assert log.counts()["open"] == 1
+
+
 def test_many_decisions_and_rewards_in_one_transaction(open_log: Open) -> None:
     log = open_log()
     found = log.decide_many([Decision(f"{i % 4}", ARMS + i // 4, 0, 1.0) for i in range(5)])

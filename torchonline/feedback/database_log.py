@@ -22,10 +22,10 @@ from torchonline.feedback.records import (
     Decision,
     Feedback,
     checked_decision,
-    checked_id,
-    checked_reward,
+    checked_pairs,
     checked_text,
     checked_time,
+    entries,
     integer_from_0,
     stored_decision,
     stored_feedback,
@@ -116,9 +116,9 @@ class DatabaseLog(FeedbackLog):
         time: float | None = None,
     ) -> tuple[list[Decision | ConflictError], list[str]]:
         known_at = clock.time() if time is None else checked_time("time", time)
-        given = list(decisions)
+        given = entries("decisions", decisions)
         checked = [checked_decision(decision, self.largest) for decision in given]
-        joined = [(checked_id(id), checked_reward(value)) for id, value in rewards]
+        joined = checked_pairs(rewards)
         if not checked and not joined:
             return [], []
         now = self._clock.now() if time is None else known_at

@@ -209,6 +209,22 @@ def checked_text(name: str, value: Any, shortest: int = 0) -> str:
     return value
 
 
+def checked_pairs(rewards: Any) -> list[tuple[str, float]]:
+    """Return pairs of id and reward, or raise."""
+    pairs = entries("rewards", rewards)
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"rewards: expected pairs (id, value), got {repr(pair)[:40]} among them")
+    return [(checked_id(id), checked_reward(value)) for id, value in pairs]
+
+
+def entries(name: str, values: Any) -> list[Any]:
+    """Return the entries of an iterable that is no string, or raise."""
+    if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
+        raise TypeError(f"{name}: expected a list, got {type(values).__name__}")
+    return list(values)
+
+
 def checked_time(name: str, value: Any) -> float:
     """Return a time given in seconds or nanoseconds, in seconds since 1970; or raise."""
     return finite_number(name, as_time(name, value))
