@@ -67,9 +67,9 @@ class Service:
         client.close()
 
     async def until(self, learners: int, seconds: float = 120.0) -> None:
-        """Wait until so many learners have begun."""
+        """Wait until so many learners have begun, and the last one has written its number into the lock."""
         async with asyncio.timeout(seconds):
-            while self.learners() < learners:
+            while self.learners() < learners or is_gone(self.learner):
                 await asyncio.sleep(0.02)
 
 

@@ -30,7 +30,7 @@ from torchonline.core.stepping import SNAPSHOT_BYTES
 )
 def test_a_full_history_refuses_before_the_first_write(cls: Any) -> None:
     """The state is too large for a snapshot, and the learner is still whole."""
-    learner, x, one = cls(2, horizon=5000), torch.tensor([0.6, 0.3], dtype=torch.float64), torch.tensor(1.0)
+    learner, x, one = cls(2, horizon=10_000), torch.tensor([0.6, 0.3], dtype=torch.float64), torch.tensor(1.0)
     assert sum(buffer.nbytes for buffer in learner.buffers()) > SNAPSHOT_BYTES
     learner.rounds.fill_(5000)
     before = snapshot(learner)

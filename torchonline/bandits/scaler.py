@@ -358,7 +358,7 @@ class RunningScaler(Learner):
             self._review_(due)
 
     def _share(self, count: Tensor) -> Tensor:
-        """Return the factor of a squared offset at the cut after so many rows, 0 in first rows."""
+        """Return the factor of a squared offset at the cut, 0 in first rows."""
         return (count >= self.window) * (count - 1.0) / self.squared_reach
 
     def _review_(self, due: Tensor) -> None:
