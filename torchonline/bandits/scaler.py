@@ -373,7 +373,7 @@ class RunningScaler(Learner):
             self._renew_(is_first, has_changed)
 
     def _renew_(self, is_first: Tensor, has_changed: Tensor) -> None:
-        """Compute moments anew from the kept rows, after a change or for first rows with outliers, ``(*B, d)``."""
+        """Compute moments from the kept rows: of first rows with outliers, or changed."""
         mean, squares = self.mean, self.squares
         most = 0.01 * squarable(mean)
         rows, half = self.recent.mT, self.window // 2
