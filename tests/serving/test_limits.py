@@ -1,6 +1,7 @@
 """What strangers may send to the service: hosts, secrets, lists, bodies, connections, rewards and calls that wait."""
 
 import asyncio
+import gc
 import time
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ class Settings(ServiceSettings):
 def client(folder: Path, **options: Any) -> TestClient:
     settings = Settings(**{"folder": folder, "dim": 3, "actions": 2, **options})
     return TestClient(application(settings), base_url="http://localhost")
+
+
+def test_a_full_garbage_collection_leaves_out_what_is_imported(tmp_path: Path) -> None:
+    with client(tmp_path):
+        assert gc.get_freeze_count() > 100_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_a_foreign_host_is_refused(tmp_path: Path) -> None:
