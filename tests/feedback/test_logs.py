@@ -239,22 +239,30 @@ def test_rewards_must_be_finite(value: float) -> None:
 @pytest.mark.parametrize(
     ("decisions", "rewards", "message"),
     [
-        (5, (), "decisions: expected a list, got int"),
+        (5, (), "decisions: expected an iterable, got int"),
         (["a"], (), "decisions: expected Decisions, got str"),
-        ((), 5, "rewards: expected a list, got int"),
-        ((), "ab", "rewards: expected a list, got str"),
-        ((), [5], r"rewards: expected pairs \(id, value\), got 5"),
-        ((), ["ab"], r"rewards: expected pairs \(id, value\), got 'ab'"),
-        ((), [("a", 1.0), ("a", 1.0, 2.0)], r"rewards: expected pairs \(id, value\), got \('a', 1.0, 2.0\)"),
-        ((), {"a": 1.0}, r"rewards: expected pairs \(id, value\), got 'a'"),
+        ((), 5, "rewards: expected an iterable, got int"),
+        ((), "ab", "rewards: expected an iterable, got str"),
+        ((), [5], r"rewards: expected pairs \(id, value\), got int"),
+        ((), ["ab"], r"rewards: expected pairs \(id, value\), got str"),
+        ((), [("a", 1.0), ("a", 1.0, 2.0)], r"rewards: expected pairs \(id, value\), got tuple"),
+        ((), {"a": 1.0}, r"rewards: expected pairs \(id, value\), got str"),
     ],
 )
-def test_what_is_no_list_of_decisions_or_pairs_is_refused(decisions: Any, rewards: Any, message: str) -> None:
+def test_entries_that_are_no_decisions_or_pairs_are_refused(decisions: Any, rewards: Any, message: str) -> None:
     log = DecisionLog(":memory:")
     log.decide("a", ARMS, 0, 1.0)
     with pytest.raises(TypeError, match=message):
         log.write(decisions, rewards)
     assert log.counts()["open"] == 1
+
+
+def test_pairs_are_whatever_unpacks_into_two() -> None:
+    log = DecisionLog(":memory:")
+    for id in "abcd":
+        log.decide(id, ARMS, 0, 1.0)
+    rewards = [np.array(["a", 1.0], dtype=object), ["b", 1.0], iter(("c", 1.0)), ("d", torch.tensor(1.0))]
+    assert log.reward_many(iter(rewards)) == ["joined"] * 4  # type: ignore[arg-type]
 
 
 def test_many_decisions_and_rewards_in_one_transaction(open_log: Open) -> None:

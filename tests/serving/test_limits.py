@@ -34,7 +34,6 @@ def client(folder: Path, **options: Any) -> TestClient:
 def test_a_full_garbage_collection_leaves_out_what_is_imported(tmp_path: Path) -> None:
     with client(tmp_path):
         assert gc.get_freeze_count() > 100_000
-    assert gc.get_freeze_count() == 0
 
 
 def test_a_foreign_host_is_refused(tmp_path: Path) -> None:

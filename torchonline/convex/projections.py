@@ -116,7 +116,7 @@ def project_hull(point: np.ndarray, matrix: np.ndarray, vertices: np.ndarray) ->
                 weights = aim
                 break
             falling = aim <= 0.0
-            lost = weights[falling] - aim[falling]  # 0 where a weight of 0 stays so, and that vertex goes
+            lost = weights[falling] - aim[falling]  # 0 for a vertex whose weight is 0 and stays 0: it is dropped
             share = np.divide(weights[falling], lost, out=np.zeros_like(lost), where=lost > 0.0).min()
             weights = weights + share * (aim - weights)
             weights[falling & (weights <= 1e-15)] = 0.0

@@ -211,17 +211,22 @@ def checked_text(name: str, value: Any, shortest: int = 0) -> str:
 
 def checked_pairs(rewards: Any) -> list[tuple[str, float]]:
     """Return pairs of id and reward, or raise."""
-    pairs = entries("rewards", rewards)
-    for pair in pairs:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise TypeError(f"rewards: expected pairs (id, value), got {repr(pair)[:40]} among them")
-    return [(checked_id(id), checked_reward(value)) for id, value in pairs]
+    checked = []
+    for pair in entries("rewards", rewards):
+        try:
+            if isinstance(pair, (str, bytes)):
+                raise TypeError
+            id, value = pair
+        except (TypeError, ValueError):
+            raise TypeError(f"rewards: expected pairs (id, value), got {type(pair).__name__} among them") from None
+        checked.append((checked_id(id), checked_reward(value)))
+    return checked
 
 
 def entries(name: str, values: Any) -> list[Any]:
     """Return the entries of an iterable that is no string, or raise."""
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
-        raise TypeError(f"{name}: expected a list, got {type(values).__name__}")
+        raise TypeError(f"{name}: expected an iterable, got {type(values).__name__}")
     return list(values)
 
 

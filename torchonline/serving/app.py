@@ -92,15 +92,16 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.state.replica, app.state.watcher = replica, watcher
         app.state.answer = Batcher(replica.answer, most=settings.most_waiting)
         app.state.exporting = asyncio.Lock()
-        # A full collection looks at all that torch has imported, and would stop every request for 0.2 s.
+        # A full collection looks at all that torch has imported, and would stop all requests for 0.2 s.
         gc.collect()
         gc.freeze()
-        yield
-        gc.unfreeze()
-        # What is under way is answered; then the files are closed.
-        watcher.stopped.set()
-        await app.state.answer.drain()
-        log.close()
+        try:
+            yield
+        finally:
+            # What is under way is answered; then the files are closed.
+            watcher.stopped.set()
+            await app.state.answer.drain()
+            log.close()
 
     app = FastAPI(title="A bandit that learns", lifespan=lifespan)
     app.router.route_class = ParsedRoute
