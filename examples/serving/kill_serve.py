@@ -51,8 +51,9 @@ class Service:
 
     @property
     def learner(self) -> int:
-        """Return the process of the learner, whose number is in its lock."""
-        return int((self.folder / "serving" / "policy-v1.pt.lock").read_text())
+        """Return the process of the learner, whose number is in its lock; 0 before it is written."""
+        lock = self.folder / "serving" / "policy-v1.pt.lock"
+        return int((lock.read_text() if lock.exists() else "") or 0)
 
     async def play(self, rounds: int) -> None:
         """Make decisions, and send their rewards."""
