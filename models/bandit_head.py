@@ -21,9 +21,15 @@ from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.loading import load_whole
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
-from torchonline.core.stepping import all_or_nothing_with
 from torchonline.models.encoding import as_inputs, encoded_items, encoder_width, evaluating, typed_like
-from torchonline.models.input_scaling import check_inputs, check_scalable, checked_scaler, for_encoder, step_together
+from torchonline.models.input_scaling import (
+    both_or_neither,
+    check_inputs,
+    check_scalable,
+    checked_scaler,
+    for_encoder,
+    step_together,
+)
 
 # Items that the encoder gets in one pass where a log is learnt.
 ENCODED_AT_ONCE = 8192
@@ -221,10 +227,7 @@ class BanditHead(Citable, WithDelegated):
             self.policy.reset()
             scaler.reset()
 
-        learner = learner_of(self.policy)
-        state = [*scaler.state().values(), *learner.state().values()]
-        with scaler._lock, learner._lock:
-            all_or_nothing_with(learner, scaler, state, reset)
+        both_or_neither(scaler, self.policy, reset)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
         """Load a state.

@@ -76,9 +76,15 @@ def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any,
 
 def together(scaler: RunningScaler, policy: Any, learn: Callable[..., None], *arguments: Any) -> None:
     """Let a scaler and a policy learn both or not at all, one thread at a time."""
+    with scaler._lock:
+        if scaler._is_torn:
+            raise torn_error(scaler)
+        both_or_neither(scaler, policy, learn, *arguments)
+
+
+def both_or_neither(scaler: RunningScaler, policy: Any, write: Callable[..., None], *arguments: Any) -> None:
+    """Call what writes a scaler and a policy; undo both if it raises."""
     learner = learner_of(policy)
     state = [*scaler.state().values(), *learner.state().values()]
     with scaler._lock, learner._lock:
-        if scaler._is_torn:
-            raise torn_error(scaler)
-        all_or_nothing_with(learner, scaler, state, learn, *arguments)
+        all_or_nothing_with(learner, scaler, state, write, *arguments)
