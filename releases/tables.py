@@ -71,6 +71,7 @@ TIMES = {
 ALL_TIMES = (
     "examples/benchmarks/devices.py",
     "examples/benchmarks/scaling.py",
+    "examples/serving/attack.py",
     "examples/serving/load.py",
     "examples/serving/log_speed.py",
     "tests/benchmarks/test_speed.py",

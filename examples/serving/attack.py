@@ -126,7 +126,7 @@ async def measure(port: int, attack: Attack, seconds: float) -> str:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    said = ", ".join(f"{count} {status}" for status, count in sorted(answers.items())) or "none"
+    said = ", ".join(f"{status}: {count} times" for status, count in sorted(answers.items())) or "none"
     return f"{len(times)} | {failed} | {sorted(times)[len(times) // 2]:.1f} | {max(times):.1f} | {said}"
 
 
