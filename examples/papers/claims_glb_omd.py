@@ -7,7 +7,8 @@ Zhang, Xu, Zhao and Sugiyama (2025). Numbers of ours are computed from the saved
 from statistics import fmean
 from typing import Any
 
-from experiment import Slope, saved, short, table
+from claim import Claim, claims_table
+from experiment import Slope, saved, short
 from glb_omd import MANY, TRIALS
 from glb_rates import kappa_slope
 
@@ -66,12 +67,12 @@ class Figures:
         return ", ".join(short(fmean(self.multinomial[f"{setting}, {name}"]["regret"])) for setting in settings)
 
 
-def theory(of: Figures) -> list[tuple[str, ...]]:
+def theory(of: Figures) -> list[Claim]:
     constants = {(row[0], row[1]): row for row in of.main["The instances"]}
     ridge, radius = constants["logistic", 3][6:8]
     most = max(max(row[:2]) for job, row in of.coverage.items() if "bursts" not in job and "all or none" not in job)
     return [
-        (
+        Claim(
             "Algorithm 1, GLB-OMD",
             "one pass; a round costs the same at any time",
             "`GLBOMD`",
@@ -79,7 +80,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             SPEED,
             f"a round of LocalGLB at t = 3000 takes {of.speed['by round']['late']:.2f} times one at t = 100",
         ),
-        (
+        Claim(
             "Theorem 1",
             "an ellipsoid holds the truth at all times",
             '`GLBOMD(radius="paper", ridge=theory_ridge())`',
@@ -88,7 +89,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             f"S = 3, clicks: ridge {short(ridge)}, first radius {short(radius)}; "
             f"{of.lost('GLB-OMD, theorem', 'logistic', 3)} sets lost",
         ),
-        (
+        Claim(
             "Theorem 1 with the ridge of the experiments, d",
             "the same set",
             '`GLBOMD(radius="paper")`',
@@ -96,7 +97,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             MAIN,
             f"counts, S = 7: {of.lost('GLB-OMD, paper', 'Poisson', 7)} sets lost",
         ),
-        (
+        Claim(
             "A set for any ridge",
             "not in the paper",
             '`GLBOMD(radius="empirical")`, `LocalGLB`',
@@ -104,7 +105,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             COVERAGE,
             f"at most {most} of 1000 lost at delta = 0.05",
         ),
-        (
+        Claim(
             "Theorem 2",
             "regret of S² d √(T / kappa*)",
             "[growth](#growth-of-the-regret)",
@@ -116,7 +117,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             "in 1 / kappa*, clicks and counts: empirical "
             f"{of.kappa_slopes('GLB-OMD, empirical')}, LocalGLB {of.kappa_slopes('LocalGLB')}",
         ),
-        (
+        Claim(
             "Theorem 2 for counts",
             "the same",
             "`CappedGLBOMD`",
@@ -124,7 +125,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             MAIN,
             f"S = 3: {of.regret('GLB-OMD, capped', 'Poisson', 3)}, as it is {of.regret('GLB-OMD, empirical', 'Poisson', 3)}",
         ),
-        (
+        Claim(
             "Table of bounds and costs",
             "the rates and costs of all",
             "the rows of the rivals",
@@ -135,9 +136,9 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
     ]
 
 
-def experiments(of: Figures) -> list[tuple[str, ...]]:
+def experiments(of: Figures) -> list[Claim]:
     return [
-        (
+        Claim(
             "Clicks, S = 3, 5, 7: regret",
             "that of OFUGLB, far below GLOC",
             "[tables](#all-settings)",
@@ -147,7 +148,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             f"{of.regret('GLB-OMD, empirical', 'logistic', 3, 5)}, LocalGLB {of.regret('LocalGLB', 'logistic', 3, 5)}, OFUGLB "
             f"{of.regret('OFUGLB', 'logistic', 3, 5)}, GLOC {of.regret('GLOC', 'logistic', 3, 5)}",
         ),
-        (
+        Claim(
             "Counts, S = 3, 5, 7: regret",
             "the same",
             "[tables](#all-settings)",
@@ -157,7 +158,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             f"{of.regret('GLB-OMD, empirical', 'Poisson', 3)}, LocalGLB {of.regret('LocalGLB', 'Poisson', 3)}, OFUGLB "
             f"{of.regret('OFUGLB', 'Poisson', 3)}",
         ),
-        (
+        Claim(
             "Figures of running time",
             "orders of magnitude faster than OFUGLB",
             "[time](#time)",
@@ -166,7 +167,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             f"t = 1500, LocalGLB = 1: {of.round('OFUGLB')}, arms that stay {of.round('OFUGLB, arms that stay')}, scipy "
             f"{of.round('OFUGLB, scipy')}",
         ),
-        (
+        Claim(
             "Figure 3c, time against S",
             "GLB-OMD's does not depend on S",
             "[time](#time)",
@@ -174,7 +175,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             TIME,
             f"S = 3 and 9, LocalGLB at 3 = 1: paper {of.times('GLB-OMD, paper')}, OFUGLB {of.times('OFUGLB')}",
         ),
-        (
+        Claim(
             "Values of kappa",
             "21, 137, 963 for clicks, 18, 127, 882 for counts",
             "[instances](#the-instances)",
@@ -182,7 +183,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             MAIN,
             f"ours {short(constants_of(of, 'logistic', 3))} and {short(constants_of(of, 'Poisson', 3))} at S = 3",
         ),
-        (
+        Claim(
             "Figure 4, Covertype: regret",
             "that of OFUGLB, far below GLOC, all radii shrunk",
             "[Covertype](#covertype)",
@@ -191,7 +192,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             f"times 0.1: {of.covertype('GLB-OMD, paper', 'times 0.1')}, OFUGLB {of.covertype('OFUGLB', 'times 0.1')}, GLOC "
             f"{of.covertype('GLOC', 'times 0.1')}; theory {of.covertype('GLB-OMD, paper', 'times 1')}",
         ),
-        (
+        Claim(
             "Figure 4c, Covertype: time",
             "faster than OFUGLB",
             "[Covertype](#covertype)",
@@ -207,15 +208,15 @@ def constants_of(of: Figures, rewards: str, norm: int) -> float:
     return next(row[3] for row in of.main["The instances"] if row[:2] == [rewards, norm])
 
 
-def rivals(of: Figures) -> list[tuple[str, ...]]:
-    def row(name: str, claim: str, shown: str, verdict: str, trials: int) -> tuple[str, ...]:
+def rivals(of: Figures) -> list[Claim]:
+    def row(name: str, claim: str, shown: str, verdict: str, trials: int) -> Claim:
         theirs, ours = (of.regret(each, "logistic", 3, 9, trials=trials) for each in (name, "LocalGLB"))
-        return (f"Rival: {name}", claim, f"`{shown}`", verdict, MAIN, f"clicks, S = 3 and 9: {theirs}; LocalGLB {ours}")
+        return Claim(f"Rival: {name}", claim, f"`{shown}`", verdict, MAIN, f"clicks, S = 3 and 9: {theirs}; LocalGLB {ours}")
 
-    def many(name: str, claim: str, shown: str, verdict: str) -> tuple[str, ...]:
+    def many(name: str, claim: str, shown: str, verdict: str) -> Claim:
         return row(name, claim, shown, verdict, MANY)
 
-    def few(name: str, claim: str, shown: str, verdict: str) -> tuple[str, ...]:
+    def few(name: str, claim: str, shown: str, verdict: str) -> Claim:
         return row(name, claim, shown, verdict, TRIALS)
 
     exact = of.one("OFULog-r", "logistic", 3, trials=TRIALS), of.one("OFULog-r, program", "logistic", 3, trials=TRIALS)
@@ -246,7 +247,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
         ),
         few("OFUGLB-e", "maximum likelihood, ellipsoid", "OFUGLBRegression", "learns"),
         few("OFUGLB-e, growing", "the same, ridge d log(1 + t)", 'OFUGLBRegression(ridge="growing")', "the same"),
-        (
+        Claim(
             "Rival: OFUGLB",
             "maximum likelihood, the best regret",
             "`OFUGLB`",
@@ -254,7 +255,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             MAIN,
             f"clicks, S = 3 and 5: {of.regret('OFUGLB', 'logistic', 3, 5)}; LocalGLB {of.regret('LocalGLB', 'logistic', 3, 5)}",
         ),
-        (
+        Claim(
             "Rival: OFULog-r",
             "convex relaxation, for clicks",
             '`OFULogR`, `OFULogR(constants="program")`',
@@ -265,9 +266,9 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
     ]
 
 
-def extensions(of: Figures) -> list[tuple[str, ...]]:
+def extensions(of: Figures) -> list[Claim]:
     return [
-        (
+        Claim(
             "Extension: rarely switching",
             "few changes of decisions",
             "`RarelySwitchingGLB`",
@@ -275,7 +276,7 @@ def extensions(of: Figures) -> list[tuple[str, ...]]:
             MAIN,
             f"clicks, S = 3: {of.regret('Rarely switching', 'logistic', 3)}, LocalGLB {of.regret('LocalGLB', 'logistic', 3)}",
         ),
-        (
+        Claim(
             "Extension: multinomial logistic bandits",
             "the same with several outcomes",
             "`MultinomialLogisticBandit`",
@@ -284,7 +285,7 @@ def extensions(of: Figures) -> list[tuple[str, ...]]:
             "revenues in between, and two that a binary model can do: "
             f"{of.outcomes('multinomial')}; LocalGLB {of.outcomes('LocalGLB')}; uniform {of.outcomes('uniform')}",
         ),
-        (
+        Claim(
             "Extension: a parameter that drifts",
             "discounted estimates",
             "`DiscountedGLB`",
@@ -293,7 +294,7 @@ def extensions(of: Figures) -> list[tuple[str, ...]]:
             f"clicks, a turn: {of.moved('clicks', 'DiscountedGLB, tuned')}, LocalGLB {of.moved('clicks', 'LocalGLB')}; counts: "
             f"{of.moved('counts', 'DiscountedGLB, tuned')} and {of.moved('counts', 'LocalGLB')}",
         ),
-        (
+        Claim(
             "Links beyond clicks and counts",
             "any canonical family",
             "`Gamma`, `CustomLink`",
@@ -302,7 +303,7 @@ def extensions(of: Figures) -> list[tuple[str, ...]]:
             f"gamma: LocalGLB {of.regret('LocalGLB', 'Gamma', 1)}, OFUL {of.regret('OFUL', 'Gamma', 1)}; sinh: LocalGLB "
             f"{of.regret('LocalGLB', 'custom (sinh)', 2)}, OFUL {of.regret('OFUL', 'custom (sinh)', 2)}",
         ),
-        (
+        Claim(
             "Applications",
             "recommendation, counts",
             "[clicks and counts on real data](clicks_and_counts.md)",
@@ -313,8 +314,12 @@ def extensions(of: Figures) -> list[tuple[str, ...]]:
     ]
 
 
+def claims() -> list[Claim]:
+    """Return every claim of the paper."""
+    of = Figures()
+    return [*theory(of), *experiments(of), *rivals(of), *extensions(of)]
+
+
 def tables() -> dict[str, str]:
     """Return the table of every claim."""
-    of = Figures()
-    header = ("Item", "What the paper says", "Here", "Reproduces?", "Script", "Figure")
-    return {"Every claim": table(header, [*theory(of), *experiments(of), *rivals(of), *extensions(of)])}
+    return {"Every claim": claims_table("G", claims())}

@@ -6,7 +6,8 @@ of Wang, Zhang, Zhao and Zhou (ICML 2025). Numbers of ours are computed from the
 
 from statistics import fmean
 
-from experiment import Slope, saved, short, table
+from claim import Claim, claims_table
+from experiment import Slope, saved, short
 from hvt_slopes import regrets
 
 ARMS = ("fixed arms", "redrawn arms")
@@ -84,11 +85,11 @@ class Figures:
         return max(count for job, count in self.coverage.items() if job.startswith(f"{learner}, "))
 
 
-def theory(of: Figures) -> list[tuple[str, ...]]:
+def theory(of: Figures) -> list[Claim]:
     late = of.speed["theory"]["late"]["HvtUCB"]
     radius = of.main["HvtUCB, Student-t 2.1 noise, redrawn arms, theory"]["radius"]
     return [
-        (
+        Claim(
             "Algorithm 1, Hvt-UCB",
             "one pass; time and memory of a round do not depend on t",
             "`HvtUCB`",
@@ -96,7 +97,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             SPEED,
             f"a round at t = 17,000 takes {late:.2f} times one at t = 1000",
         ),
-        (
+        Claim(
             "Equation (10), Lemma 1",
             "an ellipsoid of that radius holds the truth at all times",
             "`HuberRegression`",
@@ -104,7 +105,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             MAIN,
             f"radius {short(radius)}; {of.lost('HvtUCB', 'Student-t 2.1')} of 40 sets lost",
         ),
-        (
+        Claim(
             "Algorithm 1 in 18,000 rounds",
             "it learns, with the width of (10)",
             "[theory](#each-learner-with-the-width-of-its-theory)",
@@ -113,7 +114,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             f"{of.regret('HvtUCB', 'theory')}, {of.late('HvtUCB')} a round in the last half; `HeavyTailUCB` "
             f"{of.regret('HeavyTailUCB', 'theory')}, {of.late('HeavyTailUCB')} a round",
         ),
-        (
+        Claim(
             "Algorithm 1 at a practical width",
             "not in the paper",
             "[practical widths](#practical-widths)",
@@ -121,7 +122,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             PRACTICAL,
             f"times 0.001: {of.practical_regret('HvtUCB x 0.001')}; times 0.0003: {of.practical_regret('HvtUCB x 0.0003')}",
         ),
-        (
+        Claim(
             "Theorem 1",
             "regret by the sum of the squared scales of the rounds' noise, not by the largest",
             "[noise that varies](#noise-that-varies)",
@@ -130,7 +131,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             f"told each scale / the largest: times 0.001 {of.told('HvtUCB x 0.001')}, theory {of.told('HvtUCB')}; "
             f"`HeavyTailUCB` {of.told('HeavyTailUCB')}",
         ),
-        (
+        Claim(
             "Corollary 1",
             "regret of T^(1/p) under noise with a moment of order p",
             "[growth](#regret-against-t)",
@@ -139,7 +140,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             f"p = 1.2, 1.5, 2, bounds 0.83, 0.67, 0.50: times 0.001 {of.slopes_of('HvtUCB', 1e-3)}; theory "
             f"{of.slopes_of('HvtUCB', 1.0)}; `HeavyTailUCB` {of.slopes_of('HeavyTailUCB', 1.0)}",
         ),
-        (
+        Claim(
             "Noise without spread",
             "regret does not grow with T, where truncation's does",
             "[no noise](#without-noise)",
@@ -149,7 +150,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             f"{of.quiet('CRTM', 0.03)}, theory {of.quiet('CRTM')}; TOFU times 0.03 {of.quiet('TOFU', 0.03)}, theory "
             f"{of.quiet('TOFU')}",
         ),
-        (
+        Claim(
             "Section 3.3, scales for batch Huber regression",
             "the recursive scale serves HEAVY-OFUL too",
             "`HeavyOFUL(recursive_scale=True)`",
@@ -157,7 +158,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             RIVALS,
             f"paper's scales {of.small('HeavyOFUL')}; recursive {of.small('HeavyOFUL, recursive')}",
         ),
-        (
+        Claim(
             "Section 4.1, no clipping",
             "with thresholds of infinity, no projection and alpha 1 it is ridge regression",
             "`HvtUCB(clip_residuals=False, project=False, adaptive_scale=False, alpha=1)`",
@@ -165,7 +166,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             "a test",
             "equal to rounding",
         ),
-        (
+        Claim(
             "Table of regret bounds and costs",
             "the rates and costs of the rivals",
             "the rows below",
@@ -176,12 +177,12 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
     ]
 
 
-def experiments(of: Figures) -> list[tuple[str, ...]]:
+def experiments(of: Figures) -> list[Claim]:
     gaussian = "Gaussian"
     crmm = of.time("CRMM", gaussian) / of.time("HvtUCB", gaussian)
     crtm = of.time("CRTM", gaussian) / of.time("HvtUCB", gaussian)
     return [
-        (
+        Claim(
             "Section 6, the noise",
             "nu is 1.31 at order 1.99",
             "`StudentT(2.1).moment_norm(1.99)`",
@@ -189,7 +190,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             MAIN,
             "the norm is 4.388",
         ),
-        (
+        Claim(
             "Section 6, the arms",
             "drawn from [-1, 1]^d",
             "drawn uniformly from spheres",
@@ -197,7 +198,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             NONE,
             "none",
         ),
-        (
+        Claim(
             "Figure 1, Student-t noise",
             "far better than OFUL",
             "[tuned](#student-t-21-noise-redrawn-arms-tuned)",
@@ -206,7 +207,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             f"theory {of.regret('HvtUCB', 'theory')}, OFUL {of.regret('OFUL', 'theory')}; tuned {of.regret('HvtUCB', 'tuned')}, "
             f"OFUL {of.regret('OFUL', 'tuned')}",
         ),
-        (
+        Claim(
             "Figure 1, HEAVY-OFUL",
             "comparable to HEAVY-OFUL",
             "the same tables",
@@ -215,7 +216,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             f"theory {of.regret('HvtUCB', 'theory')}, HEAVY-OFUL {of.regret('HeavyOFUL', 'theory')}; tuned "
             f"{of.regret('HvtUCB', 'tuned')}, HEAVY-OFUL {of.regret('HeavyOFUL', 'tuned')}",
         ),
-        (
+        Claim(
             "Figure 2, Gaussian noise",
             "competitive with OFUL",
             "[Gaussian](#gaussian-noise-redrawn-arms-tuned)",
@@ -224,7 +225,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             f"theory {of.regret('HvtUCB', 'theory', gaussian)}, OFUL {of.regret('OFUL', 'theory', gaussian)}; tuned "
             f"{of.regret('HvtUCB', 'tuned', gaussian)}, OFUL {of.regret('OFUL', 'tuned', gaussian)}",
         ),
-        (
+        Claim(
             "Figure 2, CRTM",
             "CRTM is suboptimal under Gaussian noise",
             "the same tables",
@@ -232,7 +233,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             MAIN,
             f"theory {of.regret('CRTM', 'theory', gaussian)}; tuned {of.regret('CRTM', 'tuned', gaussian)}",
         ),
-        (
+        Claim(
             "Figures 1 and 2, CRMM",
             "CRMM is the fastest of the one-pass learners",
             "column *time*",
@@ -240,7 +241,7 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
             MAIN,
             f"a round takes {crmm:.1f} times HvtUCB's, CRTM's {crtm:.1f} times",
         ),
-        (
+        Claim(
             "Section 6, speed",
             "some 800 times as fast as HEAVY-OFUL",
             "[speed](#speed)",
@@ -251,9 +252,9 @@ def experiments(of: Figures) -> list[tuple[str, ...]]:
     ]
 
 
-def rivals(of: Figures) -> list[tuple[str, ...]]:
-    def row(name: str, shown: str, claim: str, verdict: str) -> tuple[str, ...]:
-        return (
+def rivals(of: Figures) -> list[Claim]:
+    def row(name: str, shown: str, claim: str, verdict: str) -> Claim:
+        return Claim(
             f"Rival: {name}",
             claim,
             f"`{shown}`",
@@ -263,7 +264,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
         )
 
     return [
-        (
+        Claim(
             "Rival: OFUL",
             "for sub-Gaussian noise",
             "`OFUL`",
@@ -280,7 +281,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             "truncated rewards, one pass",
             "learns slowly by theory, well when tuned; constants not checked",
         ),
-        (
+        Claim(
             "Rival: CRMM",
             "means of medians, needs repeats",
             "`CRMM`",
@@ -289,7 +290,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             f"theory {of.fixed('CRMM', 'theory')}; tuned {of.fixed('CRMM', 'tuned')} (fixed arms)",
         ),
         row("TOFU", "TOFU", "truncation of all history", "learns slowly by theory, well when tuned"),
-        (
+        Claim(
             "Rival: MENU",
             "medians of estimates, needs repeats",
             "`MENU`",
@@ -297,7 +298,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             MAIN,
             f"theory {of.fixed('MENU', 'theory')}; tuned {of.fixed('MENU', 'tuned')} (fixed arms)",
         ),
-        (
+        Claim(
             "Rival: AdaOFUL",
             "the same for a known variance",
             "`AdaOFUL`",
@@ -305,7 +306,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             VARYING,
             f"told each scale / the largest {of.told('AdaOFUL')}",
         ),
-        (
+        Claim(
             "Rival: Huber-Bandit",
             "batch Huber regression for i.i.d. contexts",
             "`HuberBandit`",
@@ -313,7 +314,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             RIVALS,
             of.small("HuberBandit"),
         ),
-        (
+        Claim(
             "Rivals: CRT, MoM",
             "truncation and medians, the first of their kind",
             "`CRT`, `MoM`",
@@ -321,7 +322,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             RIVALS,
             f"CRT {of.small('CRT')}; MoM {of.small('MoM')}; `HeavyTailUCB` {of.small('HeavyTailUCB')}",
         ),
-        (
+        Claim(
             "Rivals: BTC, BMM",
             "optimal for finitely many arms",
             "`BTC`, `BMM`",
@@ -330,7 +331,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             RIVALS,
             f"BTC {of.small('BTC')}; BMM {of.small('BMM')}",
         ),
-        (
+        Claim(
             "Rival: robust UCB",
             "K arms without contexts",
             "`RobustUCB`",
@@ -338,7 +339,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             RIVALS,
             of.small("RobustUCB"),
         ),
-        (
+        Claim(
             "Rivals: CRTM and CRMM for generalized linear bandits",
             "the same with a link",
             "`CRTM(link=...)`, `CRMM(link=...)`",
@@ -350,9 +351,9 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
     ]
 
 
-def applications() -> list[tuple[str, ...]]:
+def applications() -> list[Claim]:
     return [
-        (
+        Claim(
             "Application: linear Markov decision processes",
             "reward heads, with learnt transitions",
             "`examples/linear_mdp.py`",
@@ -360,7 +361,7 @@ def applications() -> list[tuple[str, ...]]:
             "`linear_mdp.py`",
             "[tables](heavy_tail_uses.md#a-markov-decision-process)",
         ),
-        (
+        Claim(
             "Application: adaptive control",
             "system identification for linear quadratic control",
             "`examples/lqr.py`",
@@ -371,8 +372,12 @@ def applications() -> list[tuple[str, ...]]:
     ]
 
 
+def claims() -> list[Claim]:
+    """Return every claim of the paper."""
+    of = Figures()
+    return [*theory(of), *experiments(of), *rivals(of), *applications()]
+
+
 def tables() -> dict[str, str]:
     """Return the table of every claim."""
-    of = Figures()
-    header = ("Item", "What the paper says", "Here", "Reproduces?", "Script", "Figure")
-    return {"Every claim": table(header, [*theory(of), *experiments(of), *rivals(of), *applications()])}
+    return {"Every claim": claims_table("H", claims())}

@@ -6,7 +6,8 @@ Zhao and Tan (NeurIPS 2025), which has no experiments and no applications. Numbe
 
 from statistics import fmean
 
-from experiment import saved, short, table
+from claim import Claim, claims_table
+from experiment import saved, short
 from parameter_free import (
     EXAMPLES,
     GROWTHS,
@@ -56,10 +57,10 @@ class Figures:
         return f"{times[learner] / times['OFUL']:.1f}"
 
 
-def theory(of: Figures) -> list[tuple[str, ...]]:
+def theory(of: Figures) -> list[Claim]:
     late = of.speed["long run"]["OONS, eigen"][0]
     return [
-        (
+        Claim(
             "Algorithm 1, OONS",
             "optimistic online Newton steps in a ball of known radius",
             "`OONS`",
@@ -68,7 +69,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             f"a step costs the same at all times: {late:.2f} times; d = 32: {of.step('OONS, eigen')} of OFUL's, frozen "
             f"{of.step('OONS, frozen')}",
         ),
-        (
+        Claim(
             "Theorem 3.1",
             "regret by the errors of the hints, on every sequence",
             f"Theorem 1, {PROOFS}, with smaller constants",
@@ -76,7 +77,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             "tests",
             "1000 random and adversarial sequences for each preset",
         ),
-        (
+        Claim(
             "Theorem 3.2",
             "regret of √(sigma² + Sigma²), up to logarithms",
             "[growth](#regret-against-t)",
@@ -84,7 +85,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             FREE,
             f"slopes in T {of.slopes('OONS')}; theory 0.50 and 0.00",
         ),
-        (
+        Claim(
             "Appendix C.4, sketch and inverse",
             "O(d²), and O(dr) with a sketch",
             '`OONS(form="frozen")`, `form="sketch"`',
@@ -92,7 +93,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             SPEED,
             f"d = 32: sketch {of.step('OONS, sketch')} of OFUL's step",
         ),
-        (
+        Claim(
             "Algorithm 2, CA-OONS; equation (5)",
             "an unknown comparator costs a logarithm",
             "`CAOONS`",
@@ -101,7 +102,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             f"slope in T of the counter-example: printed {of.example('paper')}, values {of.example('values')}, linear "
             f"{of.example('linear')}",
         ),
-        (
+        Claim(
             "Theorem 4.1",
             "regret of ‖u‖√(sigma² + Sigma²) + ‖u‖²",
             '`CAOONS(meta="values")`, [comparators](#the-comparator)',
@@ -109,7 +110,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             FREE,
             f"‖u‖ = 0.1, 1, 10, 100: {of.comparator('CA-OONS')}; KT {of.comparator('KT')}",
         ),
-        (
+        Claim(
             "Algorithm 3, MsMwC-Master; Lemma D.1",
             "weights over learners of different ranges",
             "`MsMwCMaster`",
@@ -117,7 +118,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             "tests",
             "the bound holds on some hundred sequences",
         ),
-        (
+        Claim(
             "Algorithm 5, MsMwC",
             "multi-scale weights with hints",
             "`MsMwC`",
@@ -125,7 +126,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             "tests",
             "the bound holds on some hundred sequences",
         ),
-        (
+        Claim(
             "Remark 4.4, doubling",
             "no horizon is needed",
             "`CAOONS(horizon=None)`, [doubling](#doubling)",
@@ -134,7 +135,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             f"‖u‖ = 1: told T {of.bound('doubling, values, 1: told T')}, epochs {of.bound('doubling, values, 1: epochs')}, "
             f"sleeping {of.bound('doubling, values, 1: sleeping')}",
         ),
-        (
+        Claim(
             "Algorithm 4, CLA-OONS; Theorem 4.5",
             "neither the comparator nor the lengths of gradients are known",
             "`CLAOONS`",
@@ -142,7 +143,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             FREE,
             f"slopes in T {of.slopes('CLA-OONS')}",
         ),
-        (
+        Claim(
             "Theorem 4.5, the form √(sigma + G)",
             "the radius is of the order √(sigma_{1:T} + G_{1:T})",
             "[radius](#the-radius-of-cla-oons)",
@@ -150,7 +151,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             BOUNDS,
             f"T = 4096, sigma = 0.3: D_T is {short(fmean(of.bounds['radius, sigma = 0.3, T = 4096']['radius']))}",
         ),
-        (
+        Claim(
             "CLA-OONS, units",
             "nothing must be known",
             "`CLAOONS(gradient_scale=None)`, [scale](#the-scale-of-gradients)",
@@ -159,7 +160,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             f"gradients times 0.0001: {of.bound('scale 0.0001: CLA-OONS')}; begun with 1 "
             f"{of.bound('scale 0.0001: CLA-OONS, gradient_scale=1')}; FreeGrad {of.bound('scale 0.0001: FreeGrad')}",
         ),
-        (
+        Claim(
             "Equation (2)",
             "implicit hints have errors by the largest variance",
             "[hints](#equation-2-and-implicit-hints)",
@@ -167,7 +168,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             BOUNDS,
             f"16 cells: OONS {of.bound('hints, 16 cells: OONS, last')}, implicit {of.bound('hints, 16 cells: OONS, implicit')}",
         ),
-        (
+        Claim(
             "Proposition A.1",
             "the largest variance can be far above the variance",
             "`SEAStream(cells=...)`, [streams](#kinds-of-streams)",
@@ -176,7 +177,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             f"OONS {of.bound('independent, 16 cells: OONS')} with a largest variance of ten times, "
             f"{of.bound('independent: OONS')} without",
         ),
-        (
+        Claim(
             "Table 1",
             "the forms of the bounds of all learners",
             "[forms](#the-forms-of-the-bounds)",
@@ -185,7 +186,7 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
             BOUNDS,
             f"OONS at T = 256 and 4096: {of.bound('T = 256: OONS')} and {of.bound('T = 4096: OONS')}",
         ),
-        (
+        Claim(
             "Streams: independent, adversarial, random order, corrupted, drift",
             "special cases of the model",
             "`SEAStream`, `RandomOrderStream`, `CorruptedStream`, [streams](#kinds-of-streams)",
@@ -200,12 +201,12 @@ def theory(of: Figures) -> list[tuple[str, ...]]:
     ]
 
 
-def rivals(of: Figures) -> list[tuple[str, ...]]:
-    def comparator(name: str, claim: str, shown: str, verdict: str) -> tuple[str, ...]:
-        return (f"Rival: {name}", claim, f"`{shown}`", verdict, FREE, of.comparator(name))
+def rivals(of: Figures) -> list[Claim]:
+    def comparator(name: str, claim: str, shown: str, verdict: str) -> Claim:
+        return Claim(f"Rival: {name}", claim, f"`{shown}`", verdict, FREE, of.comparator(name))
 
     return [
-        (
+        Claim(
             "Rival: OFTRL, its least of two steps",
             "the rates of OONS, knowing G, D and L",
             '`OFTRL`, `OFTRL(schedule="minimum")`',
@@ -214,7 +215,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             f"T = 4096: {of.bound('T = 4096: OFTRL')}, least of two {of.bound('T = 4096: OFTRL, least of two')}, OONS "
             f"{of.bound('T = 4096: OONS')}",
         ),
-        (
+        Claim(
             "Rival: optimistic mirror descent",
             "the same rates",
             "`OptimisticOMD`",
@@ -243,7 +244,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
         comparator(
             "SOLO FTRL", "scale-free, with the square of ‖u‖", "SOLOFTRL", "knows nothing; wants the unit of length"
         ),
-        (
+        Claim(
             "Rival: scale-free mirror descent",
             "scale-free steps",
             "`AdaGrad`, which has these steps",
@@ -261,7 +262,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             "D-Adaptation", "an estimate of the distance, for one loss", "DAdaptation", "no regret bound is claimed"
         ),
         comparator("Prodigy", "the same, with Adam", "Prodigy", "no regret bound is claimed"),
-        (
+        Claim(
             "Rivals: schedule-free, SGD, Adam",
             "with a rate",
             "[what it is worth](parameter_free_measured.md#what-it-is-worth)",
@@ -269,7 +270,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             CALIBRATION,
             "[table](parameter_free_measured.md#what-it-is-worth)",
         ),
-        (
+        Claim(
             "Domains",
             "convex sets with a known diameter",
             "`OONS(domain=...)`, [domains](parameter_free.md#domains)",
@@ -277,7 +278,7 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
             "tests",
             "Theorem 1 on four domains",
         ),
-        (
+        Claim(
             "Open: one query, high probability",
             "named as open",
             '`CAOONS(meta="linear")`',
@@ -288,8 +289,12 @@ def rivals(of: Figures) -> list[tuple[str, ...]]:
     ]
 
 
+def claims() -> list[Claim]:
+    """Return every claim of the paper."""
+    of = Figures()
+    return [*theory(of), *rivals(of)]
+
+
 def tables() -> dict[str, str]:
     """Return the table of every claim."""
-    of = Figures()
-    header = ("Item", "What the paper says", "Here", "Reproduces?", "Script", "Figure")
-    return {"Every claim": table(header, [*theory(of), *rivals(of)])}
+    return {"Every claim": claims_table("O", claims())}

@@ -10,7 +10,8 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from experiment import Results, Slope, saved, short, table
+from claim import Claim, claims_table
+from experiment import Results, Slope, saved, short
 from private_oco import NORMS, Played
 from private_oco_rates import RIVALS, least_worst_excess, mean_of, place_of, plan_of, setting_of
 from private_streams import Setting
@@ -224,7 +225,7 @@ def late_step(speed: Results) -> str:
     return f"{ratio:.2f} times as long in the second half of {steps} steps as in the first"
 
 
-def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...]]:
+def rows(found: Regression, rates: Rates, speed: Results) -> list[Claim]:
     """Return the rows: item, what the paper says, where it is here, whether it reproduces, script and figure."""
     inf, below_two = math.inf, (1.5, 2.0)
     errata, noise = "[errata](#errata-that-matter-here)", "[worth of the noise](#what-the-noise-is-worth)"
@@ -233,7 +234,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
     convex, regret = "[strongly convex](#strongly-convex-with-θ-inside)", "[regret](#regret)"
     bandit, against_d, rivals = "[Figure 5.1](#figure-51)", "[DPHDB against d](#dphdb-against-d)", "[rivals](#rivals)"
     private = [
-        (
+        Claim(
             "DP-TOFW, with Algorithm 2, the recursive gradient",
             "one private Frank-Wolfe step a record",
             f"`DPTOFW`, {table51}",
@@ -241,7 +242,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             OCO,
             f"suboptimality at (1, 1/T)-privacy {found.suboptimality()}; the decision 0 has 1",
         ),
-        (
+        Claim(
             "DP-POFW, p = 1",
             "the same, with Laplace noise on the choice of a vertex",
             "`DPPOFW`, [many features](#p--1-with-many-features)",
@@ -249,7 +250,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             RATES,
             f"Laplace noise has {rates.laplace()}",
         ),
-        (
+        Claim(
             "DP-HDB",
             "a learner an arm, preselection, and the greedy arm",
             f"`DPHDB`, {bandit}",
@@ -258,7 +259,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             f"regret {found.regret('DP-HDB, printed')} as printed, {found.regret('DP-HDB')} by default, "
             f"{found.regret('uniform')} of arms at random",
         ),
-        (
+        Claim(
             "Lemma 2.1",
             "generalized Gaussian noise with σ² = 2κ log(1/δ) s²/ε² is (ε, δ)-private",
             by_proof,
@@ -266,7 +267,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             NONE,
             "none: a proof",
         ),
-        (
+        Claim(
             "Lemmas 3.1 and 5.1, Algorithm 4",
             "how such noise is drawn; the authors' program of the time draws it in this way",
             noise,
@@ -275,7 +276,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             f"as printed, ε is {found.epsilons(PRINTED, (inf,))} at p = infinity, at least "
             f"{found.epsilons(PRINTED, (1.5,))} at p = 1.5, for a claimed 1; the audit shows at least {found.audited(PRINTED)}",
         ),
-        (
+        Claim(
             "Algorithm 5",
             "a tree of noise for all prefix sums",
             f'{errata}; `mechanism="tree"` is without this error',
@@ -283,7 +284,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             NONE,
             "none: by reading",
         ),
-        (
+        Claim(
             "Theorem 3.1",
             "DP-TOFW with the noise of equation (3.2) is (ε, δ)-private",
             noise,
@@ -291,7 +292,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             OCO,
             f"ε is {found.epsilons(PROVED)} for a claimed 1; the audit shows at least {found.audited(PROVED)}",
         ),
-        (
+        Claim(
             "Theorem 3.4",
             "DP-POFW with Laplace noise is (ε, δ)-private",
             by_proof,
@@ -302,7 +303,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
         ("Theorem 4.1", "DP-HDB is jointly private", by_proof, "with each arm's own clock only", NONE, "none: a proof"),
     ]
     rate_rows = [
-        (
+        Claim(
             "Theorems 3.2, 3.3, 3.5, 3.6; Corollaries 3.1, 3.2",
             "rates of the excess risk",
             "the rows of rates below",
@@ -310,7 +311,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             RATES,
             "not tried one by one: we know their rates, and not which has which",
         ),
-        (
+        Claim(
             "Rate, convex losses, records",
             "κ^½ n^-½",
             hard,
@@ -318,7 +319,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             RATES,
             f"exponents in n without privacy {exponents(rates.hard('n', inf, (*below_two, inf)))}",
         ),
-        (
+        Claim(
             "Rate, convex losses, noise: powers of d",
             "(κd)^½ / (nε)",
             hard,
@@ -327,7 +328,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             f"exponents in d at ε = 0.5: {exponents(rates.hard('d', 0.5, below_two))} for p ≤ 2, "
             f"{exponents(rates.hard('d', 0.5, (inf,)))} for p = infinity",
         ),
-        (
+        Claim(
             "Rate, convex losses, noise: powers of n",
             "(κd)^½ / (nε)",
             hard,
@@ -336,7 +337,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             f"steepest exponent of the last three n at ε = 0.25: "
             f"{min(rates.hard('n', 0.25, (*below_two, inf), 3)):.2f}",
         ),
-        (
+        Claim(
             "Rate, strongly convex losses, θ* inside",
             "the square of these terms",
             f"[rates](#rates), {convex}",
@@ -345,7 +346,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             f"exponents in n: {rates.interior('inside', inf)} without privacy, {rates.interior('inside', 1.0)} at ε = 1; "
             f"in d at ε = 4, tuned: {rates.rates('d', below_two)} for p ≤ 2, {rates.rates('d', (inf,))} for p = infinity",
         ),
-        (
+        Claim(
             "Rate, θ* on the sphere",
             "t^-½",
             convex,
@@ -353,7 +354,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             RATES,
             f"exponents in t at ε = 1 {rates.interior('on the sphere', 1.0)}",
         ),
-        (
+        Claim(
             "Equation (3.7)",
             "the regret grows by a logarithm, θ* inside",
             regret,
@@ -361,7 +362,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             RATES,
             f"a doubling of t adds {rates.growth()} times what the one before added",
         ),
-        (
+        Claim(
             "Abstract: optimal for 1 < p ≤ 2, and for p > 2 as good as without privacy",
             "the excess meets lower bounds",
             hard,
@@ -369,7 +370,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             RATES,
             f"without privacy at most {rates.over_least()} times a lower bound of any learner",
         ),
-        (
+        Claim(
             "Abstract: p = 1",
             "the excess hardly depends on d",
             hard,
@@ -377,7 +378,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             RATES,
             f"at ε = 64 and 16 it grows {rates.entry()}",
         ),
-        (
+        Claim(
             "Abstract: linear time",
             "one pass over the records",
             "[time of a step](privacy_measured.md#time-of-a-step)",
@@ -385,7 +386,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             SPEED,
             f"a step takes {late_step(speed)}",
         ),
-        (
+        Claim(
             "Abstract: variance reduction on a stream that is not stationary",
             "the recursive gradient has small errors there too",
             "nowhere by itself; the arms of `DPHDB` are such streams",
@@ -393,7 +394,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             NONE,
             "none",
         ),
-        (
+        Claim(
             "Abstract: logarithmic regret of DP-HDB",
             "the regret grows with log d and log T only",
             against_d,
@@ -403,7 +404,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
         ),
     ]
     experiments = [
-        (
+        Claim(
             "Table 5.1, rows of OFW",
             "suboptimality 0.0003 to 0.98 at (1, 1/T)-privacy",
             table51,
@@ -412,7 +413,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             f"proved noise {found.proved()}, the decision 0 has 1; as printed {found.over_paper(1.5)} at p = 1.5, "
             f"{found.over_paper(inf)} at p = infinity",
         ),
-        (
+        Claim(
             "Table 5.1, risk and time of OFW",
             "risks, and seconds of a run",
             "[risk and time](#risk-and-time)",
@@ -421,7 +422,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             f"a step as printed takes {found.step_time(PRINTED)} times that of `DPTOFW`, "
             f"without noise {found.step_time('no privacy')} times",
         ),
-        (
+        Claim(
             "Table 5.1, NoisySFW",
             "a rival at p = 1.5",
             f"`NoisySFW`, {rivals}",
@@ -429,7 +430,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             OCO,
             found.beaten("NoisySFW"),
         ),
-        (
+        Claim(
             "Table 5.1, NoisySGD",
             "a rival at p = infinity, of many passes",
             "`NoisySGD`, [many passes](#many-passes)",
@@ -437,7 +438,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             RATES,
             rates.sgd(),
         ),
-        (
+        Claim(
             "Table 5.1, LocalMD",
             "a rival at p = 1.5 that does not converge",
             f"`LocalMD`, {rivals}, [smooth losses](#smooth-losses-by-promise)",
@@ -446,7 +447,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             f"least mean suboptimality of all cells and step scales {found.least('LocalMD')}, the decision 0 has 1; "
             f"{rates.conditional()}",
         ),
-        (
+        Claim(
             "Figure 5.1, DP-HDB against DP-UCB",
             "DP-HDB is far better",
             bandit,
@@ -456,7 +457,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             f"by default {found.regret('DP-HDB')} and {found.regret('DP-UCB')}; tuned {found.regret('DP-HDB, tuned')} and "
             f"{found.regret('DP-UCB, tuned')}; arms at random {found.regret('uniform')}",
         ),
-        (
+        Claim(
             "Figures 5.2 and 5.3",
             "not known to us",
             "nowhere",
@@ -464,7 +465,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             NONE,
             "none",
         ),
-        (
+        Claim(
             "Application: private regression on a stream",
             "a stream is learnt at (1, 1/T)-privacy",
             f"`DPTOFW`, {table51}",
@@ -472,7 +473,7 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
             OCO,
             f"{found.below_paper()} (p = 1.5 and infinity)",
         ),
-        (
+        Claim(
             "Application: generalized linear bandits with many features",
             "the first private ones with logarithmic regret",
             "`DPHDB(link=Logistic())`, [binary rewards](#binary-rewards)",
@@ -484,8 +485,11 @@ def rows(found: Regression, rates: Rates, speed: Results) -> list[tuple[str, ...
     return private + rate_rows + experiments
 
 
+def claims() -> list[Claim]:
+    """Return every claim of the paper."""
+    return rows(Regression(saved("private_oco")), Rates(saved("private_oco_rates")), saved("private_oco_speed"))
+
+
 def tables() -> dict[str, str]:
     """Return the table of every claim."""
-    found = rows(Regression(saved("private_oco")), Rates(saved("private_oco_rates")), saved("private_oco_speed"))
-    header = ("Item", "What the paper says", "Here", "Reproduces?", "Script", "Figure")
-    return {"Every claim": table(header, found)}
+    return {"Every claim": claims_table("P", claims())}
