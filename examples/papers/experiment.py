@@ -24,7 +24,7 @@ A script of this folder names its jobs and says how to tabulate what they return
 The name of a job says its setting, and its function can be imported. A job that has finished with the same options is kept
 in OUTPUT/<script>, so that an interrupted run goes on where it stopped. It is kept even if the code has changed: empty that
 folder to start again. All results, rounded to seven digits, go to OUTPUT/<script>.json with seeds and versions. ``--save`` also
-writes them to ``results``, from where a test makes the tables of docs again.
+writes them to ``results``, from where a test makes the tables of docs again, and replaces the figures that docs show.
 """
 
 import argparse
@@ -47,6 +47,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 RESULTS = Path(__file__).parent / "results"
+DOCS = Path(__file__).parents[2] / "docs"
 Results = dict[str, Any]  # what the jobs returned, by the name of the job
 
 
@@ -115,7 +116,11 @@ class Experiment:
         results = {name: run["result"] for name, run in runs.items()}
         for title, text in self.tables(results).items():
             console.print(f"{title}\n\n{text}\n", markup=False, highlight=False)
-        for path in [*paths, *(self.figures(results, options.output) if self.figures else [])]:
+        figures = self.figures(results, options.output) if self.figures else []
+        shown = [DOCS / path.name for path in figures if options.save and (DOCS / path.name).exists()]
+        for path in shown:
+            path.write_bytes((options.output / path.name).read_bytes())
+        for path in [*paths, *figures, *shown]:
             console.print(f"Written: {path}", highlight=False)
 
     def _runs(self, jobs: dict[str, Job], folder: Path, workers: int, console: Console) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from experiment import RESULTS, saved
+from experiment import DOCS, RESULTS, saved
 
-DOCS = Path(__file__).parents[2] / "docs"
 MARK = re.compile(
     r"^(<!-- printed by examples/papers/(\w+)\.py as ([^\n]+) -->)\n(.*?)(?=\n\n|\n*\Z)", re.DOTALL | re.MULTILINE
 )

@@ -25,7 +25,6 @@ The figures of the docs are drawn with ``--save``.
 
 import math
 import statistics
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -73,8 +72,6 @@ LEVELS = (0.5, 0.2)  # of suboptimality, to be reached
 SHARED = 32.0  # NoisySGD has a step of n / 32 records in the mean
 PRINTED = "DP-TOFW as printed, NOT PRIVATE"
 BY_BATCH = "NoisySFW, by batch"
-DOCS = RESULTS.parents[2] / "docs"
-FIGURES = ("5_2", "5_3")
 # Table 5.1 of the paper: T, d, p, algorithm; risk, suboptimality and seconds, each mean and standard deviation.
 TABLE = """
 1000 5 1.5 NoisySFW 0.0885 0.00907 0.522 0.0565 0.0189 0.00216
@@ -678,15 +675,10 @@ def plot_race(drawn: Drawn, path: Path) -> None:
     plt.close(figure)
 
 
-def draw(results: Results, paths: Sequence[Path]) -> None:
-    drawn = Drawn(results)
+def figures(results: Results, folder: Path) -> list[Path]:
+    drawn, paths = Drawn(results), [folder / f"private_oco_{name}.png" for name in ("5_2", "5_3")]
     plot_scales(drawn, paths[0])
     plot_race(drawn, paths[1])
-
-
-def figures(results: Results, folder: Path) -> list[Path]:
-    paths = [folder / f"private_oco_figure_{name}.png" for name in FIGURES]
-    draw(results, paths)
     return paths
 
 
@@ -701,5 +693,3 @@ EXPERIMENT = Experiment(
 
 if __name__ == "__main__":
     EXPERIMENT.main(__doc__)
-    if "--save" in sys.argv:
-        draw(saved(EXPERIMENT.name), [DOCS / f"private_oco_{name}.png" for name in FIGURES])
