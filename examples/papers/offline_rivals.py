@@ -15,8 +15,8 @@ of at most 2/beta brings no two points farther apart. Nothing is checked.
   rho_t = (2 L eta_t / B_t)^2 / (2 (L^2/d) sum_{s >= t} eta_s^2) of zCDP. B_t is the least size with rho_t <= rho. Rates fall
   linearly to 0, with which the last iterate has the optimal rate.
 
-*Two Frank-Wolfe methods for p = 1* choose a vertex by scores with Gumbel noise. Contributions are clipped to L in the maximum norm,
-so that nothing is promised.
+*Two Frank-Wolfe methods for p = 1* choose a vertex by scores with Gumbel noise. Contributions are clipped to L in the maximum
+norm, so that nothing is promised.
 
 - *Polyhedral SFW* (Bassily, Guzman and Nandi, COLT 2021, Theorem 3.2): n/2 records for the first gradient, then batches of
   sqrt(n)/2 with the recursive gradient of ``NoisySFW``. A record moves all later scores, by (1 - eta)^k.

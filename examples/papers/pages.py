@@ -14,7 +14,6 @@ import importlib
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 from experiment import DOCS, RESULTS, saved
 

@@ -26,7 +26,7 @@ The figures of the docs are drawn with ``--save``.
 import math
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from experiment import RESULTS, Experiment, Job, Results, listed, saved, scatter, short, table
+from experiment import Experiment, Job, Results, listed, saved, scatter, short, table
 from private_oco import (
     DIMS,
     EPSILON,

@@ -59,7 +59,7 @@ LONGEST = BoundedStream.longest  # L = 2 (2 + 1 + 0.05)
 PROMISED, SPREAD = BETA * DIAMETER + LONGEST, 2.0 * LONGEST  # beta D + L, and G
 # Rivals that release one decision, for 1 < p and for p = 1: algorithm and options, multiples of a rate or a number of phases.
 LAST: tuple[dict[str, tuple[Any, tuple[Any, ...]]], ...] = (
-    {"phased SGD": (phased_sgd, (1.0, 0.25, 4.0)), "snowball SGD": (snowball_sgd, (1.0, 0.25, 4.0))},
+    {"phased SGD": (phased_sgd, (1.0, 0.0625, 0.25)), "snowball SGD": (snowball_sgd, (1.0, 0.25, 4.0))},
     {"polyhedral SFW": (polyhedral_sfw, (1.0, 0.0625, 0.25)), "tree FW": (tree_fw, (3, 2, 4, 5))},
 )
 
@@ -437,6 +437,11 @@ def means(numbers: Sequence[Sequence[float]]) -> list[float]:
     return list(map(statistics.fmean, numbers))
 
 
+def rough(number: float) -> str:
+    """Return a number with three digits up to 1000, and with two digits and a power of ten above."""
+    return short(number) if number < 1000.0 else f"{number:.1e}".replace("e+0", "e").replace("e+", "e")
+
+
 def exponent(values: Sequence[float], runs: Sequence[Sequence[float]]) -> str:
     return str(Slope.fit(values, runs))
 
@@ -494,9 +499,9 @@ def loose_table(found: Sequence[Checked]) -> str:
         bounds = one.bounds
         row = [f"{one.setting.norm:g}", f"{one.setting.epsilon:g}", one.learner, short(one.largest("excess"))]
         if one.setting.norm > 1.0:
-            row.insert(3, short(one.over(bounds.gradient, "error")))
-        row += [short(one.over(bound, "excess")) for bound in (bounds.convex, bounds.strong)]
-        row += [short(one.total(bound)) for bound in (bounds.convex, bounds.strong)]
+            row.insert(3, rough(one.over(bounds.gradient, "error")))
+        row += [rough(one.over(bound, "excess")) for bound in (bounds.convex, bounds.strong)]
+        row += [rough(one.total(bound)) for bound in (bounds.convex, bounds.strong)]
         rows.append([*row, one.useful_from("convex"), one.useful_from("strong")])
     theorems = ("A.1", "A.2") if found[0].setting.norm > 1.0 else ("3.5", "3.6")
     header = ["p", "epsilon", "learner", "excess", *(f"Theorem {name} / excess" for name in theorems)]
@@ -528,7 +533,7 @@ def curvature_table(results: Results, plan: Plan) -> str:
         for name in ("strong", "convex"):
             bound = [[getattr(vertex_bounds(setting), name)(setting.rounds)] for setting in line]
             title = f"Theorem {'3.6' if name == 'strong' else '3.5'} at epsilon {line[0].epsilon:g}"
-            rows.append([title, *(short(one) for (one,) in bound), f"{Slope.fit(dims, bound).value:.2f}"])
+            rows.append([title, *(rough(one) for (one,) in bound), f"{Slope.fit(dims, bound).value:.2f}"])
     return table(["epsilon", *(f"d = {setting.dim}" for setting in plan.curvature()[0]), "exponent"], rows)
 
 
