@@ -139,7 +139,7 @@ class AsPrinted(Tree):
 
     name = "paper"
 
-    def __init__(self, cell: Cell, seed: int) -> None:
+    def __init__(self, cell: Cell, seed: int, promised: float = PROMISED) -> None:
         height = math.ceil(math.log2(cell.rounds)) + 1
         log_dim = math.log(cell.dim)
         if cell.dual > 2.0:
@@ -148,10 +148,10 @@ class AsPrinted(Tree):
         else:
             kappa = cell.dim ** (1.0 - 2.0 / cell.norm)
             self.order, shrunk = 2.0, math.sqrt(kappa)
-        sigma = math.sqrt(8.0 * kappa * math.log(height / cell.delta)) * height * PROMISED / EPSILON
+        sigma = math.sqrt(8.0 * kappa * math.log(height / cell.delta)) * height * promised / EPSILON
         super().__init__(
             cell.rounds,
-            sensitivity=2.0 * PROMISED,
+            sensitivity=2.0 * promised,
             noise_scale=math.sqrt(sigma) / shrunk,
             source=noise_source("torch", seed),
         )

@@ -16,6 +16,7 @@ the jobs begin:
 - *last*: rivals of Table 1.1 that release one decision (``offline_rivals.py``), beside ``DPTOFW`` and ``DPPOFW``. *Tuned* is the
   best of fifteen for ours and of three or four for rivals, chosen on the data: not covered by epsilon.
 - *regret*: Table 1.2: ``DPFTRL``, the algorithm behind two of its rows, beside ``DPTOFW``.
+- *noise*: the epsilon of the noise as printed with the constants of the authors' program, beta D + L = 8.
 - *audit*: Theorem 3.4: the first record of Algorithm 2 with the Laplace noise as printed.
 
 delta is 0.1/n. A bound holds with a probability of 0.95, and the largest of the trials is compared with it. All streams are those
@@ -39,14 +40,16 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import torch
-from experiment import Experiment, Job, Results, Slope, scatter, short, table
+from experiment import Experiment, Job, Results, Slope, listed, scatter, short, table
 from offline_rivals import Problem, phased_sgd, polyhedral_sfw, snowball_sgd, tree_fw
+from private_oco import AsPrinted, Cell
 from private_oco_rates import CLIPS, SIGNALS, STEP_SCALES, Game, learn, noise_of_mean
 from private_streams import NOISE, BoundedStream, HardStream, Setting, seed_of
 from torch import Tensor
 
 from torchonline import DPHDB, DPPOFW, DPTOFW
 from torchonline.baselines import DPFTRL
+from torchonline.privacy.accounting import Ledger
 from torchonline.privacy.audit import epsilon_lower_bound
 
 # Runs are seeded to come again: the library warns of it.
@@ -325,6 +328,15 @@ def play_regret(losses: str, learner: str, trials: int, **options: Any) -> list[
     return worst[int(worst.mean(-1).argmax())].tolist()
 
 
+def play_noise(draws: int, **options: Any) -> float:
+    """Return the epsilon of the noise as printed, where beta D + L is the program's 8: exact at p = infinity, else from below."""
+    cell = Cell(**options)
+    noise = AsPrinted(cell, seed_of(cell), 8.0)
+    if cell.norm == math.inf:
+        return Ledger("replace_one", [noise.event(cell.rounds)]).epsilon(cell.delta)
+    return noise.epsilon_at_least(cell, draws)
+
+
 def play_audit(games: int, **options: Any) -> str:
     """Audit the first record of Algorithm 2 as printed, by the chosen vertices; all other records have loss 0."""
     setting = Setting(**options)
@@ -401,6 +413,10 @@ class Plan:
         lines = {"T": [Setting(2.0, n, DIM, 1.0) for n in rounds], "d": [Setting(2.0, rounds[1], d, 1.0) for d in dims]}
         return {(losses, axis): line for losses in ("linear", "regression") for axis, line in lines.items()}
 
+    def noise(self) -> list[Cell]:
+        rounds, dims = self._full((1000, 2000, 5000, 10000), (40,)), self._full((5, 10, 20), (5, 6))
+        return [Cell(norm, n, dim) for norm in (1.5, math.inf) for n in rounds for dim in dims]
+
     def audit(self) -> Setting:
         return Setting(1.0, self._full(200, 20), 5, 1.0)
 
@@ -411,6 +427,8 @@ def jobs(quick: bool) -> dict[str, Job]:
     for name, games in plan.horizon().items():
         for game in games:
             found[f"horizon, {name}, {game}"] = Job(play_horizon, {"name": name} | asdict(game))
+    for cell in plan.noise():
+        found[f"noise, {cell}"] = Job(play_noise, {"draws": plan._full(300_000, 1000)} | asdict(cell))
     found["audit"] = Job(play_audit, {"games": plan._full(4000, 100)} | asdict(plan.audit()))
     for learner, setting in (*plan.bounds(), *plan.vertices()):
         told = {"learner": learner, "times": plan.times, "trials": plan.trials} | asdict(setting)
@@ -625,8 +643,27 @@ def tables(results: Results) -> dict[str, str]:
             results, plan, True
         ),
         f"Regret at p = 2 and epsilon = 1: mean ± sd of {plan.few} trials": regret_table(results, plan),
+        "Epsilon of the noise as printed with the program's constants, for a claimed 1": listed(
+            noise_list(results, plan)
+        ),
         "Audit of Theorem 3.4": f"- {results['audit']}",
     }
+
+
+def noise_of(results: Results, plan: Plan, norm: float) -> list[tuple[float, Cell]]:
+    """Return the epsilons of the noise as printed with the program's constants, the least first."""
+    cells = [cell for cell in plan.noise() if cell.norm == norm]
+    return sorted(((results[f"noise, {cell}"], cell) for cell in cells), key=lambda one: one[0])
+
+
+def noise_list(results: Results, plan: Plan) -> list[str]:
+    said = []
+    for norm, kind in ((1.5, "at least "), (math.inf, "")):
+        (least, at_least), *_, (most, at_most) = noise_of(results, plan, norm)
+        where = (f"T = {cell.rounds}, d = {cell.dim}" for cell in (at_least, at_most))
+        found = " to ".join(f"{short(number)} ({place})" for number, place in zip((least, most), where, strict=True))
+        said.append(f"p = {norm:g}: {kind}{found}")
+    return said
 
 
 def lower_bound(setting: Setting, t: int) -> float:

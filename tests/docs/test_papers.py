@@ -1,6 +1,7 @@
 """The pages of the papers say what the saved results say, and the experiments go on where they stopped."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,6 +39,17 @@ def test_claims_have_no_empty_cell(pages: SimpleNamespace) -> None:
             cells = [cell.strip() for cell in line.strip("|").split(" | ")]
             assert len(cells) == 7 or set(line) <= set("|-"), f"{script}: {line}"
             assert all(cells), f"{script}: {line}"
+
+
+def test_no_claim_is_left_open(pages: SimpleNamespace) -> None:
+    """Every claim has a verdict of the list, and no page says that something was not tried or is not known."""
+    counts = pages.tables_of("claims")["Claims by verdict"].splitlines()[2:]
+    *papers, total = [[int(cell) for cell in line.strip("|").split("|")[1:]] for line in counts]
+    assert [sum(column) for column in zip(*papers, strict=True)] == total
+    assert all(sum(verdicts) == claims and claims > 20 for *verdicts, claims in papers)
+    for name in ("papers", "hvt_ucb", "glb_omd", "oons", "private_oco"):
+        text = (EXAMPLES.parent / "docs" / f"{name}.md").read_text()
+        assert not re.search(r"not tried|not known to us|want of time|do not know which", text), name
 
 
 def test_a_page_is_filled_up_to_the_next_empty_line(pages: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
