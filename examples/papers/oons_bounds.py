@@ -11,7 +11,7 @@ bounds on the expected regret by their forms, without constants and logarithms:
 
 The script plays Huber losses in 5 dimensions with :math:`\|u\| = 1`, measures the sums on the same streams with
 ``StreamVariation``, and divides regret by the form, which has the right unit here, since losses have slope and curvature 1. A
-form that is right up to logarithms has ratios that do not grow. There are five experiments:
+form that is right up to logarithms has ratios that do not grow. There are ten experiments:
 
 1. *Table 1* as T, sigma and the drift vary, one at a time.
 2. *Kinds of streams*: independent losses; drift alone; noise that depends on the point (Proposition A.1 of the paper); a random
@@ -22,6 +22,13 @@ form that is right up to logarithms has ratios that do not grow. There are five 
    ``horizon=None``, whose learners wake one by one.
 5. *CLA-OONS and the scale of gradients*: regret when all gradients are multiplied by a number, and the radius that it grows to
    beside :math:`1 + 2\sqrt{(\sigma_{1:T} + G_{1:T})/z_1}`.
+6. *High probability*, which the paper leaves open: quantiles of regret over 1000 trials, of the losses that were drawn too.
+7. *Learners without a ball* where the gradient is -1 in the first half of the rounds and 1 in the second: scale-free mirror
+   descent loses more than linearly in T.
+8. *A floor* (Remark 4.2): on a smoothed maximum of linear functions no deterministic learner with one gradient a round has less
+   than :math:`\frac12G\|u\|\sqrt T`, although nothing varies (docs/parameter_free_theory.md).
+9. *The worst case* of CA-OONS: linear losses that are hardest, for comparators of all lengths.
+10. *Sparse gradients* (Appendix C.4): how soon A and its inverse fill.
 
 Regret is measured on expected losses, over the same 10 trials for all; ± is one standard error.
 
@@ -30,7 +37,7 @@ Regret is measured on expected losses, over the same 10 trials for all; ± is on
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -39,7 +46,7 @@ from experiment import Experiment, Job, Results, short, spread, table
 from torch import Tensor
 
 from torchonline import CAOONS, CLAOONS, OONS, DivergenceWarning, FreeGrad
-from torchonline.baselines import OFTRL, OptimisticOMD, ParameterFreeMirrorDescent
+from torchonline.baselines import OFTRL, SOLOFTRL, AdaGrad, CoinBetting, OptimisticOMD, ParameterFreeMirrorDescent
 from torchonline.environments import CorruptedStream, RandomOrderStream, SEAStream
 from torchonline.metrics import StreamVariation
 
@@ -55,12 +62,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "corrupted": {"kind": "corrupted", "sigma": 0.3, "corruption": 2.0, "spacing": 32},
 }
 SCALES = (1e-4, 1.0, 1e4)
+QUANTILES = (0.5, 0.9, 0.99)
+TAILED = ("OONS", "CA-OONS", "CA-OONS, linear", "CLA-OONS", "Mirror descent", "FreeGrad")
+HARDEST = ("CA-OONS", "CA-OONS, linear", "Mirror descent", "FreeGrad")
 
 
 def stream_of(setting: dict[str, Any], rounds: int, trials: int) -> Any:
     """Return the stream of a setting, from its first round."""
     options: dict[str, Any] = {"loss": "huber", "batch_shape": (trials,), "seed": SEED}
-    options |= {name: setting[name] for name in ("sigma", "comparator_norm") if name in setting}
+    options |= {name: setting[name] for name in ("loss", "scale", "sigma", "comparator_norm") if name in setting}
     if setting["kind"] == "random order":
         return RandomOrderStream(DIM, losses=max(2, rounds // setting["passes"] // 2 * 2), **options)
     if setting["kind"] == "corrupted":
@@ -68,10 +78,33 @@ def stream_of(setting: dict[str, Any], rounds: int, trials: int) -> Any:
     return SEAStream(DIM, drift=setting.get("drift", 0.0), cells=setting.get("cells", 1), **options)
 
 
+class PrintedOFTRL:
+    """OFTRL with the step that the paper prints in Section 2.2, which depends on the diameter and not on G."""
+
+    needs_values = False
+
+    def __init__(self, trials: int) -> None:
+        self.diameter, self.penalty = 2.0 * RADIUS, torch.zeros(trials, 1, dtype=torch.float64)
+        self.total = self.hint = torch.zeros(trials, DIM, dtype=torch.float64)
+
+    def predict(self) -> Tensor:
+        x = -(self.total + self.hint) * self.diameter**2 / self.penalty.clamp(min=1e-300)
+        return x * (RADIUS / x.norm(dim=-1, keepdim=True).clamp(min=1e-300)).clamp(max=1.0)
+
+    queries = predict
+
+    def step(self, gradients: Tensor, values: None = None) -> None:
+        error = (gradients - self.hint).norm(dim=-1, keepdim=True)
+        rate = self.diameter**2 / self.penalty.clamp(min=1e-300)
+        self.penalty = self.penalty + torch.minimum(0.5 * rate * error.square(), self.diameter * error)
+        self.total, self.hint = self.total + gradients, gradients
+
+
 # By name: a learner by the stream, its length and its trials.
 LEARNERS: dict[str, Callable[[Any, int, int], Any]] = {
     "OFTRL": lambda s, T, n: OFTRL(DIM, smoothness=1.0, **in_ball(s, n)),
     "OFTRL, least of two": lambda s, T, n: OFTRL(DIM, smoothness=1.0, schedule="minimum", **in_ball(s, n)),
+    "OFTRL, step as printed": lambda s, T, n: PrintedOFTRL(n),
     "Optimistic OMD": lambda s, T, n: OptimisticOMD(DIM, smoothness=1.0, **in_ball(s, n)),
     "OONS": lambda s, T, n: OONS(DIM, **in_ball(s, n)),
     "CA-OONS": lambda s, T, n: CAOONS(DIM, horizon=T, lipschitz=s.lipschitz, batch_shape=(n,)),
@@ -80,7 +113,17 @@ LEARNERS: dict[str, Callable[[Any, int, int], Any]] = {
     "Mirror descent": lambda s, T, n: ParameterFreeMirrorDescent(DIM, lipschitz=s.lipschitz, batch_shape=(n,)),
     "FreeGrad": lambda s, T, n: FreeGrad(DIM, batch_shape=(n,)),
 }
-KNOWN = ("OFTRL", "OFTRL, least of two", "Optimistic OMD", "OONS")
+# By name: a learner without a ball, by the dimension, the bound on gradients, the length and the trials.
+UNBOUNDED: dict[str, Callable[[int, float, int, int], Any]] = {
+    "AdaGrad": lambda d, G, T, n: AdaGrad(d, batch_shape=(n,)),
+    "SOLO FTRL": lambda d, G, T, n: SOLOFTRL(d, batch_shape=(n,)),
+    "KT": lambda d, G, T, n: CoinBetting(d, lipschitz=G, batch_shape=(n,)),
+    "FreeGrad": lambda d, G, T, n: FreeGrad(d, batch_shape=(n,)),
+    "CLA-OONS": lambda d, G, T, n: CLAOONS(d, batch_shape=(n,)),
+    "CA-OONS, linear": lambda d, G, T, n: CAOONS(d, horizon=T, meta="linear", lipschitz=G, batch_shape=(n,)),
+}
+FLOORED = ("OONS", "CA-OONS, linear", "KT", "FreeGrad")
+KNOWN = ("OFTRL", "OFTRL, least of two", "OFTRL, step as printed", "Optimistic OMD", "OONS")
 
 
 def in_ball(stream: Any, trials: int) -> dict[str, Any]:
@@ -221,7 +264,82 @@ def play_radius(sigma: float, rounds: int, trials: int) -> dict[str, Any]:
     )
     first = stream.gradients(player.predict()).norm(dim=-1)
     regret = quiet(lambda: regret_of(player, stream, rounds))
-    return {"regret": regret.tolist(), "radius": player.radius.tolist(), "first": first.tolist()}
+    found = {"regret": regret, "radius": player.radius, "first": first, "starts": player.restart_count}
+    return {name: value.tolist() for name, value in found.items()}
+
+
+def play_tail(learner: str, rounds: int, trials: int) -> dict[str, Any]:
+    """Return the mean and the quantiles over trials of regret, on expected losses and on those that were drawn."""
+    stream = stream_of(BASE, rounds, trials)
+    player = LEARNERS[learner](stream, rounds, trials)
+    expected, drawn = torch.zeros(trials, dtype=torch.float64), torch.zeros(trials, dtype=torch.float64)
+    for _ in range(rounds):
+        x = player.predict()
+        expected += stream.expected_regret(x)
+        drawn += stream.regret(x)
+        points = player.queries()
+        player.step(stream.gradients(points), stream.values(points) if player.needs_values else None)
+        stream.advance()
+    return {
+        name: [float(each.mean()), *map(float, np.quantile(each.numpy(), QUANTILES))]
+        for name, each in (("expected", expected), ("drawn", drawn))
+    }
+
+
+def play_turn(learner: str, rounds: int) -> dict[str, Any]:
+    """Return the regret of gradients -1 in the first half of the rounds and 1 in the second, against any u."""
+    player, total = UNBOUNDED[learner](1, 1.0, rounds, 1), 0.0
+    for t in range(rounds):
+        gradient = -1.0 if 2 * t < rounds else 1.0
+        total += gradient * float(player.predict())
+        player.step(torch.full_like(player.queries(), gradient))
+    return {"regret": [total]}
+
+
+def play_free(learner: str, rounds: int, trials: int) -> dict[str, Any]:
+    stream = stream_of(BASE, rounds, trials)
+    player = UNBOUNDED[learner](DIM, stream.lipschitz, rounds, trials)
+    return {"regret": quiet(lambda: regret_of(player, stream, rounds)).tolist()}
+
+
+def smoothed_maximum(x: Tensor, width: float) -> tuple[Tensor, Tensor]:
+    """Return the Moreau envelope of max_i (x_i - 2.1 width i), ``(d)`` to a number, and its gradient."""
+    shifted = x - 2.1 * width * torch.arange(1.0, x.numel() + 1.0, dtype=x.dtype)
+    # The gradient is the projection of shifted / width onto the simplex.
+    ordered = (shifted / width).sort(descending=True).values
+    levels = (ordered.cumsum(0) - 1.0) / torch.arange(1.0, x.numel() + 1.0, dtype=x.dtype)
+    gradient = (shifted / width - levels[int((ordered > levels).sum()) - 1]).clamp(min=0.0)
+    return (gradient * shifted).sum() - 0.5 * width * gradient.square().sum(), gradient
+
+
+def play_floor(learner: str, rounds: int) -> dict[str, Any]:
+    """Return the regret on a smoothed maximum of T linear functions in T dimensions, with G = |u| = 1, and L."""
+    width = 1.0 / (5.2 * rounds**1.5)
+    if learner == "OONS":
+        player: Any = OONS(rounds, radius_bound=2.0, lipschitz=1.0, batch_shape=(1,))
+    else:
+        player = UNBOUNDED[learner](rounds, 1.0, rounds, 1)
+    best, _ = smoothed_maximum(torch.full((rounds,), -1.0 / math.sqrt(rounds), dtype=torch.float64), width)
+    total = 0.0
+    for _ in range(rounds):
+        value, gradient = smoothed_maximum(player.predict()[0], width)
+        total += float(value - best)
+        player.step(gradient.expand_as(player.queries()).clone())
+    return {"regret": [total], "smoothness": 1.0 / width}
+
+
+def play_sparse(coordinates: int, rounds: list[int]) -> dict[str, Any]:
+    """Return the shares of A and of its inverse that are not 0, where gradients have 2 of some of 64 coordinates."""
+    learner, draws = OONS(64, radius_bound=2.0, lipschitz=1.0, form="frozen"), torch.Generator().manual_seed(SEED)
+    shares = []
+    for t in range(1, max(rounds) + 1):
+        places = torch.randperm(coordinates, generator=draws)[:2]
+        signs = torch.where(torch.rand(2, generator=draws) < 0.5, -0.5, 0.5).double()
+        learner.step(torch.zeros(64, dtype=torch.float64).index_add(0, places, signs))
+        if t in rounds:
+            parts = (learner.curvature.matrix, learner.curvature.inverse)
+            shares.append([float((part != 0.0).double().mean()) for part in parts])
+    return {"shares": shares}
 
 
 def quiet(run: Callable[[], Tensor]) -> Tensor:
@@ -232,7 +350,7 @@ def quiet(run: Callable[[], Tensor]) -> Tensor:
 
 def settings(quick: bool) -> dict[str, tuple[dict[str, Any], int]]:
     """Return the settings of Table 1 and of the kinds of streams, with their lengths, by name."""
-    lengths, middle = ((16, 32), 32) if quick else (LENGTHS, 1024)
+    lengths, middle = ((8, 16), 16) if quick else (LENGTHS, 1024)
     found = {f"T = {rounds}": (BASE, rounds) for rounds in lengths}
     found |= {f"sigma = {sigma:g}": (BASE | {"sigma": sigma}, middle) for sigma in NOISES}
     found |= {f"drift = {drift:g}": (BASE | {"drift": drift}, middle) for drift in DRIFTS}
@@ -246,7 +364,7 @@ def jobs(quick: bool) -> dict[str, Job]:
         shared = {"setting": setting, "rounds": rounds, "trials": trials}
         found[f"{name}: sums"] = Job(measure, shared)
         found |= {f"{name}: {learner}": Job(play, {"learner": learner} | shared) for learner in LEARNERS}
-    middle, few = (32, 16) if quick else (1024, 512)
+    middle, few = (16, 8) if quick else (1024, 512)
     for cells in (1, 16):
         shared = {"setting": {"kind": "independent", "sigma": 0.3, "cells": cells}, "rounds": few, "trials": trials}
         found[f"hints, {cells} cells: sums"] = Job(measure, shared)
@@ -264,13 +382,64 @@ def jobs(quick: bool) -> dict[str, Job]:
             options = {"learner": learner, "factor": factor, "rounds": middle, "trials": trials}
             found[f"scale {factor:g}: {learner}"] = Job(play_scale, options)
     for sigma in (0.0, 0.3):
-        for rounds in (16, 32) if quick else LENGTHS:
+        for rounds in (8, 16) if quick else LENGTHS:
             options = {"sigma": sigma, "rounds": rounds, "trials": trials}
             found[f"radius, sigma = {sigma:g}, T = {rounds}"] = Job(play_radius, options)
             setting = BASE | {"sigma": sigma, "drift": 0.0}
             shared = {"setting": setting, "rounds": rounds, "trials": trials}
             found[f"radius, sigma = {sigma:g}, T = {rounds}: sums"] = Job(measure, shared)
-    return found
+    return found | {
+        name: job for make in (jobs_of_hints, jobs_of_tails, jobs_without_ball) for name, job in make(quick)
+    }
+
+
+def jobs_of_hints(quick: bool) -> Iterator[tuple[str, Job]]:
+    """Yield the jobs of equation (2) as T varies, and of Proposition A.1 with as many cells as rounds."""
+    trials = 2 if quick else TRIALS
+    for cells in (1, 16):
+        for rounds in (4, 8) if quick else (128, 2048):
+            shared = {
+                "setting": {"kind": "independent", "sigma": 0.3, "cells": cells},
+                "rounds": rounds,
+                "trials": trials,
+            }
+            yield f"implicit, {cells} cells, T = {rounds}: sums", Job(measure, shared)
+            options = {"learner": "Mirror descent", "is_implicit": True} | shared
+            yield f"implicit, {cells} cells, T = {rounds}", Job(play_hints, options)
+    for rounds in (8, 16) if quick else (64, 256, 1024):
+        setting = {"kind": "independent", "sigma": 1.0 / math.sqrt(rounds), "cells": rounds}
+        shared = {"setting": setting, "rounds": rounds, "trials": trials}
+        yield f"as many cells, T = {rounds}: sums", Job(measure, shared)
+        for learner in LEARNERS:
+            yield f"as many cells, T = {rounds}: {learner}", Job(play, {"learner": learner} | shared)
+
+
+def jobs_of_tails(quick: bool) -> Iterator[tuple[str, Job]]:
+    for learner in TAILED:
+        for rounds in (8, 16) if quick else (128, 512):
+            options = {"learner": learner, "rounds": rounds, "trials": 20 if quick else 1000}
+            yield f"tail, T = {rounds}: {learner}", Job(play_tail, options)
+
+
+def jobs_without_ball(quick: bool) -> Iterator[tuple[str, Job]]:
+    """Yield the jobs of learners without a ball, of the floor, of the worst case and of sparse gradients."""
+    trials, lengths = (2, (8, 16)) if quick else (TRIALS, LENGTHS)
+    for learner in UNBOUNDED:
+        for rounds in lengths:
+            yield f"turn, T = {rounds}: {learner}", Job(play_turn, {"learner": learner, "rounds": rounds})
+            options = {"learner": learner, "rounds": rounds, "trials": trials}
+            yield f"no ball, T = {rounds}: {learner}", Job(play_free, options)
+    for learner in FLOORED:
+        for rounds in (4, 8) if quick else (4, 16, 64):
+            yield f"floor, T = {rounds}: {learner}", Job(play_floor, {"learner": learner, "rounds": rounds})
+    for rounds, norm in [(length, 1.0) for length in lengths] + [(lengths[1], 10.0), (lengths[1], 100.0)]:
+        setting = {"kind": "independent", "loss": "linear", "sigma": 1.0, "scale": 1.0 / math.sqrt(rounds)}
+        shared = {"setting": setting | {"comparator_norm": norm}, "rounds": rounds, "trials": trials}
+        for learner in HARDEST:
+            yield f"hardest, T = {rounds}, |u| = {norm:g}: {learner}", Job(play, {"learner": learner} | shared)
+    for coordinates in (8, 64):
+        options = {"coordinates": coordinates, "rounds": [4, 8] if quick else [16, 64, 256]}
+        yield f"sparse, {coordinates} coordinates", Job(play_sparse, options)
 
 
 def form(learner: str, sums: dict[str, float]) -> float:
@@ -376,8 +545,120 @@ def radius_table(results: Results) -> str:
                 spread(found["radius"]),
                 short(max(found["radius"])),
             ]
-            rows.append([*row, short(float(np.mean(bounds))), *map(short, numbers)])
-    return table(("", "regret", "D_T", "largest D_T", "its bound in the mean", "noise", "gradients"), rows)
+            starts = f"{max(found['starts'])}"
+            rows.append([*row, short(float(np.mean(bounds))), *map(short, numbers), starts])
+    return table(
+        ("", "regret", "D_T", "largest D_T", "its bound in the mean", "noise", "gradients", "most restarts"), rows
+    )
+
+
+def part_of(results: Results, start: str) -> list[str]:
+    """Return the settings whose names begin so, in order."""
+    return list(dict.fromkeys(name.split(":")[0] for name in results if name.startswith(start)))
+
+
+def implicit_table(results: Results) -> str:
+    """Return the regret of mirror descent with implicit hints, over the form of equation (2), as T varies."""
+    rows = []
+    for name in part_of(results, "implicit"):
+        found, sums = results[name], results[f"{name}: sums"]
+        regret, errors = float(np.mean(found["regret"])), float(np.mean(found["errors"]))
+        cells = int(name.split()[1])
+        most = (1.0 + 0.3 * math.sqrt(cells)) ** 2 + 6.0 * sums["largest_variance"] + 4.0 * sums["drift"]
+        ratio = short(regret / form("Mirror descent", sums))
+        row = [
+            name.removeprefix("implicit, ").replace("1 cells", "1 cell"),
+            spread(found["regret"]),
+            ratio,
+            short(errors),
+            short(most),
+        ]
+        rows.append([*row, short(sums["variance"]), short(sums["largest_variance"])])
+    header = ("", "regret", "over the form", "errors of hints", "their bound", "variance", "largest variance")
+    return table(header, rows)
+
+
+def cells_table(results: Results) -> str:
+    names = part_of(results, "as many cells")
+    rows = [
+        [what, *(short(results[f"{name}: sums"][key]) for name in names)]
+        for what, key in (("variance", "variance"), ("largest variance", "largest_variance"))
+    ]
+    rows += [[learner, *(spread(results[f"{name}: {learner}"]["regret"]) for name in names)] for learner in LEARNERS]
+    return table(["", *(name.removeprefix("as many cells, ") for name in names)], rows)
+
+
+def tails_table(results: Results) -> str:
+    """Return the mean of regret and its quantiles over the mean."""
+    rows = []
+    for name in part_of(results, "tail"):
+        for learner in TAILED:
+            found = results[f"{name}: {learner}"]
+            row = [learner, name.removeprefix("tail, T = ")]
+            for of in ("expected", "drawn"):
+                mean, *quantiles = found[of]
+                row += [short(mean), " / ".join(f"{each / mean:.2f}" for each in quantiles)]
+            rows.append(row)
+    shares = "quantiles " + " / ".join(f"{level:g}" for level in QUANTILES) + " over it"
+    return table(("learner", "T", "mean, expected losses", shares, "mean, losses as drawn", shares), rows)
+
+
+def power_of(lengths: list[int], regrets: list[float]) -> str:
+    """Return the power of T from the first length to the last."""
+    if min(regrets[0], regrets[-1]) <= 0.0:
+        return "none"
+    return f"{math.log(regrets[-1] / regrets[0]) / math.log(lengths[-1] / lengths[0]):z.2f}"
+
+
+def lengths_of(results: Results, start: str) -> list[int]:
+    return [int(name.split("T = ")[1]) for name in part_of(results, start)]
+
+
+def ball_table(results: Results) -> str:
+    rows, lengths = [], lengths_of(results, "turn")
+    for learner in UNBOUNDED:
+        turned = [results[f"turn, T = {rounds}: {learner}"]["regret"][0] for rounds in lengths]
+        free = [results[f"no ball, T = {rounds}: {learner}"]["regret"] for rounds in lengths]
+        powers = power_of(lengths, turned), power_of(lengths, [float(np.mean(each)) for each in free])
+        shown = [short(each) if each >= 0.0 else "below 0" for each in turned]
+        rows.append([learner, *shown, powers[0], *map(spread, free), powers[1]])
+    turns, streams = ([f"{what}, T = {rounds}" for rounds in lengths] for what in ("turn", "stream"))
+    return table(("learner", *turns, "power of T", *streams, "power of T"), rows)
+
+
+def floor_table(results: Results) -> str:
+    rows = []
+    for rounds in lengths_of(results, "floor"):
+        found = {learner: results[f"floor, T = {rounds}: {learner}"] for learner in FLOORED}
+        smoothness = found["OONS"]["smoothness"]
+        row = [rounds, short(smoothness), short(0.5 * math.sqrt(rounds)), short(0.288 * smoothness ** (1 / 3))]
+        rows.append([*row, *(short(one["regret"][0]) for one in found.values())])
+    return table(("T", "L", "½G‖u‖√T", "0.288 (G‖u‖)^(2/3) (L‖u‖²)^(1/3)", *FLOORED), rows)
+
+
+def hardest_table(results: Results) -> str:
+    """Return regret and, in brackets, its ratio to |u| sqrt T."""
+    names, rows = part_of(results, "hardest"), []
+    for learner in HARDEST:
+        row = [learner]
+        for name in names:
+            rounds, norm = (float(part.split(" = ")[1]) for part in name.split(", ")[1:])
+            regret = results[f"{name}: {learner}"]["regret"]
+            row.append(f"{spread(regret)} ({short(float(np.mean(regret)) / (norm * math.sqrt(rounds)))})")
+        rows.append(row)
+    heads = [name.removeprefix("hardest, ").replace("|u|", "‖u‖") for name in names]
+    return table(["regret (over ‖u‖√T)", *heads], rows)
+
+
+def sparse_table(results: Results) -> str:
+    rows = []
+    for name in part_of(results, "sparse"):
+        shares = [f"{each:.0%}" for pair in results[name]["shares"] for each in pair]
+        rows.append([name.removeprefix("sparse, "), *shares])
+    made = len(results[name]["shares"])
+    lengths = (16, 64, 256) if made == 3 else (4, 8)
+    heads = [f"{part}, t = {length}" for length in lengths for part in ("A", "inverse")]
+    return table(("gradients within", *heads), rows)
 
 
 def tables(results: Results) -> dict[str, str]:
@@ -388,7 +669,14 @@ def tables(results: Results) -> dict[str, str]:
     made["Equation (2), explicit and implicit hints"] = hints_table(results)
     made["Doubling and sleeping learners (Remark 4.4)"] = doubling_table(results)
     made["CLA-OONS and FreeGrad by the scale of gradients"] = scale_table(results)
-    return made | {"The radius of CLA-OONS": radius_table(results)}
+    made["The radius of CLA-OONS"] = radius_table(results)
+    made["Equation (2), implicit hints as T varies"] = implicit_table(results)
+    made["Proposition A.1, as many cells as rounds"] = cells_table(results)
+    made["Quantiles of regret over trials"] = tails_table(results)
+    made["Learners without a ball"] = ball_table(results)
+    made["A floor for one gradient a round"] = floor_table(results)
+    made["CA-OONS on the hardest linear losses"] = hardest_table(results)
+    return made | {"Shares that are not 0 with sparse gradients": sparse_table(results)}
 
 
 EXPERIMENT = Experiment(__file__, jobs, tables, seeds="1")

@@ -393,6 +393,9 @@ SAID = {
         "sleeping / told",
         "| CLA-OONS, tiny first gradient | ",
         "The radius of CLA-OONS",
+        "| OFTRL, step as printed | ",
+        *("as many cells as rounds", "Quantiles of regret over trials", "Learners without a ball"),
+        *("A floor for one gradient a round", "on the hardest linear losses", "not 0 with sparse gradients"),
     ],
     "examples/papers/parameter_free.py": [
         *(
