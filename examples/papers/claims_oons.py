@@ -297,9 +297,9 @@ def newton(of: Figures) -> list[Claim]:
         ),
         Claim(
             "Lemma C.3",
-            "0 ≤ b_t ≤ 2‖∇_t - m_t‖² in A_t⁻¹, and their sum",
+            "`0 ≤ b_t ≤ 2‖v_t‖²` in A_t⁻¹, v_t being the corrected error, and their sum",
             f"steps 4 and 7, {PROOFS}",
-            "in part: b_t ≤ ‖∇_t - m_t‖² is true too; the sum needs its 1 + in ln(·)",
+            "in part: `b_t ≤ ‖v_t‖²` is true too; the sum needs its 1 + in ln(·)",
             "tests",
             "the sums beneath Theorem 1",
         ),
