@@ -29,7 +29,7 @@ class SOLOFTRL(ConvexLearner):
 
     (Theorem 1 of the reference). Nothing needs to be known. But the square of u is not the best possible: with a wrong
     :math:`\ell` the bound is far from :math:`\|u\|\sqrt V`. Mirror descent with the same steps,
-    :class:`~torchonline.baselines.AdaGrad`, is as scale-free, but without a ball its regret can be linear in T (the reference).
+    :class:`~torchonline.baselines.AdaGrad`, is as scale-free, but without a ball its regret can grow like T^1.5 (docs/oons.md).
 
     Decisions do not depend on the unit of the loss. Cost of a round: O(d).
 
