@@ -303,6 +303,10 @@ class Theorems:
         values = [setting.rounds if axis == "T" else setting.dim for setting in line]
         return f"{Slope.fit(values, runs).value:z.2f}"
 
+    def noise(self) -> str:
+        """Return the least epsilon of the noise as printed with the program's constants, at p = 1.5."""
+        return f"at least {short(theorems.noise_of(self.results, self.plan, 1.5)[0][0])}"
+
     def audited(self) -> str:
         (bound,) = re.findall(r"epsilon >= ([0-9.]+)", self.results["audit"])
         return bound
@@ -396,7 +400,8 @@ def algorithms(found: Regression, rates: Rates, of: Theorems) -> list[Claim]:
             "no: the scale is 2 sigma², as the paper's own proof has it",
             OCO,
             f"as printed, ε is {found.epsilons(PRINTED, (math.inf,))} at p = infinity, at least "
-            f"{found.epsilons(PRINTED, (1.5,))} at p = 1.5, for a claimed 1; the audit shows at least {found.audited(PRINTED)}",
+            f"{found.epsilons(PRINTED, (1.5,))} at p = 1.5, for a claimed 1, with βD + L = 14; {of.noise()} with the program's 8; the "
+            f"audit shows at least {found.audited(PRINTED)}",
         ),
         Claim(
             "Lemma 3.2",
