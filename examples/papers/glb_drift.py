@@ -1,8 +1,8 @@
 """A parameter that moves: discounted estimates for clicks and counts beside LocalGLB.
 
-The paper of GLB-OMD (Zhang, Xu, Zhao and Sugiyama, 2025) names drift as an extension. Here are 2 dimensions, 20 arms redrawn in
-each round, |theta| = 3, clicks or counts, 4000 rounds and 40 trials. The parameter turns once around, or flips to its negative
-every 1000 rounds. Regret is against the best arm of each round.
+An extension of ours: the paper of GLB-OMD (Zhang, Xu, Zhao and Sugiyama, 2025) has no drift. Here are 2 dimensions, 20 arms
+redrawn in each round, |theta| = 3, clicks or counts, 4000 rounds and 40 trials. The parameter turns once around, or flips to its
+negative every 1000 rounds. Regret is against the best arm of each round.
 
 LocalGLB forgets nothing. DiscountedGLB, a heuristic, takes the best of five memories, 1 / (1 - discount), on 20 other trials.
 "LocalGLB, tuned" has the same budget for ``radius_scale``. Both choices are heuristics.

@@ -7,10 +7,12 @@ the unit ball and are fixed or redrawn in each round. There are 3000 rounds and 
 trials; the cheap ones also play 100 others. Each has the width of its theory; ``glb_omd_learners.py`` says what they are.
 
 LocalGLB plays twice: unchanged, and "in the ball", like OFUGLB. This separates the effect of the ball from that of the
-ellipsoid. Some rivals play in several variants. GLM-UCB, RS-GLinCB, OFUGLB-e, OFUGLB and OFULog-r keep all rounds and are not
-cheap. OFUGLB and OFULog-r solve a convex problem for each arm; they end after 1000 rounds, where the tables show the regret of
-all algorithms. In three settings, fixed arms with logistic S = 3 and 5 and Poisson S = 3, OFUGLB plays all rounds, and OFUGLB
-and GLM-UCB also play the 100 trials. For these settings the script prints a verdict on LocalGLB.
+ellipsoid. Some rivals play in several variants. GLM-UCB and RS-GLinCB also play as in the paper's experiment with Poisson
+rewards, told that rewards are at most 100; a table counts how often they are more. GLM-UCB, RS-GLinCB, OFUGLB-e, OFUGLB and
+OFULog-r keep all rounds and are not cheap. OFUGLB and OFULog-r solve a convex problem for each arm; they end after 1000
+rounds, where the tables show the regret of all algorithms. In three settings, fixed arms with logistic S = 3 and 5 and Poisson
+S = 3, OFUGLB plays all rounds, and OFUGLB and GLM-UCB also play the 100 trials. For these settings the script prints a verdict
+on LocalGLB.
 
 The script prints tables and draws figures: regret (mean, sd, median), the final radius, the number of trials whose
 confidence set ever missed the truth ("failed"), and the processor time of one learner's round relative to LocalGLB, measured
@@ -20,6 +22,7 @@ in alternation.
 """
 
 import itertools
+import math
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,7 +36,7 @@ import matplotlib.pyplot as plt
 import torch
 from experiment import Experiment, Job, Results, listed, scatter, short, standard_error, table
 from glb_omd_coverage import difference, sinh_link
-from glb_omd_learners import ALGORITHMS, EXACT_ROUNDS, VARIANTS, Game, Problem, in_turn
+from glb_omd_learners import ALGORITHMS, BOUNDED, EXACT_ROUNDS, REWARD_BOUND, VARIANTS, Game, Problem, in_turn
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from torchonline import Gamma, Logistic, Poisson
@@ -65,8 +68,8 @@ LINKS: dict[str, Link] = {
 # Settings of fixed arms in which OFUGLB plays all rounds, and OFUGLB and GLM-UCB all trials, for the verdict.
 COMPARED = {("logistic", 3), ("logistic", 5), ("Poisson", 3)}
 THOROUGH = ("GLM-UCB", "OFUGLB")
-CONSTANTS = "The instances"
-EVERY = ALGORITHMS | VARIANTS  # figures show the former
+CONSTANTS, ABOVE = "The instances", "Poisson rewards above 100"
+EVERY = ALGORITHMS | VARIANTS | BOUNDED  # figures show the first
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,8 @@ def plays(name: str, setting: Setting, many: int) -> bool:
     """Return whether an algorithm supports a setting and is cheap enough for it."""
     if setting.rewards in MORE:
         return name in TAKE_ANY
+    if name in BOUNDED and (setting.rewards, setting.norm) not in (("Poisson", 3), ("Poisson", 5), ("Poisson", 7)):
+        return False
     algorithm = EVERY[name]
     cheap = algorithm.cheap or (name in THOROUGH and setting.is_compared())
     return (algorithm.poisson or setting.rewards != "Poisson") and (cheap or setting.trials < many)
@@ -249,6 +254,26 @@ def constants_table(numbers: list[list[Any]]) -> str:
     return table((*header, "ridge of the theorem", "its first radius", "first radius, ridge d", "LocalGLB's"), rows)
 
 
+def above() -> list[list[Any]]:
+    """Return how often the best arm pays more than REWARD_BOUND, for Poisson rewards, in the trials of fixed arms."""
+    rows = []
+    for norm in NORMS["Poisson"]:
+        environment = GeneralizedLinearBandit(
+            DIM, ARMS, link=LINKS["Poisson"], theta_norm=norm, batch_shape=(TRIALS,), seed=1
+        )
+        mean = (environment.arms() @ environment.theta.unsqueeze(-1)).squeeze(-1).amax(-1).exp()
+        more = torch.special.gammainc(torch.full_like(mean, math.floor(REWARD_BOUND) + 1.0), mean)
+        rows.append([norm, float(mean.mean()), int((mean > REWARD_BOUND).sum()), float(more.mean())])
+    return rows
+
+
+def above_table(numbers: list[list[Any]]) -> str:
+    rows = [(norm, short(mean), f"{trials} of {TRIALS}", f"{share:.0%}") for norm, mean, trials, share in numbers]
+    return table(
+        ("S", "mean reward of the best arm", "trials where it exceeds 100", "rewards of that arm above 100"), rows
+    )
+
+
 COLOURS = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
 
 
@@ -299,7 +324,7 @@ def plot_time(results: dict[str, Runs], path: Path) -> None:
 def jobs(quick: bool) -> dict[str, Job]:
     """Return the jobs in the paper's settings, then those with more trials."""
     norms, rounds, many = (QUICK_NORMS, 4, 3) if quick else (NORMS, ROUNDS, MANY)
-    found = {CONSTANTS: Job(constants, {})}
+    found = {CONSTANTS: Job(constants, {}), ABOVE: Job(above, {})}
     for trials, played in ((min(TRIALS, many - 1), norms), (many, norms | MORE)):
         for rewards, of_rewards in played.items():
             for redrawn, norm in itertools.product((False, True), of_rewards):
@@ -313,7 +338,7 @@ def jobs(quick: bool) -> dict[str, Job]:
 def by_setting(results: Results) -> dict[str, Runs]:
     found: dict[str, Runs] = {}
     for job, one in results.items():
-        if job != CONSTANTS:
+        if job not in (CONSTANTS, ABOVE):
             name, setting = job.split(": ", 1)
             found.setdefault(setting, {})[name] = one
     return found
@@ -338,6 +363,7 @@ def tables(results: Results) -> dict[str, str]:
     compared = {title: runs for title, runs in many.items() if "OFUGLB" in runs}
     return {
         CONSTANTS: constants_table(results[CONSTANTS]),
+        ABOVE: above_table(results[ABOVE]),
         "Many trials, cheap learners": mean_table(many, cheap),
         "Few trials, learners that keep all rounds": mean_table(few, others),
         "Few trials, after the rounds of the shortest run": early_table(few, early),

@@ -18,6 +18,10 @@ multiplies its warm-up constant. OFUL's linear model is wrong here, and Greedy a
 ``VARIANTS`` has more of the rivals, for the simulations: RS-GLinCB and OFULog-r with the constants of their authors' programs
 (heuristics), a ridge of d log(1 + t) for GLM-UCB and OFUGLB-e, ada-OFU-ECOLog with its warm-up set, LocalGLB that switches
 rarely, and GLB-OMD with the capped scores of its regret theorem.
+
+``BOUNDED`` has GLM-UCB and RS-GLinCB as the paper runs them for Poisson rewards: told that rewards are at most 100. GLM-UCB then
+takes 50 for the sub-Gaussian scale of a reward, by Hoeffding's lemma. RS-GLinCB takes 100 for R, here with the constants of its
+authors' program. With those of its theory all rounds are warm-up rounds for R = 1, and a larger R asks for a longer warm-up.
 """
 
 import math
@@ -50,6 +54,7 @@ from torchonline.baselines import (
 from torchonline.links import Link
 
 DELTA = 0.01
+REWARD_BOUND = 100.0  # of Poisson rewards, which have none, in the paper's experiment
 # Rounds of OFUGLB and OFULog-r, which take some minutes.
 EXACT_ROUNDS = 1000
 # Candidates of tuning: radius_scale.
@@ -159,6 +164,13 @@ def rs_glincb(problem: Problem) -> RSGLinCB:
     return RSGLinCB(**problem.options(), horizon=problem.horizon, warm_up_factor=factor)
 
 
+def glm_ucb_bounded(problem: Problem) -> GLMUCB:
+    """Return GLM-UCB for rewards in [0, REWARD_BOUND]."""
+    policy = GLMUCB(**problem.options(), horizon=problem.horizon)
+    policy.estimator.factor = 0.5 * REWARD_BOUND / policy.estimator.slowest
+    return policy
+
+
 ALGORITHMS: dict[str, Algorithm] = {
     "LocalGLB": Algorithm(lambda problem: LocalGLB(**problem.options())),
     "LocalGLB, in the ball": Algorithm(lambda problem: InTheBall(LocalGLMRegression(**problem.options()))),
@@ -194,6 +206,14 @@ VARIANTS: dict[str, Algorithm] = {
     "OFUGLB-e, growing": Algorithm(rival(partial(ofuglb_e, **GROWING), keeps=True), cheap=False),
     "OFULog-r, program": Algorithm(
         rival(partial(OFULogR, **PROGRAM), any_link=False, keeps=True), poisson=False, cheap=False, rounds=EXACT_ROUNDS
+    ),
+}
+# The bound for warm-up rounds has R to the power -4, and the square of the factor.
+R_100 = PROGRAM | {"warm_up_factor": REWARD_BOUND**2}
+BOUNDED: dict[str, Algorithm] = {
+    "GLM-UCB, rewards to 100": Algorithm(glm_ucb_bounded, cheap=False),
+    "RS-GLinCB, program, rewards to 100": Algorithm(
+        rival(partial(RSGLinCB, **R_100), keeps=True), has_set=False, cheap=False
     ),
 }
 
