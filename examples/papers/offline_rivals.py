@@ -3,8 +3,9 @@ r"""Rivals of DP-TOFW in Table 1.1 of its paper that release one decision at the
 A module of ``private_oco_theorems.py``. Each reads every record once.
 
 *Phased and snowball SGD* (Feldman, Koren and Talwar, STOC 2020) are projected gradient descent. They are private *only if* every
-loss is convex, beta-smooth, and has gradients no longer than L in the Euclidean norm, because then a projected step with a rate
-of at most 2/beta brings no two points farther apart. Nothing is checked.
+loss is convex and beta-smooth, because then a projected step with a rate of at most 2/beta brings no two points farther apart.
+Gradients are clipped to L. For a linear model and the squared loss the clipped gradient is that of Huber's loss, which is convex
+and as smooth. For other losses clipping can break the condition, and nothing is checked.
 
 - *Phased SGD*: phases of n/2, n/4, ... records with rates eta, eta/4, ... The average of a phase's iterates plus normal noise of
   standard deviation 2 L eta_i / mu is the start of the next phase. A record moves the average of its phase by at most 2 L eta_i,
@@ -20,9 +21,10 @@ norm, so that nothing is promised.
 
 - *Polyhedral SFW* (Bassily, Guzman and Nandi, COLT 2021, Theorem 3.2): n/2 records for the first gradient, then batches of
   sqrt(n)/2 with the recursive gradient of ``NoisySFW``. A record moves all later scores, by (1 - eta)^k.
-- *Tree FW* (Asi, Feldman, Koren and Talwar, ICML 2021, Theorems 7 and 9): phases t = 1, ..., T with a binary tree of depth t. The
+- *Tree FW* (Asi, Feldman, Koren and Talwar, ICML 2021, Theorem 7): phases t = 1, ..., T with a binary tree of depth t. The
   root's gradient is of b records. A right child adds the difference of the gradients at two points, over b/2^k records at
-  depth k. Every leaf is a step. A record at depth k moves the scores of 2^(t-k) leaves.
+  depth k. Every leaf is a step. A record at depth k moves the scores of 2^(t-k) leaves. Its noise is without amplification by
+  shuffling, on which the rate of the theorem rests.
 
 The constants of the default rates are ours.
 """
@@ -65,7 +67,9 @@ class Problem:
         return min(scale * best, 2.0 / self.smoothness)
 
     def gradient(self, point: Tensor, record: Any) -> Tensor:
-        return self.stream.gradients(point.unsqueeze(-2), *record).squeeze(-2)
+        """Return the gradients at some points, no longer than L."""
+        found: Tensor = self.stream.gradients(point.unsqueeze(-2), *record).squeeze(-2)
+        return found * (self.longest / torch.linalg.vector_norm(found, dim=-1, keepdim=True).clamp(min=self.longest))
 
     def normal(self, name: str, scale: float) -> Callable[[], Tensor]:
         generator = torch.Generator().manual_seed(seed_of(name, self.setting, scale))

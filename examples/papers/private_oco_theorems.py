@@ -62,7 +62,7 @@ LONGEST = BoundedStream.longest  # L = 2 (2 + 1 + 0.05)
 PROMISED, SPREAD = BETA * DIAMETER + LONGEST, 2.0 * LONGEST  # beta D + L, and G
 # Rivals that release one decision, for 1 < p and for p = 1: algorithm and options, multiples of a rate or a number of phases.
 LAST: tuple[dict[str, tuple[Any, tuple[Any, ...]]], ...] = (
-    {"phased SGD": (phased_sgd, (1.0, 0.0625, 0.25)), "snowball SGD": (snowball_sgd, (1.0, 0.25, 4.0))},
+    {"phased SGD": (phased_sgd, (1.0, 0.0625, 0.25, 4.0)), "snowball SGD": (snowball_sgd, (1.0, 0.25, 4.0, 16.0))},
     {"polyhedral SFW": (polyhedral_sfw, (1.0, 0.0625, 0.25)), "tree FW": (tree_fw, (3, 2, 4, 5))},
 )
 
@@ -305,7 +305,8 @@ def play_last(trials: int, **options: Any) -> dict[str, list[list[float]]]:
     run = learn(fleet, stream(), (setting.rounds,), CLIPS, STEP_SCALES)
     found = {"ours": (run.excess[0].flatten(0, 1) / zero).tolist()}  # the first of each is the default
     for name, (algorithm, choices) in LAST[setting.norm == 1.0].items():
-        runs = [algorithm(Problem(stream(), setting, LONGEST, BETA), choice) for choice in choices]
+        problems = (Problem(stream(), setting, LONGEST if setting.norm == 1.0 else 1.0, BETA) for _ in choices)
+        runs = list(map(algorithm, problems, choices))
         found[name] = [(stream().excess(theta) / zero).tolist() for theta in runs]
     return found
 

@@ -33,24 +33,25 @@ class OneOther:
             yield (x, -y) if place == self.place else (x, y)
 
 
-def problem(rivals: SimpleNamespace, norm: float, place: int | None) -> Any:
+def problem(rivals: SimpleNamespace, norm: float, place: int | None, longest: float = 6.1) -> Any:
     setting = rivals.Setting(norm, ROUNDS, DIM, 1.0)
     stream = rivals.BoundedStream(setting, TRIALS)
-    return rivals.Problem(OneOther(stream, place), setting, stream.longest, stream.smoothness)
+    return rivals.Problem(OneOther(stream, place), setting, longest, stream.smoothness)
 
 
 @pytest.mark.parametrize("norm", [2.0, math.inf])
+@pytest.mark.parametrize("longest", [6.1, 0.5])
 @pytest.mark.parametrize("place", [0, 50, 99, 120])
 def test_a_record_moves_an_average_of_phased_sgd_by_two_steps(
-    rivals: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, norm: float, place: int
+    rivals: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, norm: float, place: int, longest: float
 ) -> None:
     """Without noise and after one phase, the decisions of two streams are at most 2 L eta apart, or equal."""
     monkeypatch.setattr(rivals.Problem, "normal", lambda self, *_: lambda: torch.zeros(TRIALS, DIM).double())
     monkeypatch.setattr(rivals.Problem, "rate", lambda self, best, scale: 0.05)
     monkeypatch.setitem(rivals.phased_sgd.__globals__, "phases", lambda rounds: [rounds // 2])
-    ours, theirs = (rivals.phased_sgd(problem(rivals, norm, at)) for at in (None, place))
+    ours, theirs = (rivals.phased_sgd(problem(rivals, norm, at, longest)) for at in (None, place))
     apart = torch.linalg.vector_norm(ours - theirs, dim=-1)
-    assert bool((apart <= 2.0 * 6.1 * 0.05).all())
+    assert bool((apart <= 2.0 * longest * 0.05).all())
     assert bool((apart > 0.0).all()) == (place < 99)  # the last iterate of a phase is not in its average
 
 
