@@ -446,8 +446,8 @@ def main() -> None:
 
 NOTE = """
 theory: the radius of the paper or theorem. The theorems of OFUL and LinTS need sub-Gaussian noise, and order 2 needs a variance;
-these costs do not seem to have one. HvtUCB's constant is not confirmed. tuned: the best of the scales on the tuning families,
-whose estimates are as noisy as these. A scale below 1 is a heuristic that no theorem covers.
+these costs do not seem to have one. tuned: the best of the scales on the tuning families, whose estimates are as noisy as these.
+A scale below 1 is a heuristic that no theorem covers.
 Intervals resample families, given the choices. Without a variance such intervals are not consistent: take them as indications,
 and note that there are many. Cut costs and medians are steadier, but they are not what a payer pays.
 Costs are not health. Cost sharing makes people use less care, including needed care. That a strict plan is cheapest is what the

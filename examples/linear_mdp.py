@@ -21,7 +21,7 @@ do not change. One SystemIdentification per stage learns them, and plans
 Guarantee for HeavyTailRegression: with delta / 5 per stage, the confidence sets of all stages hold in all episodes with
 probability 1 - delta. Then, with known transitions, the planned value is never below the optimal value. The script counts
 violations of both. No regret bound is claimed. RidgeRegression gets the same number as its noise scale, but no theorem covers
-it under this noise. HuberRegression has its paper's width, whose constant is not confirmed, or a thousandth, a heuristic.
+it under this noise. HuberRegression has its paper's width, or a thousandth of it, a heuristic.
 
 Result, known transitions: the sets of HeavyTailRegression never failed. Those of RidgeRegression failed in 6 of 40 trials
 under noise with a variance, and in 34 of 40 without. HeavyTailRegression has 1.3 times the mean regret of RidgeRegression with

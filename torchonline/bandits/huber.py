@@ -43,12 +43,12 @@ class HuberRegression(Estimator):
     with the projection in the norm of V. The radius after t >= 1 rounds is
     :math:`\beta_t = 107\,\ell\,\tau_0\,t^e + \sqrt{\lambda(2+4S^2)}`, and its second term alone before.
 
-    Guarantee. The paper states :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability
-    1 - 4 ``delta`` (Lemma 1: noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
-    ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, the paper's ``ridge``, ``alpha``, ``minimum_scale``). Its
-    constant 107 is not confirmed: a step of the proof of Lemma 5 does not hold as written (docs/hvt_ucb.md). The radius is about
-    5000 in the paper's experiment; ``radius_scale`` near 1e-3, a heuristic, works there. :class:`HeavyTailRegression` has a
-    proved radius of practical size.
+    Guarantee: :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability
+    1 - 4 ``delta``, for noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
+    ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, and the default ``ridge``, ``alpha`` and ``minimum_scale`` (Lemma 1
+    of the paper). A step of the paper's proof does not hold as written; docs/heavy_tail_regression.md has another proof. The
+    radius is about 5000 in the paper's experiment; ``radius_scale`` near 1e-3, a heuristic, works there.
+    :class:`HeavyTailRegression` has a proved radius of practical size.
 
     With ``horizon=None`` the learner starts anew after 64, then 128, 256, ... rounds, with the constants of the next length. A
     regret of at most :math:`C\sqrt T` at a known horizon T, with C not decreasing in T, becomes at most
@@ -216,8 +216,8 @@ class HuberRegression(Estimator):
 class HvtUCB(UCB[HuberRegression]):
     r"""Hvt-UCB: optimism over :class:`HuberRegression`, with the same arguments.
 
-    The constant of its radius is not confirmed, see :class:`HuberRegression`, so no theorem holds as stated. We recommend
-    :class:`HeavyTailUCB`, whose radius is proved.
+    Its radius is proved, see :class:`HuberRegression`, and in the thousands in the paper's experiment. We recommend
+    :class:`HeavyTailUCB`, whose proved radius is of practical size.
 
     Args:
         dim: d, number of features.
