@@ -28,23 +28,58 @@ def test_last_step_of_the_paper() -> None:
     assert root(94.0, 152.0 + 24.0) < 96.0
 
 
-@pytest.mark.parametrize(("alpha", "constant"), [(4.0, 19.0), (1.0, 10.0)])
-def test_constant_that_the_new_proof_needs(alpha: float, constant: float) -> None:
-    """With ell >= 2 and kappa >= 1/2; with 107 for alpha = 4 nearly any kappa will do."""
+def linear_factor(alpha: float, of_bias: float) -> float:
+    """Return the factor of a beta in the last step: the rounds with large noise, the bias of the clip, and chance."""
+    return math.sqrt(alpha) * (7.15 + 2.0 * of_bias) + 2.0 * math.sqrt(alpha + 1.0 / 8.0)
+
+
+def test_numbers_of_the_new_proof() -> None:
     count = min((4.0 * math.expm1(mu) + 1.0) / mu for mu in (0.01 * i for i in range(1, 200)))
     bias = max((1.0 + eps) ** (1.0 - eps) for eps in (0.001 * i for i in range(1001)))
     assert count <= 7.15
     assert bias <= 1.23
-    linear = math.sqrt(alpha) * 7.15 + 2.0 * math.sqrt(alpha + 1.0 / 8.0)
+    assert math.sqrt(bias) <= 1.11
+
+
+@pytest.mark.parametrize(("alpha", "constant"), [(4.0, 19.0), (1.0, 10.0)])
+def test_constant_that_the_new_proof_needs(alpha: float, constant: float) -> None:
+    """With T >= 2, thus ell >= log 8, and kappa >= 1/2."""
     left = 2.0 - 1.0 / 4.0 - 1.0 / alpha
+    needed = root(linear_factor(alpha, 0.0), 2.0 * alpha * math.e / math.log(8.0) + 1.23 / left)
+    assert constant - 1.0 < needed <= constant
 
-    def needed(ell: float, kappa: float) -> float:
-        return root(linear, 2.0 * alpha * math.e / ell + 1.23 / (2.0 * kappa) / left)
 
-    assert needed(2.0, 0.5) <= constant
-    assert needed(2.0, 0.5) > constant - 1.0
-    if alpha == 4.0:
-        assert needed(math.log(2.0), 1e-4) < 96.0 < 107.0
+def test_constants_for_every_kappa() -> None:
+    """Alpha 4 needs 25, and 24 from T = 2 on; 107 will do for alpha from 4/7 to 79, half of it up to 19."""
+
+    def needed(alpha: float, ell: float) -> float:
+        return root(linear_factor(alpha, 1.11), 2.0 * alpha * math.e / ell)
+
+    assert 23.0 < needed(4.0, math.log(8.0)) <= 24.0
+    assert 24.0 < needed(4.0, math.log(2.0)) <= 25.0
+    assert 2.0 - 1.0 / 4.0 - 7.0 / 4.0 >= 0.0  # the factor of the squared errors at alpha = 4/7
+    for constant, largest in ((107.0, 79), (53.5, 19)):
+        alphas = [4.0 / 7.0, *map(float, range(1, largest + 1))]
+        assert all(needed(alpha, math.log(2.0)) <= constant for alpha in alphas)
+        assert needed(largest + 1.0, math.log(2.0)) > constant
+    # Lemmas 4 and 5 of the paper, and the constant term at half of the radius.
+    assert 2.0 * math.e / math.log(8.0) <= 6.0
+    assert 2.0 / math.log(2.0) ** 2 <= 6.0
+    assert linear_factor(4.0, 1.11) / 2.0 <= 11.41 < 23.0 * math.sqrt(4.0 + 1.0 / 8.0)
+    assert all(0.5 * math.sqrt(2.0 + 4.0 * S * S) > S for S in (0.0, 1e-3, 1.0, 1e3))
+
+
+def test_sum_of_the_bias_for_every_kappa() -> None:
+    """Hoelder's inequality of the proof, on random weights and on those that come nearest to equality."""
+    t = torch.arange(1.0, 401.0, dtype=D)
+    for eps in (0.01, 0.2, 0.5, 0.8, 1.0):
+        p, power = 1.0 + eps, (1.0 - eps) / (2.0 * (1.0 + eps))
+        extreme = (t ** (-eps / (2.0 * p))).unsqueeze(0)
+        w = torch.cat([extreme, torch.rand(50, 400, dtype=D) ** torch.linspace(0.0, 30.0, 50, dtype=D).unsqueeze(1)])
+        total = (w**p * t ** (-power * eps)).cumsum(-1)
+        bound = (w * w).cumsum(-1) ** (p / 2.0) * p ** ((1.0 - eps) / 2.0) * t**power
+        assert bool((total <= bound * (1.0 + 1e-12)).all())
+        assert total[0, -1] > 0.97 * bound[0, -1]
 
 
 def test_scalar_facts() -> None:
@@ -127,10 +162,11 @@ def test_steps_of_the_proof(order: float, alpha: float, radius_scale: float) -> 
     assert bool((is_large.sum(0) <= 7.15 * ell).all())
     kappa = 2.0 * math.log1p(T / (learner.scale_floor**2 * learner.ridge * alpha * 2.0))
     assert bool((square.sum(0) <= 2.0 * kappa).all())
-    # The bias is at most a h sqrt(N), and the rest sqrt(alpha + 1/8) a beta.
+    # The bias has two bounds, and the rest is at most sqrt(alpha + 1/8) a beta.
     h = math.sqrt((1.0 + eps) ** (1.0 - eps) / (2.0 * kappa))
     bias = (y.abs() * tau**-eps).cumsum(0)
     assert bool((bias <= a * h * (y * y).cumsum(0).sqrt() * (1.0 + 1e-9)).all())
+    assert bool((bias <= 1.11 * math.sqrt(alpha) * a * beta).all())
     drift = (u.clamp(-tau, tau) * y).cumsum(0)
     assert bool((drift <= bias + math.sqrt(alpha + 1.0 / 8.0) * a * beta).all())
     assert bool((of["after"] <= beta * beta).all() or radius_scale < 1.0)
