@@ -423,7 +423,7 @@ def algorithms(found: Regression, rates: Rates, of: Theorems) -> list[Claim]:
         Claim(
             "Lemma 3.3",
             "for q < 2 it is regular with κ = d^(1 - 2/p) and a multiple of the Euclidean norm",
-            ERRATA,
+            "the normal noise at p = infinity",
             "yes",
             NONE,
             "a proof, by Hölder's inequality",
