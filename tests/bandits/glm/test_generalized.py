@@ -284,6 +284,27 @@ def test_the_ridge_of_theory(link: Link, S: float, dim: int, ridge: float) -> No
     assert scaled.theory_ridge() == pytest.approx(ridge * 16.0)
 
 
+@pytest.mark.parametrize("cls", [GLBOMD, torchonline.baselines.CappedGLBOMD])
+@pytest.mark.parametrize("radius", ["paper", "tight"])
+def test_the_papers_theorem_needs_self_concordance_for_all_predictors(cls: Any, radius: str) -> None:
+    """Its proof averages the loss over a normal law; that of the empirical radius stays in [-SL, SL]."""
+    custom = torchonline.CustomLink(torch.cosh, torch.sinh, torch.cosh, R=1.0)
+    for link in (torchonline.Gamma(3.0), custom):
+        name = type(link).__name__
+        with pytest.warns(UserWarning, match=rf"^link: {name} is not self-concordant .* is a heuristic here$"):
+            assert cls(2, link=link, radius=radius, ridge=1e6).estimator.guarantee == "none"
+        assert cls(2, link=link).estimator.guarantee == "in all rounds"
+    for link in (Logistic(), Poisson(), Gaussian(), torchonline.Binomial(10)):
+        assert cls(2, link=link, radius=radius, ridge=1e6).estimator.guarantee == "in all rounds"
+
+
+def test_the_loss_of_gamma_rewards_is_infinite_within_reach_of_the_papers_normal_law() -> None:
+    """At the offset the log-partition is infinite, and beyond it there is none: the mean over a normal law is not finite."""
+    partition = torchonline.Gamma(3.0).log_partition(torch.tensor([3.0, 3.5], dtype=D))
+    assert partition[0] == math.inf
+    assert bool(partition[1].isnan())
+
+
 def test_the_tight_radius_is_below_the_papers_and_above_what_rounds_cost() -> None:
     generator = torch.Generator().manual_seed(0)
     learners = [GLMRegression(2, theta_bound=3.0, ridge=112.0, radius=radius) for radius in ("paper", "tight")]

@@ -40,6 +40,11 @@ class GLMRegression(MixtureEstimator):
     - "tight": :math:`\lambda S^2 + 2\eta\log\frac1\delta + 6\eta^2\log\det(V/\frac\lambda2 - I)`, which the paper's proof gives
       before its last bounds. Under the same conditions, and never larger.
 
+    The paper's theorem covers links that are self-concordant for all predictors, since its proof averages the loss over a normal
+    law. ``Gamma`` is not: its loss is infinite from the offset on. ``CustomLink`` promises nothing beyond [-SL, SL]. With these
+    two, "paper" and "tight" are heuristics: there is a warning, and ``guarantee`` is "none". The proof of "empirical" stays in
+    [-SL, SL], and covers all links.
+
     UCB over the paper's radius has regret :math:`\tilde O(d\sqrt{T/\kappa_*})` (Theorem 2, whose proof asks for more where the
     slope is unbounded: docs/glb_omd.md). For the empirical radius no regret bound is proved.
 
@@ -81,12 +86,10 @@ class GLMRegression(MixtureEstimator):
             # The paper's bounds are for rounds of one dispersion, and hold for larger ones.
             self.smallest_noise_scale = self.noise_scale
         self.max_weight = self.link.max_slope(self.predictor_bound) / self.noise_scale**2
-        if radius != "empirical" and self.ridge < self.theory_ridge():
+        reason = None if radius == "empirical" else self._gap_of_theorem()
+        if reason is not None:
             self.guarantee = "none"
-            least = f"{self.theory_ridge():.6g}, from which the theorem holds"
-            warnings.warn(
-                f"ridge: {self.ridge:g} is below {least}; radius={radius!r} is a heuristic here", stacklevel=2
-            )
+            warnings.warn(f"{reason}; radius={radius!r} is a heuristic here", stacklevel=2)
         self.start = self._squared_start(self.theta_bound)
         self.paper_start = self._squared_start(2.0 * self.theta_bound)
         self._create_buffers()
@@ -96,6 +99,14 @@ class GLMRegression(MixtureEstimator):
         R, eta, L = self.concordance, self.eta, self.feature_bound
         by_weight = max(3.0 * eta * R * self.predictor_bound, 1.0) * self.max_weight
         return 2.0 * L**2 * max(7.0 * self.dim * eta * R**2, by_weight)
+
+    def _gap_of_theorem(self) -> str | None:
+        """Return why the paper's theorem does not cover this learner, or None."""
+        if not self.link.is_global:  # its proof averages the loss over a normal law
+            return f"link: {type(self.link).__name__} is not self-concordant for all predictors, as the theorem asks"
+        if self.ridge < self.theory_ridge():
+            return f"ridge: {self.ridge:g} is below {self.theory_ridge():.6g}, from which the theorem holds"
+        return None
 
     def warm_start(self, theta: Tensor, distance: float | None = None) -> None:
         if self.radius_kind == "tight":

@@ -23,8 +23,8 @@ class CappedGLBOMD(UCB[GLMRegression]):
     :math:`x_k^\top\theta^*`. The proof of the regret theorem of GLB-OMD (Theorem 2, with ``radius="paper"`` and the theorem's
     ridge) bounds slopes of the link between the truth and the score by the largest slope on [-SL, SL]. That is right for capped
     scores with any link, and for the paper's scores with links of which the slope is bounded everywhere, such as ``Logistic``
-    and ``Gaussian``. **For ``Poisson`` it is the cap that makes the proof complete.** Measured, it is worse on average: while
-    little is known, the longest arm is played, and no other.
+    and ``Gaussian``. ``Gamma`` and ``CustomLink`` have no theorem with that radius. **For ``Poisson`` it is the cap that makes
+    the proof complete.** Measured, it is worse on average: while little is known, the longest arm is played, and no other.
 
     Cost of a decision among K arms: that of UCB, O(K d^2). :class:`~torchonline.FixedArms` does not take it.
 
