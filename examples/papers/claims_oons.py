@@ -17,6 +17,7 @@ from parameter_free import (
     NORM_ROUNDS,
     ROUNDS,
     Regrets,
+    allowance,
     comparator_settings,
     example_slope,
     growth_slope,
@@ -29,6 +30,7 @@ FREE, BOUNDS, SPEED, CALIBRATION = (
     "`online_calibration.py`",
 )
 PROOFS = "[proof](parameter_free_theory.md#oons)"
+NOWHERE, NONE = "nowhere", "none"
 SHORT_PROOF = "[proof](parameter_free_theory.md#errata-of-the-paper-in-a-few-lines)"
 
 
@@ -48,6 +50,12 @@ class Figures:
     def comparator(self, learner: str) -> str:
         """Return the regrets at the comparators of norms 0.1, 1, 10 and 100."""
         return ", ".join(short(self.regrets.mean(learner, setting)) for setting in comparator_settings(NORM_ROUNDS))
+
+    def over_worst(self, learner: str) -> str:
+        """Return regret over G |u| sqrt T at the comparators of norms 10 and 100."""
+        settings = comparator_settings(NORM_ROUNDS)[-2:]
+        found = (self.regrets.mean(learner, setting) / (setting.norm * allowance(setting)) for setting in settings)
+        return " and ".join(map(short, found))
 
     def example(self, meta: str) -> str:
         (name,) = (name for name in EXAMPLES if name == f"{meta}, preset paper")
@@ -86,6 +94,13 @@ class Figures:
         found = {learner: self.bound(f"floor, T = 64: {learner}") for learner in ("OONS", "KT", "FreeGrad")}
         return ", ".join(f"{learner} {regret}" for learner, regret in found.items())
 
+    def radius(self, sigma: str) -> str:
+        """Return the radius of CLA-OONS and its bound, in the mean."""
+        found, sums = (self.bounds[f"radius, sigma = {sigma}, T = 4096{part}"] for part in ("", ": sums"))
+        total = sums["deviation"] + sums["gradients"]
+        bound = fmean(1.0 + 2.0 * math.sqrt(total / first) for first in found["first"])
+        return f"{short(fmean(found['radius']))} and {short(bound)}"
+
     def step(self, learner: str) -> str:
         times = self.speed["one size"]
         return f"{times[learner] / times['OFUL']:.1f}"
@@ -93,7 +108,8 @@ class Figures:
 
 def problem(of: Figures) -> list[Claim]:
     """Return the claims of the abstract and of Sections 1 and 2."""
-    many = of.bounds["as many cells, T = 1024: sums"]
+    many, cells = of.bounds["as many cells, T = 1024: sums"], of.bounds["independent, 16 cells: sums"]
+    drifting = of.mean("drift = 1: Optimistic OMD") / form("Optimistic OMD", of.bounds["drift = 1: sums"])
     implicit = of.seconds["hints, 1 cells: OONS, implicit"] / of.seconds["hints, 1 cells: OONS, last"]
     errors = of.bounds["implicit, 16 cells, T = 2048"]["errors"]
     ends = [
@@ -112,10 +128,19 @@ def problem(of: Figures) -> list[Claim]:
             f"{of.slopes('CLA-OONS')}",
         ),
         Claim(
+            "Abstract; contribution 2",
+            "the first parameter-free algorithms for this model",
+            "[equation (2)](#equation-2-and-implicit-hints)",
+            "in part: equation (2), by an earlier method, is free of D too, by the largest variance; by sigma² no "
+            "earlier one is cited",
+            "by proof",
+            f"16 cells: largest variance {short(cells['largest_variance'])}, sigma² {short(cells['variance'])}",
+        ),
+        Claim(
             "Table 1, row of OFTRL and OMD",
             "√sigma² + √Sigma², with D and G known",
             "`OFTRL`, `OptimisticOMD`, [forms](#the-forms-of-the-bounds)",
-            "yes: below twice the form on every stream",
+            f"yes: below twice the form on every stream; OMD's ratio still grows, to {drifting:.2f} at the largest drift",
             BOUNDS,
             f"regret over the form, T = 256 and 4096: OFTRL {of.ratios('OFTRL')}, OMD {of.ratios('Optimistic OMD')}",
         ),
@@ -131,7 +156,7 @@ def problem(of: Figures) -> list[Claim]:
             "Table 1, row of CA-OONS",
             "‖u‖² + ‖u‖(√sigma² + √Sigma²), with G known",
             "`CAOONS`, [forms](#the-forms-of-the-bounds)",
-            "in part: after the change of equation (5), and for ‖u‖ of at least the least radius",
+            "in part: after the change of equation (5), and for ‖u‖ from the unit of length on",
             BOUNDS,
             f"regret over the form, T = 256 and 4096: {of.ratios('CA-OONS')}",
         ),
@@ -150,6 +175,22 @@ def problem(of: Figures) -> list[Claim]:
             "in part: the bound of Mhammedi and Koolen lacks its ‖u‖√V, and as printed is below the lower bound ‖u‖G√T",
             "by proof",
             "at ‖u‖ = T^(1/8): G√T printed, G T^(5/8) needed",
+        ),
+        Claim(
+            "Section 1.1, Jacobsen and Cutkosky 2023",
+            "‖u‖G√T + L‖u‖²√T for ‖g‖ ≤ G + L‖x‖",
+            NOWHERE,
+            "cited",
+            NONE,
+            "gradients may grow with x; all bounds of this page have their longest, G",
+        ),
+        Claim(
+            "Section 1.1, Sachs et al. 2023",
+            "adapts to an unknown strong convexity, by a search of steps whose range takes D and G",
+            NOWHERE,
+            "cited",
+            NONE,
+            "no bound of this page uses strong convexity",
         ),
         Claim(
             "Section 2.1, the model",
@@ -184,7 +225,8 @@ def problem(of: Figures) -> list[Claim]:
             "Equation (2); Appendix B.1",
             "with implicit hints, ‖u‖(√largest variance + √Sigma²)",
             "[hints](#equation-2-and-implicit-hints)",
-            "yes, as an upper bound: the errors are below those of B.1, and the ratio to the form falls with T",
+            "in part: it follows from Theorem 5 of Jacobsen and Cutkosky 2022, which is cited; measured, errors are below those "
+            "of B.1, and the ratio to the form falls with T; with 16 cells the implicit equation was not solved in all rounds",
             BOUNDS,
             f"16 cells, T = 128 and 2048: ratios {ends[0]} and {ends[1]}; errors at T = 2048 {short(fmean(errors))}",
         ),
@@ -192,7 +234,7 @@ def problem(of: Figures) -> list[Claim]:
             "Equation (2), the worst case",
             "at most ‖u‖√T",
             "`ParameterFreeMirrorDescent`, [worst case](#the-worst-case-of-ca-oons)",
-            "yes",
+            "cited: by the same theorem; the figure is no test, as a learner at 0 has it too",
             BOUNDS,
             f"over ‖u‖√T, ‖u‖ = 1, 10, 100: {of.hardest('Mirror descent')}",
         ),
@@ -207,10 +249,10 @@ def problem(of: Figures) -> list[Claim]:
         Claim(
             "Section 2.2, the RVU property",
             "a bound in sigma² takes a negative term in the movement of x_t",
-            "the last terms of (1) and (2), [proof](parameter_free_theory.md#oons)",
+            "the last terms of (1) and (2) of ours, [proof](parameter_free_theory.md#oons)",
             "yes: OONS has it, and the proof of Theorem 3.2 uses it",
             "by proof",
-            "it costs a factor of 1.17 at the first term of (1), where 0.68 would do",
+            "with the negative term the first term of our (1) has the factor 1.17; without it, 0.68",
         ),
         Claim(
             "Section 2.2 and Proposition A.1",
@@ -237,6 +279,7 @@ def newton(of: Figures) -> list[Claim]:
     """Return the claims of Section 3 and Appendix C."""
     late = of.speed["long run"]["OONS, eigen"][0]
     within, anywhere = (of.bounds[f"sparse, {name} coordinates"]["shares"][-1][1] for name in (8, 64))
+    filled = of.bounds["sparse, 64 coordinates"]["shares"][-1][0]
     return [
         Claim(
             "Algorithm 1, OONS",
@@ -251,7 +294,7 @@ def newton(of: Figures) -> list[Claim]:
             "Theorem 3.1, (3)",
             "regret by the errors of the hints, on every sequence",
             f"Theorem 1, {PROOFS}, with smaller constants",
-            "in part: ln(·) needs the 1 + of Lemma C.3's proof; without it (3) is below 0 for T < 64 D z",
+            "in part: ln(·) needs the 1 + of Lemma C.3's proof; without it the first term is below 0 for T < 64 D z",
             "tests",
             "1000 random and adversarial sequences for each preset",
         ),
@@ -283,7 +326,8 @@ def newton(of: Figures) -> list[Claim]:
             "Remark 3.3, D in (3)",
             "D(z_T - z_1) is the only term with D",
             SHORT_PROOF,
-            "no: the condition 64 η D z ≤ 1 makes the first term at least 64 D z r ln(·); but D does not multiply √V",
+            "no: 64 η D z ≤ 1 makes the first term at least 64 D z r ln(·), and with (4) D multiplies √V too, as in OMD; only "
+            "E.1's rate has no D",
             "by proof",
             "64 D z",
         ),
@@ -340,9 +384,11 @@ def newton(of: Figures) -> list[Claim]:
             "Appendix C.4, sparsity",
             "sparse gradients avoid O(d²)",
             f"[sparse gradients](#sparse-gradients); {SHORT_PROOF}",
-            "in part: only where all gradients have the same few places; otherwise the inverse fills",
+            "in part: the inverse stays sparse only where all gradients have the same few places; a sparse factor of A helps "
+            "only while A stays sparse",
             BOUNDS,
-            f"d = 64, t = 256, 2 places each: inverse filled {within:.0%} within 8 coordinates, {anywhere:.0%} anywhere",
+            f"d = 64, t = 256, 2 places each: inverse filled {within:.0%} within 8 coordinates, {anywhere:.0%} anywhere, A "
+            f"{filled:.0%}",
         ),
     ]
 
@@ -401,6 +447,14 @@ def adaptive(of: Figures) -> list[Claim]:
             f"‖u‖ = 0.1 and 1: {', '.join(of.comparator('CA-OONS').split(', ')[:2])}",
         ),
         Claim(
+            "Appendix D.4, case 3",
+            "for ‖u‖ > 2^N regret is at most 2G‖u‖²",
+            "[proof](parameter_free_theory.md#ca-oons)",
+            "yes: all decisions are shorter than u, and T ≤ 2^N, the logarithm being to base 2",
+            "by proof",
+            "2GT‖u‖ ≤ 2G‖u‖²",
+        ),
+        Claim(
             "Section 4.1, a domain of diameter D",
             "(8) gives D² + D(√sigma² + √Sigma²)",
             "`CAOONS(domain=...)`, [domains](parameter_free.md#domains)",
@@ -410,28 +464,47 @@ def adaptive(of: Figures) -> list[Claim]:
         ),
         Claim(
             "Section 4.1, the worst case",
-            "only ‖u‖² + ‖u‖√T, where ‖u‖√T is known to be possible",
-            "(12), [proof](parameter_free_theory.md#ca-oons), [worst case](#the-worst-case-of-ca-oons)",
-            "no: ‖u‖² comes from the ridge 4z²; with ours the bound is ‖u‖G√T, up to logarithms",
-            BOUNDS,
-            f"over ‖u‖√T, ‖u‖ = 1, 10, 100: {of.hardest('CA-OONS')}",
+            "only ‖u‖² + ‖u‖√T, where others have ‖u‖√T",
+            "(12) of ours, [proof](parameter_free_theory.md#ca-oons), [comparators](#the-comparator)",
+            "yes, as printed: from the ridge 4z² and from ‖u‖ > 2^N; with our ridge ‖u‖G√T up to logarithms and d, for ‖u‖ from "
+            "the unit of length to D_N",
+            FREE,
+            f"over G‖u‖√T, ‖u‖ = 10 and 100: {of.over_worst('CA-OONS')}, the paper's constants "
+            + of.over_worst("CA-OONS, paper's constants"),
         ),
         Claim(
             "Remark 4.2",
             "a conjecture: ‖u‖² cannot be avoided by first-order learners",
-            "(11), [proof](parameter_free_theory.md#oons), [floor](#a-floor-for-one-gradient-a-round)",
-            "in part: proved for the power 4/3 in place of 2, for bounds without d",
+            "(11) of ours, [proof](parameter_free_theory.md#oons), [floor](#a-floor-for-one-gradient-a-round)",
+            "in part: power 4/3, for deterministic learners with one query a round and bounds free of d (d = 2T)",
             BOUNDS,
             f"T = 64, floor 4: {of.floor()}",
         ),
         Claim(
+            "Remark 4.2, conversions",
+            "to offline rates: regret by gradient variation to L d_0²/T², worst-case regret to G d_0/√T",
+            NOWHERE,
+            "cited",
+            NONE,
+            "why the paper expects ‖u‖²; no bound on regret",
+        ),
+        Claim(
             "Remark 4.3",
             "both bounds, by smoothness and in the worst case, are hard to have at once",
-            "(7) and (12), [proof](parameter_free_theory.md#ca-oons)",
-            "in part: where G is known, as here, CA-OONS with values has both; without G it stays open",
-            BOUNDS,
-            f"over the form, T = 4096: {of.ratios('CA-OONS').split(' ')[-1]}; over ‖u‖√T, ‖u‖ = 100: "
-            f"{of.hardest('CA-OONS').split(', ')[-1]}",
+            "(7) and (12) of ours, [proof](parameter_free_theory.md#ca-oons)",
+            "in part: where G is known, as here, CA-OONS with values has both, up to d and logarithms, for ‖u‖ from the unit of "
+            "length to D_N; without G it stays open",
+            f"{BOUNDS}, {FREE}",
+            f"over the form, T = 4096: {of.ratios('CA-OONS').split(' ')[-1]}; over G‖u‖√T, ‖u‖ = 10 and 100: "
+            f"{of.over_worst('CA-OONS')}",
+        ),
+        Claim(
+            "Remark 4.3, Kreisler et al. 2024",
+            "the best universal method offline: UnixGrad with DoG's steps; it needs a range of parameters",
+            NOWHERE,
+            "cited",
+            NONE,
+            "`DoG` alone is a rival here",
         ),
         Claim(
             "Remark 4.4, doubling",
@@ -468,11 +541,11 @@ def lipschitz(of: Figures) -> list[Claim]:
         ),
         Claim(
             "Theorem 4.5, the form √(sigma + G)",
-            "the radius is of the order √(sigma_{1:T} + G_{1:T})",
+            "the radius is at most of the order √(sigma_{1:T} + G_{1:T})",
             "[radius](#the-radius-of-cla-oons)",
             "yes: equation (9) of ours, proved and met",
             BOUNDS,
-            f"T = 4096, sigma = 0.3: D_T is {short(fmean(noisy['radius']))}",
+            f"T = 4096, D_T and its bound: sigma = 0.3, {of.radius('0.3')}; sigma = 0, {of.radius('0')}",
         ),
         Claim(
             "Section 4.2 and Appendix E, the radius",
@@ -508,6 +581,23 @@ def lipschitz(of: Figures) -> list[Claim]:
             of.comparator("Expert ensemble"),
         ),
         Claim(
+            "Remark 4.6, movement",
+            "without a ball, the movement of x_t in the errors cannot be paid by that of a learner",
+            "(7) of ours, [proof](parameter_free_theory.md#ca-oons)",
+            "in part: with values each learner has its own gradients and pays for its own movement, for G known; G unknown stays "
+            "open",
+            "by proof",
+            "half of the negative term of our (2) pays",
+        ),
+        Claim(
+            "Remark 4.6, Cutkosky 2019 on combining",
+            "asks for ‖g‖, ‖m‖ ≤ 1: not Lipschitz-adaptive",
+            NOWHERE,
+            "cited",
+            NONE,
+            "G known, as for CA-OONS",
+        ),
+        Claim(
             "Section 1.1 and Remark 4.6, earlier methods",
             "parameter-free methods so far have no bounds by sigma² and Sigma²",
             "`CoinBetting`, `FreeGrad`, `ParameterFreeMirrorDescent`",
@@ -520,14 +610,15 @@ def lipschitz(of: Figures) -> list[Claim]:
             "Open: less dependence on ‖u‖",
             "‖u‖² where D and G are unknown",
             "`FreeGrad`",
-            "run: ‖u‖√V up to logarithms, which is not by sigma² and Sigma²; less regret than CLA-OONS at every ‖u‖",
+            "run: ‖u‖√V up to logarithms, which is not by sigma² and Sigma², and (2 max‖x_t‖ + ‖u‖)h for late long gradients; "
+            "less regret than CLA-OONS at every ‖u‖",
             FREE,
             f"CLA-OONS {of.comparator('CLA-OONS')}; FreeGrad {of.comparator('FreeGrad')}",
         ),
         Claim(
             "Open: O(1) gradients a round",
             "CA-OONS takes O(log T)",
-            '`CAOONS(meta="linear")`, (6) and (12), [proof](parameter_free_theory.md#ca-oons)',
+            '`CAOONS(meta="linear")`, (6) and (12) of ours, [proof](parameter_free_theory.md#ca-oons)',
             "run: one gradient a round; by sigma² and Sigma² proved for linear losses only, measured for Huber's too",
             BOUNDS,
             f"over the form, T = 256 and 4096: {of.ratios('CA-OONS, linear')}; with values {of.ratios('CA-OONS')}",
@@ -535,16 +626,18 @@ def lipschitz(of: Figures) -> list[Claim]:
         Claim(
             "Open: two bounds, one learner",
             "‖u‖² + ‖u‖(√sigma² + √Sigma²) and ‖u‖G√T",
-            '`CAOONS(meta="values")`, (7) and (12), [proof](parameter_free_theory.md#ca-oons)',
-            "run: it has both for ‖u‖ from the unit of length to D_N, which is at least T",
-            BOUNDS,
-            f"over ‖u‖√T, ‖u‖ = 1, 10, 100: {of.hardest('CA-OONS')}",
+            '`CAOONS(meta="values")`, (7) and (12) of ours, [proof](parameter_free_theory.md#ca-oons)',
+            "run: it has both, up to d and logarithms, for ‖u‖ from the unit of length to D_N, which is at least T; with "
+            "O(log T) queries a round and three layers, where a simple algorithm is asked for",
+            FREE,
+            f"over G‖u‖√T, ‖u‖ = 10 and 100: {of.over_worst('CA-OONS')}",
         ),
         Claim(
             "Open: high probability",
             "only the expected regret is bounded; a bound by sigma² and Sigma² is not trivial",
-            "(10), [proof](parameter_free_theory.md#oons), [tails](#high-probability)",
-            "run: proved, with 8G² ln(1/p) more under the root and no logarithm at sigma²; tails are light",
+            "(10) of ours, [proof](parameter_free_theory.md#oons), [tails](#high-probability)",
+            "run: for known G and convex losses, as drawn: 8G² ln(1/p) more under the root, no ln(1/p) at sigma²; expected "
+            "losses for OONS only, with √(sigma² ln(1/p)) more; not for CLA-OONS",
             BOUNDS,
             f"T = 512, quantile 0.99 over the mean, expected losses and as drawn: OONS {of.tail('OONS')}, CA-OONS "
             f"{of.tail('CA-OONS')}, CLA-OONS {of.tail('CLA-OONS')}",
@@ -569,7 +662,7 @@ def rivals(of: Figures) -> list[Claim]:
             "Mirror descent",
             "parameter-free, by the largest variance",
             "ParameterFreeMirrorDescent",
-            "run: more regret than KT; its bound is equation (2)",
+            "run: more regret than KT; its bound has Σ‖g_t - g_{t-1}‖²; (2) takes implicit hints, which it has not",
         ),
         comparator(
             "Scale-free coin betting",
@@ -597,6 +690,14 @@ def rivals(of: Figures) -> list[Claim]:
             "Mhammedi and Koolen 2020: parameter-free and scale-free",
             "FreeGrad",
             "run: knows nothing, and has less regret than CLA-OONS",
+        ),
+        Claim(
+            "Rival: Cutkosky and Mhammedi 2024",
+            "‖u‖G√T + ‖u‖² + G², with nothing known",
+            NOWHERE,
+            "cited: not run; the best cited bound where D and G are unknown, as for CLA-OONS",
+            NONE,
+            "in this setting `FreeGrad` was run, and has less regret than CLA-OONS",
         ),
         comparator("KT", "Orabona and Pál 2016: ‖u‖G√T, the best known", "CoinBetting", "run: the one to beat"),
         comparator("DoG", "parameter-free SGD", "DoG", "run: no regret bound is claimed"),
