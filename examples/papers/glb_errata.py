@@ -3,9 +3,10 @@
 The proofs are in docs/generalized_linear_theory.md, the paper is that of Zhang, Xu, Zhao and Sugiyama (Generalized linear
 bandits: almost optimal regret with one-pass update, 2025).
 
-- **Condition (43)** of its Appendix E, which the proof of another paper needs: the integral of exp(-|u|^2 / 2) over a ball of
-  radius 3 rho is at most that of exp(-C |u|^2 / 2) over the ball of radius rho, for a C >= 1. Here rho^2 = gamma^2 / (4 c) and
-  u = H^(1/2) theta / sqrt(c). The script counts where it holds, and prints the largest C with which it does.
+- **Condition (43)** of its Appendix E, which restates what the proof of another paper needs: the integral of exp(-|u|^2 / 2)
+  over a ball of radius 3 rho is at most that of exp(-C |u|^2 / 2) over the ball of radius rho, for a C >= 1. Here
+  rho^2 = gamma^2 / (4 c) and u = H^(1/2) theta / sqrt(c). The script counts where it holds, and prints the largest C with which
+  it does.
 - **Lemma 3** has 3/2 d eta where Lemma 6 proves 3 d eta. The script plays GLB-OMD with the ridge and the radius of its theorem,
   and prints the largest quotient of the sum that the lemmas bound by d eta log(2 + 2 C t / (lambda g)), over rounds and trials.
 - **Lemma 8**, left side of (37): the integral of (1 - v) mu'(z1 + v (z2 - z1)) is at least mu'(z) / (2 + R |z2 - z1|), for z = z1
