@@ -45,9 +45,10 @@ class HuberRegression(Estimator):
 
     Guarantee: :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability
     1 - 4 ``delta``, for noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
-    ``feature_bound``, :math:`\|\theta^*\| \le` ``theta_bound``, and the default ``ridge``, ``alpha`` and ``minimum_scale`` (Lemma 1
-    of the paper). A step of the paper's proof does not hold as written; docs/heavy_tail_regression.md has another proof. The
-    radius is about 5000 in the paper's experiment; ``radius_scale`` near 1e-3, a heuristic, works there.
+    ``feature_bound``, and :math:`\|\theta^*\| \le` ``theta_bound`` (Lemma 1 of the paper). Every ``ridge``, ``minimum_scale`` and
+    ``horizon`` is covered, ``alpha`` from 4/7 to 79, and ``project`` of either value; ``clip_residuals=False`` and
+    ``adaptive_scale=False`` are not. A step of the paper's proof does not hold as written; docs/heavy_tail_regression.md has
+    another proof. The radius is about 5000 in the paper's experiment; ``radius_scale`` near 1e-3, a heuristic, works there.
     :class:`HeavyTailRegression` has a proved radius of practical size.
 
     With ``horizon=None`` the learner starts anew after 64, then 128, 256, ... rounds, with the constants of the next length. A
@@ -59,7 +60,7 @@ class HuberRegression(Estimator):
 
     Args:
         dim, theta_bound, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
-        radius_scale: multiplies the radius, and changes :math:`\sigma` too. Other than 1 it is a heuristic.
+        radius_scale: multiplies the radius, and changes :math:`\sigma` too. The guarantee is stated for 1.
         horizon: T, number of rounds the radius is for. More rounds run on without a guarantee. None if it is not known, which
             costs regret; ``restart_every``, if given, is then the horizon.
         moment_order: p in (1, 2].
@@ -69,14 +70,14 @@ class HuberRegression(Estimator):
         ridge: :math:`\lambda > 0`; None for the paper's d.
         delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it is for all epochs together: an epoch of T rounds
             gets 32 ``delta`` / T, and None is 1 / 256, which leaves each epoch the paper's.
-        alpha: > 0; the step is 1 / alpha of a Newton step. The paper's theory needs 4.
+        alpha: > 0; the step is 1 / alpha of a Newton step. The paper's is 4; the guarantee is for 4/7 to 79.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
-        clip_residuals: whether residuals are clipped; False for :math:`\tau = \infty`.
-        project: whether the estimate is projected onto the ball.
-        adaptive_scale: whether :math:`\sigma` has its two terms in q; False for :math:`\max(\nu_t, \sigma_{\min})`. With any of
-            the three False no theorem holds. With all three, and ``alpha`` 1, the estimate is that of ridge regression weighted
-            by :math:`1/\sigma^2` (Section 4.1 of the reference).
+        clip_residuals: whether residuals are clipped; False for :math:`\tau = \infty`, without a guarantee.
+        project: whether the estimate is projected onto the ball. The guarantee holds either way.
+        adaptive_scale: whether :math:`\sigma` has its two terms in q; False for :math:`\max(\nu_t, \sigma_{\min})`, without a
+            guarantee. With all three False, and ``alpha`` 1, the estimate is that of ridge regression weighted by
+            :math:`1/\sigma^2` (Section 4.1 of the reference).
 
     Shape:
         - Without a horizon, ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.
@@ -216,7 +217,7 @@ class HuberRegression(Estimator):
 class HvtUCB(UCB[HuberRegression]):
     r"""Hvt-UCB: optimism over :class:`HuberRegression`, with the same arguments.
 
-    Its radius is proved, see :class:`HuberRegression`, and in the thousands in the paper's experiment. We recommend
+    Its radius is proved, see :class:`HuberRegression`, and about 5000 in the paper's experiment. We recommend
     :class:`HeavyTailUCB`, whose proved radius is of practical size.
 
     Args:
@@ -232,15 +233,15 @@ class HvtUCB(UCB[HuberRegression]):
         ridge: :math:`\lambda > 0`; None for the paper's d.
         delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it is for all epochs together: an epoch of T rounds
             gets 32 ``delta`` / T, and None is 1 / 256, which leaves each epoch the paper's.
-        alpha: > 0; the step is 1 / alpha of a Newton step. The paper's theory needs 4.
+        alpha: > 0; the step is 1 / alpha of a Newton step. The paper's is 4; the guarantee is for 4/7 to 79.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
-        clip_residuals: whether residuals are clipped; False for :math:`\tau = \infty`.
-        project: whether the estimate is projected onto the ball.
-        adaptive_scale: whether :math:`\sigma` has its two terms in q; False for :math:`\max(\nu_t, \sigma_{\min})`. With any of
-            the three False no theorem holds. With all three, and ``alpha`` 1, the estimate is that of ridge regression weighted
-            by :math:`1/\sigma^2` (Section 4.1 of the reference).
-        radius_scale: multiplies the radius, and changes :math:`\sigma` too. Other than 1 it is a heuristic.
+        clip_residuals: whether residuals are clipped; False for :math:`\tau = \infty`, without a guarantee.
+        project: whether the estimate is projected onto the ball. The guarantee holds either way.
+        adaptive_scale: whether :math:`\sigma` has its two terms in q; False for :math:`\max(\nu_t, \sigma_{\min})`, without a
+            guarantee. With all three False, and ``alpha`` 1, the estimate is that of ridge regression weighted by
+            :math:`1/\sigma^2` (Section 4.1 of the reference).
+        radius_scale: multiplies the radius, and changes :math:`\sigma` too. The guarantee is stated for 1.
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
             counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
             that epoch alone (docs/drift.md).
