@@ -61,8 +61,7 @@ def test_snowball_batches_keep_the_budget(rivals: SimpleNamespace, rho: float) -
     steps = len(sizes)
     rates = [(steps - t) / steps for t in range(steps)]
     spent = [
-        (2.0 * rates[t] / size) ** 2 / (2.0 / 10.0 * sum(rate**2 for rate in rates[t:]))
-        for t, size in enumerate(sizes)
+        (2.0 * rates[t] / size) ** 2 / (2.0 / 10.0 * sum(rate**2 for rate in rates[t:])) for t, size in enumerate(sizes)
     ]
     assert sum(sizes) <= 2000
     assert max(spent) <= rho * (1.0 + 1e-12)
