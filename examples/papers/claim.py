@@ -1,9 +1,9 @@
 """Claims of a paper with their verdicts, and the tables that list them.
 
 A verdict is the first word of a row's cell "Reproduces?": *yes* (it holds as stated), *in part* (after a correction, under a
-further condition, or in some settings), *no* (it does not hold, or measurements contradict it), *run* (the paper claims
-nothing of its own here: a rival or an extension that was run beside it), or *cited* (a result of another paper that this one
-quotes and does not prove, and that we did not run). No other word is accepted, so no claim is left open.
+further condition, or in some settings), *no* (it does not hold, measurements contradict it, or nothing supports it), *run* (the
+paper claims nothing of its own here: a rival or an extension that was run beside it), or *cited* (a result of another paper that
+this one quotes and does not prove, and that we did not run). No other word is accepted, so no claim is left open.
 """
 
 import re

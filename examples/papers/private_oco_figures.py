@@ -476,9 +476,9 @@ class Rivals:
 
 
 def known(norm: float) -> list[tuple[Cell, Row, Row]]:
-    """Return the cells of a norm with the rows of the rival and OFW, where both are printed."""
+    """Return the cells of a norm with the rows of the rival and OFW, where both are printed and of one theta*."""
     pairs = [(cell, ROWS.get((RIVAL[norm], cell)), ROWS[("OFW", cell)]) for cell in CELLS if cell.norm == norm]
-    return [(cell, rival, ofw) for cell, rival, ofw in pairs if rival]
+    return [(cell, rival, ofw) for cell, rival, ofw in pairs if rival and not is_off(rival)]
 
 
 def printed(row: Row | None) -> str:

@@ -55,6 +55,34 @@ def test_a_record_moves_an_average_of_phased_sgd_by_two_steps(
     assert bool((apart > 0.0).all()) == (place < 99)  # the last iterate of a phase is not in its average
 
 
+@pytest.mark.parametrize("norm", [2.0, math.inf])
+def test_noise_is_as_large_as_it_is_said_to_be(
+    rivals: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, norm: float
+) -> None:
+    """Noise of ones moves the last point by the scale of the noise, without projections and gradients."""
+    monkeypatch.setattr(rivals.Problem, "normal", lambda self, *_: lambda: torch.ones(TRIALS, DIM).double())
+    monkeypatch.setattr(rivals.Problem, "project", lambda self, points: points)
+    monkeypatch.setattr(rivals.Problem, "gradient", lambda self, point, record: torch.zeros_like(point))
+    monkeypatch.setattr(rivals.Problem, "rate", lambda self, best, scale: 0.05)
+    one, mu = problem(rivals, norm, None, 0.5), rivals.gaussian_mu(1.0, 0.1 / ROUNDS)
+    # The average of a phase without gradients is its start, so the noise of all phases adds up.
+    moved = sum(2.0 * 0.5 * 0.05 / 4.0**phase / mu for phase in range(len(rivals.phases(ROUNDS))))
+    torch.testing.assert_close(rivals.phased_sgd(one), torch.full((TRIALS, DIM), moved).double())
+    steps = len(rivals.snowball(ROUNDS, DIM, rivals.zcdp_rho(1.0, 0.1 / ROUNDS)))
+    moved = -sum(0.05 * (steps - step) / steps * 0.5 / math.sqrt(DIM) for step in range(steps))
+    torch.testing.assert_close(rivals.snowball_sgd(one), torch.full((TRIALS, DIM), moved).double())
+
+
+def test_a_vertex_is_chosen_as_often_as_the_exponential_mechanism_says(rivals: SimpleNamespace) -> None:
+    choice = rivals.Choice(problem(rivals, 1.0, None), "test")
+    direction = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand(40_000, DIM)
+    chosen = choice.vertex(direction, 2.0)
+    weights = torch.tensor([-2.0, 2.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64).div(2.0).exp()
+    share = float((chosen[:, 0] == -2.0).double().mean())
+    assert abs(share - float(weights[1] / weights.sum())) < 0.015
+    assert choice.scale(2.0) == pytest.approx(4.0 * 2.0 * 6.1 * math.sqrt(2.0 / (8.0 * choice.rho)))
+
+
 @pytest.mark.parametrize("rho", [0.04, 0.5, 4.0])
 def test_snowball_batches_keep_the_budget(rivals: SimpleNamespace, rho: float) -> None:
     sizes = rivals.snowball(2000, 10, rho)

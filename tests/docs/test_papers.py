@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -46,8 +47,12 @@ def test_no_claim_is_left_open(pages: SimpleNamespace) -> None:
     counts = pages.tables_of("claims")["Claims by verdict"].splitlines()[2:]
     *papers, total = [[int(cell) for cell in line.strip("|").split("|")[1:]] for line in counts]
     assert [sum(column) for column in zip(*papers, strict=True)] == total
-    assert all(sum(verdicts) == claims and claims > 20 for *verdicts, claims in papers)
-    for name in ("papers", "hvt_ucb", "glb_omd", "oons", "private_oco"):
+    with script_modules("papers", "claim") as modules:
+        row = modules.claim.Claim("Theorem 1", "says", "here", "unknown: why", "none", "none")
+    with pytest.raises(ValueError, match="Theorem 1: expected a cell that begins with one of"):
+        _ = row.verdict
+    names = ("papers", "hvt_ucb", "glb_omd", "oons", "private_oco", "private_oco_theory", "generalized_linear_theory")
+    for name in names:
         text = (EXAMPLES.parent / "docs" / f"{name}.md").read_text()
         assert not re.search(r"not tried|not known to us|want of time|do not know which", text), name
 
@@ -126,3 +131,29 @@ def test_bad_arguments_are_refused(experiment: SimpleNamespace, capsys: pytest.C
     said = capsys.readouterr().err
     assert "--workers: expected at least 1, got 0" in said
     assert "--save: expected a full run, got --quick" in said
+
+
+def test_saving_replaces_the_figures_that_docs_show(
+    experiment: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, docs, results = (tmp_path / name for name in ("output", "docs", "results"))
+    for folder in (output, docs, results):
+        folder.mkdir()
+    (docs / "shown.png").write_text("old")
+    monkeypatch.setattr(experiment, "DOCS", docs)
+    monkeypatch.setattr(experiment, "RESULTS", results)
+
+    def figures(found: Any, folder: Path) -> list[Path]:
+        paths = [folder / "shown.png", folder / "other.png"]
+        for path in paths:
+            path.write_text("new")
+        return paths
+
+    jobs = {"a": experiment.Job(count, {"log": str(tmp_path / "log"), "name": "a"})}
+    run = experiment.Experiment("counting.py", lambda quick: jobs, lambda found: {}, figures)
+    run.main(None, ["--output", str(output)])
+    assert (docs / "shown.png").read_text() == "old"
+    run.main(None, ["--output", str(output), "--save"])
+    assert (docs / "shown.png").read_text() == "new"
+    assert not (docs / "other.png").exists()
+    assert f"Written: {docs / 'shown.png'}" in capsys.readouterr().out.replace("\n", "")
