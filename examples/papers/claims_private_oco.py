@@ -241,17 +241,19 @@ class Theorems:
         self.balls = theorems.checks(results, self.plan, False)
         self.vertices = theorems.checks(results, self.plan, True)
 
+    def _as_proved(self, epsilon: float, is_vertex: bool) -> list[theorems.Checked]:
+        """Return the settings of the algorithms as the paper has them, for all p."""
+        found = self.vertices if is_vertex else self.balls
+        return [one for one in found if one.setting.epsilon == epsilon and one.learner != "default"]
+
     def over(self, bound: str, what: str, epsilon: float, is_vertex: bool = False) -> str:
         """Return a bound over the largest of the trials, as proved, for all p."""
-        found = self.vertices if is_vertex else self.balls
-        kept = [one for one in found if one.setting.epsilon == epsilon and one.learner != "default"]
+        kept = self._as_proved(epsilon, is_vertex)
         return rough_span(one.over(getattr(one.bounds, bound), what) for one in kept)
 
     def total(self, bound: str, epsilon: float, is_vertex: bool = False) -> str:
         """Return the sum of a bound over the largest regret, as proved, for all p."""
-        found = self.vertices if is_vertex else self.balls
-        kept = [one for one in found if one.setting.epsilon == epsilon and one.learner != "default"]
-        return rough_span(one.total(getattr(one.bounds, bound)) for one in kept)
+        return rough_span(one.total(getattr(one.bounds, bound)) for one in self._as_proved(epsilon, is_vertex))
 
     def growth(self, what: str, epsilon: float, learner: str, is_vertex: bool = False) -> str:
         """Return the exponents in t of the last four times."""

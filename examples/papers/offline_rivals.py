@@ -44,7 +44,7 @@ from torchonline.privacy.calibration import gaussian_mu, zcdp_rho
 
 @dataclass(frozen=True)
 class Problem:
-    """What both algorithms are told: a stream of convex losses, L, beta and the promise."""
+    """What all algorithms are told: a stream of convex losses, L, beta and the promise."""
 
     stream: Any  # trials, gradients(points, *record), and an iterator of records
     setting: Setting

@@ -57,6 +57,7 @@ from private_streams import (
     Stream,
     entries,
     seed_of,
+    sparse_parameters,
 )
 from torch import Tensor
 
@@ -295,10 +296,7 @@ class Game:
             bandit = DPHDB(self.dim, arms=2, **told)
         generator = torch.Generator().manual_seed(seed_of(self.rounds, self.dim, self.binary))
         chance = torch.Generator().manual_seed(0)
-        shape = (self.trials, 2, self.dim)
-        where = torch.rand(*shape, generator=generator).argsort(-1) < SPARSITY
-        theta = torch.where(where, torch.randn(*shape, generator=generator, dtype=torch.float64), 0.0)
-        theta /= theta.abs().sum(-1, keepdim=True)
+        theta = sparse_parameters((self.trials, 2, self.dim), SPARSITY, generator)
         total = torch.zeros(self.trials, dtype=torch.float64)
         for _ in range(self.rounds):
             x = 2.0 * torch.rand(self.trials, self.dim, generator=generator, dtype=torch.float64) - 1.0

@@ -43,8 +43,18 @@ import torch
 from experiment import Experiment, Job, Results, Slope, listed, scatter, short, table
 from offline_rivals import Problem, phased_sgd, polyhedral_sfw, snowball_sgd, tree_fw
 from private_oco import AsPrinted, Cell
-from private_oco_rates import CLIPS, SIGNALS, STEP_SCALES, Game, learn, noise_of_mean
-from private_streams import NOISE, BoundedStream, HardStream, Setting, seed_of
+from private_oco_rates import (
+    CLIPS,
+    SIGNALS,
+    SPARSITY,
+    STEP_SCALES,
+    Game,
+    exponent,
+    learn,
+    mean_of,
+    noise_of_mean,
+)
+from private_streams import NOISE, BoundedStream, HardStream, Setting, seed_of, sparse_parameters
 from torch import Tensor
 
 from torchonline import DPHDB, DPPOFW, DPTOFW
@@ -163,6 +173,11 @@ def default(setting: Setting, trials: int) -> DPTOFW | DPPOFW:
     """Return the library's learner with its default options, in the ball of the setting."""
     clip = {} if setting.epsilon < math.inf else {"clip": math.inf}
     told: Any = setting.promise() | {"batch_shape": (trials,), "seed": seed_of("default", setting)} | clip
+    return library(setting, **told)
+
+
+def library(setting: Setting, **told: Any) -> DPTOFW | DPPOFW:
+    """Return DPTOFW in the ball of the setting, or DPPOFW for p = 1."""
     if setting.norm == 1.0:
         return DPPOFW(setting.dim, radius_bound=setting.radius, **told)
     return DPTOFW(setting.dim, **setting.ball(), **told)
@@ -194,8 +209,10 @@ def play(learner: str, times: list[int], trials: int, **options: Any) -> dict[st
     return found | {"zero": float(stream.excess(torch.zeros_like(stream.theta)).mean()), "moment": stream.moment}
 
 
-def bounds_of(setting: Setting, moment: float) -> Bounds:
+def bounds_of(setting: Setting, moment: float) -> Any:
     """Return the bounds of a setting, with kappa and the index of the norm as they should read."""
+    if setting.norm == 1.0:
+        return vertex_bounds(setting)
     dim, q = setting.dim, setting.dual
     order = min(q, max(2.0, math.log(dim)))
     kappa = (order - 1.0) * dim ** (2.0 / order - 2.0 / q) if q >= 2.0 else dim ** (1.0 - 2.0 / setting.norm)
@@ -218,10 +235,7 @@ class Environment:
 
     def parameters(self) -> Tensor:
         generator = torch.Generator().manual_seed(seed_of("environment", self))
-        shape = (self.trials, 2, self.dim)
-        where = torch.rand(*shape, generator=generator).argsort(-1) < 5
-        theta = torch.where(where, torch.randn(*shape, generator=generator, dtype=torch.float64), 0.0)
-        return theta / theta.abs().sum(-1, keepdim=True)
+        return sparse_parameters((self.trials, 2, self.dim), SPARSITY, generator)
 
     def contexts(self, count: int, seed: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed_of("contexts", self, seed))
@@ -301,11 +315,10 @@ def play_last(trials: int, **options: Any) -> dict[str, list[list[float]]]:
     def stream() -> BoundedStream:
         return BoundedStream(setting, trials)
 
-    zero = stream().excess(torch.zeros_like(stream().theta))
-    told: Any = setting.promise() | {"seed": seed_of("last", setting)}
-    told |= {"batch_shape": (len(CLIPS), len(STEP_SCALES), trials)}
-    fleet: Any = DPTOFW(setting.dim, **setting.ball(), **told) if setting.norm > 1.0 else None
-    fleet = fleet or DPPOFW(setting.dim, radius_bound=setting.radius, **told)
+    truth = stream()
+    zero = truth.excess(torch.zeros_like(truth.theta))
+    shape = (len(CLIPS), len(STEP_SCALES), trials)
+    fleet = library(setting, **setting.promise(), seed=seed_of("last", setting), batch_shape=shape)
     run = learn(fleet, stream(), (setting.rounds,), CLIPS, STEP_SCALES)
     found = {"ours": (run.excess[0].flatten(0, 1) / zero).tolist()}  # the first of each is the default
     is_vertex = setting.norm == 1.0
@@ -314,7 +327,7 @@ def play_last(trials: int, **options: Any) -> dict[str, list[list[float]]]:
             algorithm(Problem(stream(), setting, clip, BETA), choice)
             for clip, choice in itertools.product(LAST_CLIPS[is_vertex], choices)
         ]
-        found[name] = [(stream().excess(theta) / zero).tolist() for theta in runs]
+        found[name] = [(truth.excess(theta) / zero).tolist() for theta in runs]
     return found
 
 
@@ -459,17 +472,9 @@ def plan_of(results: Results) -> Plan:
     return Plan(results.keys() != jobs(False).keys())
 
 
-def means(numbers: Sequence[Sequence[float]]) -> list[float]:
-    return list(map(statistics.fmean, numbers))
-
-
 def rough(number: float) -> str:
     """Return a number with three digits up to 1000, and with two digits and a power of ten above."""
     return short(number) if number < 1000.0 else f"{number:.1e}".replace("e+0", "e").replace("e+", "e")
-
-
-def exponent(values: Sequence[float], runs: Sequence[Sequence[float]]) -> str:
-    return str(Slope.fit(values, runs))
 
 
 @dataclass(frozen=True)
@@ -487,7 +492,7 @@ class Checked:
 
     @property
     def bounds(self) -> Any:
-        return vertex_bounds(self.setting) if self.setting.norm == 1.0 else bounds_of(self.setting, self.run["moment"])
+        return bounds_of(self.setting, self.run["moment"])
 
     def largest(self, what: str, at: int = -1) -> float:
         return max(self.run[what][at])
@@ -510,8 +515,7 @@ class Checked:
         """Return the least power of 10 of records from which a bound is below the excess of the decision 0."""
         for power in range(1, 40):
             setting = Setting(**asdict(self.setting) | {"rounds": 10**power})
-            bounds: Any = vertex_bounds(setting) if setting.norm == 1.0 else bounds_of(setting, self.run["moment"])
-            if getattr(bounds, bound)(10**power) < self.run["zero"]:
+            if getattr(bounds_of(setting, self.run["moment"]), bound)(10**power) < self.run["zero"]:
                 return f"1e{power}"
         return "none"
 
@@ -545,7 +549,7 @@ def growth_table(found: Sequence[Checked]) -> str:
     for one in found:
         names = ("error", "excess", "regret")
         fits = [exponent(one.times[-4:], one.run[name][-4:]) for name in names]
-        excess = [*map(short, means(one.run["excess"]))]
+        excess = [*map(short, mean_of(one.run["excess"]))]
         rows.append([f"{one.setting.norm:g}", f"{one.setting.epsilon:g}", one.learner, *excess, *fits])
     times = [f"t = {t}" for t in found[0].times]
     return table(["p", "epsilon", "learner", *times, "error", "excess", "regret"], rows)

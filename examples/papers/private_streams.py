@@ -126,6 +126,13 @@ class OneEntry(HardStream):
         self.mean = (self.bias * self.signs).flatten(0, 1)
 
 
+def sparse_parameters(shape: tuple[int, ...], sparsity: int, generator: torch.Generator) -> Tensor:
+    """Return parameters of l1 norm 1 with some normal entries at places by chance, and zeros."""
+    where = torch.rand(*shape, generator=generator).argsort(-1) < sparsity
+    theta = torch.where(where, torch.randn(*shape, generator=generator, dtype=torch.float64), 0.0)
+    return theta / theta.abs().sum(-1, keepdim=True)
+
+
 def seed_of(*key: Any) -> int:
     return zlib.crc32(repr(key).encode())
 
