@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 
 from torchonline.bandits.arguments import as_reward, checked_responses
-from torchonline.bandits.composed import learner_of
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, shape_text
-from torchonline.core.stepping import all_or_nothing_with, torn_error
+from torchonline.core.ops import in_type_of
+from torchonline.core.stepping import all_or_nothing_with, in_order, torn_error
 from torchonline.models.encoding import evaluating, typed_like
 
 
@@ -25,7 +25,7 @@ def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> RunningScaler
         raise TypeError(f"scaler: expected None or a RunningScaler, got {type(scaler).__name__}")
     if feature_dims != 1:
         raise ValueError(f"scaler: expected None with feature_dims={feature_dims}, got one, which scales vectors")
-    batch_shape = learner_of(policy).batch_shape
+    batch_shape = policy.batch_shape
     if scaler.batch_shape or batch_shape:
         sizes = f"{shape_text(scaler.batch_shape)} and {shape_text(batch_shape)}"
         raise ValueError(f"scaler: expected it and the policy to have no batch_shape, got {sizes}")
@@ -62,16 +62,25 @@ def for_encoder(scaler: RunningScaler, encoder: nn.Module, inputs: Tensor) -> Te
 
 def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any) -> None:
     """Let a head's policy and scaler learn both or not at all."""
-    state = head.policy.estimator.theta_hat
-    action = head._checked_action(action, inputs)
-    reward, noise_scale = checked_responses("reward", reward, noise_scale, state, action.shape)
+    place = head._checked_action(action, inputs)
+    reward, noise_scale = checked_responses("reward", reward, noise_scale, head._like(), place.shape)
     with torch.no_grad(), evaluating(head.encoder):
-        arguments = (inputs.detach(), action, as_reward(reward), noise_scale)
+        x, reward = head._chosen(inputs.detach(), place), as_reward(reward)
+        scale = head._own_scale(reward) if noise_scale is None else noise_scale
+        rounds = [(x, place, reward, scale)] if place.dim() == 0 else list(zip(x, place, reward, scale, strict=True))
         if not is_readable(inputs):  # a traced step
-            head._learn_in_order(*arguments)
+            in_order(head._learn_round, rounds)
             return
-        check_scalable(scaler, inputs)
-        together(scaler, head.policy, head._learn_in_order, *arguments)
+        check_scalable(scaler, x)
+        together(scaler, head.policy, _learn_checked, head, rounds)
+
+
+def _learn_checked(head: Any, rounds: list[Any]) -> None:
+    """Learn from rounds in order by the steps of the policy, which check what the encoder returns."""
+    for x, place, reward, noise_scale in rounds:
+        features, action = head.policy._as_round(head._combined_choice(head._encoded(x), place), place)
+        head.policy.step(features, action, reward, noise_scale=noise_scale)
+        head.scaler._observe(in_type_of(x, head.scaler.mean))
 
 
 def together(scaler: RunningScaler, policy: Any, learn: Callable[..., None], *arguments: Any) -> None:
@@ -84,7 +93,7 @@ def together(scaler: RunningScaler, policy: Any, learn: Callable[..., None], *ar
 
 def both_or_neither(scaler: RunningScaler, policy: Any, write: Callable[..., None], *arguments: Any) -> None:
     """Call what writes a scaler and a policy; undo both if it raises."""
-    learner = learner_of(policy)
+    learner = policy.learner
     state = [*scaler.state().values(), *learner.state().values()]
     with scaler._lock, learner._lock:
         all_or_nothing_with(learner, scaler, state, write, *arguments)

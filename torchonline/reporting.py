@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import arms_with_ids, by_place, places_of
+from torchonline.bandits.arm_ids import by_place
 from torchonline.bandits.chosen import predicted
-from torchonline.bandits.composed import ComposedPolicy, learner_of
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.policies import Policy
+from torchonline.bandits.policy import Policy
 from torchonline.core.checks import instance_of, positive_integer, within
 from torchonline.core.draws import OwnDraws
 from torchonline.core.files import replace_file
@@ -100,7 +98,7 @@ def report(
     Example:
         >>> from torchonline.feedback import DecisionLog
         >>> log, policy, arms = DecisionLog(":memory:"), OFUL(2), torch.eye(2)
-        >>> k, probability = policy.decide(arms)
+        >>> k, probability = policy.select_with_probability(arms)
         >>> _ = log.decide("first visitor", arms, k, probability)
         >>> _ = log.reward("first visitor", 0.5)
         >>> report(log, folder / "report.html", policy=policy).name
@@ -283,15 +281,12 @@ class Reader:
     """A policy in its present state, which reads pages of a log."""
 
     def __init__(self, policy: Any, encoder: str | None) -> None:
+        if not isinstance(policy, Policy) or not policy.takes_inputs:
+            raise TypeError(f"policy: expected a Policy on inputs, got {type(policy).__name__}")
+        if policy.batch_shape:
+            raise ValueError(f"policy: expected one without batch_shape, got {policy.batch_shape}")
         self.policy, self.encoder = policy, encoder
-        self.is_head = hasattr(policy, "encode")
-        self.inner: Any = policy.policy if self.is_head else policy
-        if not isinstance(self.inner, (Policy, ComposedPolicy)):
-            raise TypeError(f"policy: expected a policy or a BanditHead, got {type(policy).__name__}")
-        if batch_shape := learner_of(self.inner).batch_shape:
-            raise ValueError(f"policy: expected one without batch_shape, got {batch_shape}")
-        self.device = self.inner.estimator.theta_hat.device
-        self.arms = arms_with_ids(self.inner)
+        self.device, self.arms = policy._like().device, policy.with_ids()
 
     def fits(self, decision: Any) -> bool:
         """Return whether the policy has a decision's features, and its action still."""
@@ -311,7 +306,7 @@ class Reader:
             # A policy whose scores are random draws them.
             with OwnDraws(), torch.no_grad():
                 found = self.policy.probabilities(inputs, mask)
-                return of_chosen(found, places_of(self.inner, action)).unsqueeze(0)
+                return of_chosen(found, self.policy._placed(action)).unsqueeze(0)
 
         return self._of_groups(page, of_group, 1)[0]
 
@@ -319,17 +314,16 @@ class Reader:
         """Return predictions, lower and upper bounds of the logged actions, ``(3, n)``."""
 
         def of_group(inputs: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
-            with torch.no_grad():
-                x = self.policy.encode(inputs) if self.is_head else inputs
             if self._is_chosen_alone(inputs):
-                x, action = x.unsqueeze(-2), torch.zeros_like(action)
-            return torch.stack(predicted(self.inner, x, action))
+                inputs, action = inputs.unsqueeze(-2), torch.zeros_like(action)
+            policy, x = self.policy._decider(inputs, False)
+            return torch.stack(predicted(policy, x, action))
 
         return self._of_groups(page, of_group, 3)
 
     def _is_chosen_alone(self, inputs: Tensor) -> bool:
         """Return whether inputs ``(n, ...)`` are features of the chosen arms alone."""
-        return not self.is_head and not isinstance(self.inner, DisjointArms) and inputs.dim() == 2
+        return self.policy.has_arm_inputs and inputs.dim() == self.policy.item_dims
 
     def _of_groups(self, page: list[Any], call: Callable[..., Tensor], rows: int) -> Tensor:
         """Call a function on the decisions of a page that have one shape, together."""

@@ -10,64 +10,40 @@ from torch import Tensor
 
 from torchonline.core.backend import as_array, autocasts, exactly, is_readable, with_body
 from torchonline.core.checks import check_array, check_shape, check_values, is_ordinary, refusal, shape_text
-from torchonline.core.inputs import ArrayLike, as_indices, check_tensor, integer_at_hand, plain_array, plain_number
+from torchonline.core.inputs import ArrayLike, as_indices, check_tensor, plain_array, plain_number
 from torchonline.core.ops import roundoff
 from torchonline.core.stepping import one_at_a_time
-
-# A policy's estimator, in a fifth of the time of self.estimator.
-OWNER = 'self._modules["estimator"]'
-
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-def on_rows(method: Callable[[S, Tensor], T], name: str = "x", owner: str = "self") -> Callable[[S, ArrayLike], T]:
-    """Decorate a method of feature rows: check them, and compute without autocast.
+def on_rows(method: Callable[[S, Tensor], T]) -> Callable[[S, ArrayLike], T]:
+    """Decorate an estimator's method of feature rows: check them, and compute without autocast.
 
-    TorchScript compiles the method alone. ``name`` is what errors call the rows, ``owner`` whose features they are.
+    TorchScript compiles the method alone.
     """
 
-    def of_checked(self: Any, x: Tensor) -> Any:
+    def look(self: Any, x: Any) -> Any:
+        x = checked_rows(self, x)
         if not autocasts(x):
             return method(self, x)
         with exactly(x):
             return method(self, x)
 
-    def look(self: Any, x: Any) -> Any:
-        return of_checked(self, checked_rows(self if owner == "self" else self.estimator, x, name))
-
-    decorated: Any = with_body(method, "return _checked({all})", _checked=one_at_a_time(look, owner))
-    decorated.of_checked, decorated.on_views = of_checked, method
+    decorated: Any = with_body(method, "return _checked({all})", _checked=one_at_a_time(look))
+    decorated.on_views = method
     return decorated
 
 
-def checked_rows(estimator: Any, x: Any, name: str, is_decision: bool = False) -> Tensor:
-    """Return rows ``(*B, ..., d)`` or arms ``(*B, ..., K, d)`` as a tensor, or raise."""
-    x = check_tensor(name, x, estimator._buffers["theta_hat"])
-    if not are_rows(estimator, x.shape, is_decision):
-        rows, more = (("K",), " with K > 0") if is_decision else ((), "")
-        wanted = shape_text((*estimator.batch_shape, "...", *rows, estimator.dim))
-        raise ValueError(f"{name}: expected shape {wanted}{more}, got {shape_text(x.shape)}")
+def checked_rows(estimator: Any, x: Any) -> Tensor:
+    """Return rows ``(*B, ..., d)`` as a tensor, or raise."""
+    x = check_tensor("x", x, estimator._buffers["theta_hat"])
+    shape, dims = x.shape, estimator.batch_dims
+    if len(shape) <= dims or shape[-1] != estimator.dim or (dims and shape[:dims] != estimator.batch_shape):
+        wanted = shape_text((*estimator.batch_shape, "...", estimator.dim))
+        raise ValueError(f"x: expected shape {wanted}, got {shape_text(shape)}")
     return x
-
-
-def are_rows(estimator: Any, shape: tuple[int, ...], is_decision: bool) -> bool:
-    """Return whether a shape is ``(*B, ..., d)``, or ``(*B, ..., K, d)`` with K > 0."""
-    dims = estimator.batch_dims
-    is_short = len(shape) <= dims + is_decision or (is_decision and shape[-2] == 0)
-    return not is_short and shape[-1] == estimator.dim and (not dims or shape[:dims] == estimator.batch_shape)
-
-
-def plain_arms(estimator: Any, arms: Any) -> Any:
-    """Return arms that surely pass all checks as an array; or None.
-
-    Other arms, and so all errors, take the long way. ``estimator`` is on NumPy views.
-    """
-    rows = plain_array(arms, estimator._buffers["theta_hat"])
-    if rows is None or not are_rows(estimator, rows.shape, True):
-        return None
-    return rows if not estimator.validate or is_ordinary(rows) else None
 
 
 @one_at_a_time
@@ -154,20 +130,6 @@ def as_reward(reward: Any) -> Tensor:
     return torch.tensor(reward, dtype=torch.float64, device="cpu") if type(reward) is float else reward
 
 
-def checked_actions(
-    action: Any, shape: torch.Size, device: torch.device, count: int, validate: bool
-) -> list[int] | None:
-    """Return indices of arms below ``count``, or None if unreadable; or raise."""
-    one = integer_at_hand(action) if not shape and device.type == "cpu" else None
-    if one is not None:
-        if not 0 <= one < count:
-            raise out_of_range(one, count)
-        return [one]
-    may_ask = validate or device.type == "cpu"
-    index = as_actions(action, shape, device, count, may_ask)
-    return index.reshape(-1).tolist() if may_ask and is_readable(index) else None
-
-
 def as_actions(action: Any, shape: tuple[int, ...], device: torch.device, count: int, may_ask: bool) -> Tensor:
     """Return indices of arms below ``count`` as a tensor, or raise.
 
@@ -237,8 +199,8 @@ def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -
     largest, most = self._largest(quadratic), 1.0 / roundoff(quadratic)
     if largest < most:
         return
-    check_values(self.features_name, torch.as_tensor(x))
-    name = self.response if is_response else self.features_name
+    check_values("x", torch.as_tensor(x))
+    name = self.response if is_response else "x"
     raise refusal(
         f"{name}: expected a round that adds less than {most:.1e} to the statistics in its direction, all that the state's dtype "
         f"can resolve, got {largest:.1e}; scale the features down or raise ridge"

@@ -21,8 +21,8 @@ class WithArmIds:
     """Mixin of the learners whose arms come and go: each arm has an id for ever.
 
     The first K arms have the ids 0 to K - 1, and each arm that comes gets the next one. No id is given twice. What names an arm
-    is its id: what ``select`` and ``decide`` return, and what ``step``, ``learn`` and a removal take. What has an entry for each
-    arm is in the order of :attr:`arm_ids`: scores, probabilities, means and masks. Until arms are removed, ids are places.
+    is its id: what ``select`` returns, and what ``step``, ``learn`` and a removal take. What has an entry for each
+    arm is in the order of :attr:`action_ids`: scores, probabilities, means and masks. Until arms are removed, ids are places.
 
     Shape:
         - ``ids``, ``(K)``, int64, ascending; ``ids_given``, ``()``, the id of the next arm. They are None while ids are places.
@@ -42,7 +42,7 @@ class WithArmIds:
         raise NotImplementedError
 
     @property
-    def arm_ids(self) -> list[int]:
+    def action_ids(self) -> list[int]:
         """The ids of the arms, in the order of scores and masks. Python only."""
         ids = self._buffers["ids"]
         return list(range(self._arm_count())) if ids is None else ids.tolist()
@@ -53,10 +53,14 @@ class WithArmIds:
         given = self._buffers["ids_given"]
         return self._arm_count() if given is None else int(given)
 
+    def with_ids(self) -> Any:
+        """Return this policy, whose arms have ids. Python only."""
+        return self
+
     def was_removed(self, action: int) -> bool:
         """Return whether a number is the id of an arm that was removed. Python only."""
         one = integer("action", action)
-        return 0 <= one < self.ids_so_far and one not in self.arm_ids
+        return 0 <= one < self.ids_so_far and one not in self.action_ids
 
     def _named_in_python(self, place: Tensor) -> Tensor:
         ids = self._buffers["ids"]
@@ -127,7 +131,7 @@ class WithArmIds:
 
     def _ids_after(self, kept: Iterable[int], added: int) -> dict[str, Tensor | None]:
         """Return the buffers after some arms have stayed and others have come."""
-        own, given = self.arm_ids, self.ids_so_far
+        own, given = self.action_ids, self.ids_so_far
         ids = [own[k] for k in kept] + list(range(given, given + added))
         return _buffers(ids, given + added, self._place())
 
@@ -144,7 +148,7 @@ class WithArmIds:
             raise TypeError(f"{name}: expected ids of arms, got {type(removed).__name__}")
         given = removed if isinstance(removed, (Tensor, np.ndarray)) else list(removed)
         gone = as_indices(name, given, CPU).reshape(-1).tolist()
-        known = self.arm_ids
+        known = self.action_ids
         for one in gone:
             if one not in known:
                 raise self._unknown(name, one)
@@ -155,7 +159,7 @@ class WithArmIds:
     def _unknown(self, name: str, one: int) -> ValueError:
         """Return the error of a number that is no id of an arm."""
         why = ", which was removed" if self.was_removed(one) else ""
-        return ValueError(f"{name}: expected the id of an arm, one of {listed(self.arm_ids)}, got {one}{why}")
+        return ValueError(f"{name}: expected the id of an arm, one of {listed(self.action_ids)}, got {one}{why}")
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         problems: list[str] = super()._load_problems(self._without_ids(state_dict, prefix), prefix)  # type: ignore[misc]
@@ -204,28 +208,6 @@ def found_places(action: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return is_arm, torch.where(is_arm, action, 0)
 
 
-def places_of(policy: Any, action: Tensor) -> Tensor:
-    """Return the places of chosen arms among scores and means.
-
-    They are the actions themselves, unless the arms of the policy come and go.
-    """
-    if isinstance(policy, WithArmIds):
-        places: Tensor = policy._placed(action)
-        return places
-    return action
-
-
-def names_of(policy: Any, place: Tensor) -> Tensor:
-    """Return what a policy calls the arms at some places: see :func:`places_of`."""
-    names: Tensor = policy._named(place) if isinstance(policy, WithArmIds) else place
-    return names
-
-
-def arms_with_ids(policy: Any) -> WithArmIds | None:
-    """Return the learner whose arms have ids: a policy, or that of a head; or None."""
-    return next((one for one in (policy, getattr(policy, "policy", None)) if isinstance(one, WithArmIds)), None)
-
-
 def by_place(mask: Tensor, policy: WithArmIds) -> Tensor:
     """Return a mask with an entry for each id in the order of the policy's arms.
 
@@ -233,6 +215,6 @@ def by_place(mask: Tensor, policy: WithArmIds) -> Tensor:
     """
     if mask.size(-1) > policy.ids_so_far:
         return mask  # not of this policy, which refuses the shape
-    ids = torch.tensor(policy.arm_ids, device=mask.device)
+    ids = torch.tensor(policy.action_ids, device=mask.device)
     was_there = ids < mask.size(-1)
     return mask[..., torch.where(was_there, ids, 0)] & was_there

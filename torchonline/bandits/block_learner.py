@@ -30,9 +30,8 @@ class BlockLearner(Learner):
 
     if TYPE_CHECKING:
         noise_scale: Any
+        has_blocks: bool
 
-    # Whether a round has an action beside its features.
-    takes_actions = False
     # Whether a subclass has a step of its own, which `learn` then calls.
     has_own_step = False
 
@@ -54,6 +53,22 @@ class BlockLearner(Learner):
     def _learns_blocks_now(self) -> bool:
         """Return whether the next rounds can be learnt at once."""
         raise NotImplementedError
+
+    def _rows_of_shared_block(self, done: int, block_size: int | None) -> int:
+        """Return the size of the next block that several workers learn together."""
+        estimator = self.estimator_of_blocks()
+        size: int = estimator._rows_of_next_part(done, block_size, None)
+        if estimator.restart_every is not None:
+            size = min(size, estimator.restart_every - int(estimator.rounds.max()))
+        return size
+
+    def estimator_of_blocks(self) -> Any:
+        """Return the estimator that learns the blocks: this one. Python only."""
+        return self
+
+    def _why_no_sums(self) -> str | None:
+        """Return why several workers cannot add sums over rounds, or None if they can."""
+        return None if self.has_blocks else "which has no sums over rounds to add"
 
     def _is_in_order(self, rows: int, block_size: int | None) -> bool:
         """Return whether so many rounds are learnt one after another."""

@@ -99,7 +99,7 @@ def check_block(self: Any, inflation: Tensor, is_response: bool = False) -> None
         return
     largest = float(inflation.max())
     if not largest < most:
-        name, matrix = (self.response, "A") if is_response else (self.features_name, "V")
+        name, matrix = (self.response, "A") if is_response else ("x", "V")
         text = (
             f"{name}: expected rounds that {dtype} can resolve together, with an inflation factor of {matrix} below {most:.1e}, "
             f"got a factor of {largest:.1e}; scale the features down, raise ridge or noise_scale, or call step()"
@@ -108,38 +108,30 @@ def check_block(self: Any, inflation: Tensor, is_response: bool = False) -> None
 
 
 @one_at_a_time
-def learn_blocks(
-    self: Any,
-    x: Any,
-    reward: Any,
-    noise_scale: Any,
-    block_size: int | None,
-    mask: Any = None,
-    action: Any = None,
-    name: str = "x",
-) -> None:
-    """Check the arguments of ``learn``, then learn all blocks or nothing.
-
-    ``name`` is what errors call the features, of which a learner with actions has each round's too.
-    """
+def learn_in_blocks(self: Any, x: Any, reward: Any, noise_scale: Any, block_size: int | None, mask: Any = None) -> None:
+    """Check the arguments of an estimator's ``learn``, then learn all blocks or nothing."""
     if self.has_own_step:
-        actions = (action,) if self.takes_actions else ()
-        learn_by_step(self, block_size, mask, x, *actions, reward, noise_scale=noise_scale)
+        learn_by_step(self, block_size, mask, x, reward, noise_scale=noise_scale)
         return
     size = None if block_size is None else positive_integer("block_size", block_size)
-    log = Log(self, x, reward, noise_scale, mask, action, name)
-    state = list(self.state().values())
+    learn_blocks(Log(self, x, reward, noise_scale, mask), size)
+
+
+def learn_blocks(log: "Log", block_size: int | None) -> None:
+    """Learn all blocks of a checked log or nothing."""
+    learner = log.learner
+    state = list(learner.state().values())
 
     def learn() -> None:
         done = 0
         while done < log.rounds:
-            rows = min(self._rows_of_next_part(done, size, log.mask), log.rounds - done)
-            log.learn_part(done, rows, size)
+            rows = min(learner._rows_of_next_part(done, block_size, log.mask), log.rounds - done)
+            log.learn_part(done, rows, block_size)
             done += rows
 
     with torch.no_grad(), exactly(log.state) if autocasts(log.state) else nullcontext():
         if all(map(is_readable, state)):
-            all_or_nothing(self, copied([*state, *self.scratch()]), learn)
+            all_or_nothing(learner, copied([*state, *learner.scratch()]), learn)
         else:  # a traced call
             learn()
 
@@ -148,30 +140,39 @@ class Log:
     """The checked arguments of ``learn``, which are converted block by block.
 
     Args:
-        learner: an estimator or a composed policy.
-        x, reward, noise_scale, mask, action, name: see :func:`learn_blocks`.
+        learner: an estimator or a policy with a state, which learns.
+        x: features, or the inputs of a policy's decisions.
+        reward, noise_scale, mask: see :meth:`Estimator.learn`.
+        policy: whose decisions the rounds are; None for rounds of an estimator.
+        action: of a policy's decisions.
     """
 
-    def __init__(self, learner: Any, x: Any, reward: Any, noise_scale: Any, mask: Any, action: Any, name: str) -> None:
-        self.learner, self.state, self.name = learner, learner._state(), name
+    def __init__(
+        self, learner: Any, x: Any, reward: Any, noise_scale: Any, mask: Any, policy: Any = None, action: Any = None
+    ) -> None:
+        self.learner, self.state, self.policy = learner, learner._state(), policy
+        self.name, item_dims = ("x", 1) if policy is None else ("inputs", policy.item_dims)
         self.dims = dims = learner.batch_dims
-        x, reward = self._as_rows(name, x), self._as_rows(learner.response, reward)
+        x, reward = self._as_rows(self.name, x), self._as_rows(learner.response, reward)
         scales = None if noise_scale is None else self._as_rows("noise_scale", noise_scale)
-        is_one = x.shape == learner.features_shape
-        if not is_one and x.shape[:-2] + x.shape[-1:] != learner.features_shape:
+        lead, item = tuple(x.shape[: len(x.shape) - item_dims]), x.shape[len(x.shape) - item_dims :]
+        is_one = len(lead) == dims
+        is_right = len(x.shape) >= item_dims and lead[:dims] == learner.batch_shape and len(lead) in (dims, dims + 1)
+        if not is_right or item[-1] != learner.dim or 0 in item:
+            if policy is not None:
+                raise policy._wrong_shape(x.shape, ("n",), "learn")
             one, several = learner.features_shape, (*learner.batch_shape, "n", learner.dim)
-            raise ValueError(
-                f"{name}: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(x.shape)}"
-            )
-        wanted = learner.response_shape if is_one else x.shape[:-1] + learner.output_shape
+            raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(x.shape)}")
+        wanted = lead + learner.output_shape
         check_shape(learner.response, reward, wanted)
         if scales is not None:
             check_shape("noise_scale", scales, wanted)
         if mask is not None:
-            mask = check_learners(mask, wanted[: len(wanted) - len(learner.output_shape)], self.state)
-        if learner.takes_actions:
-            device, action = self.state.device, learner._placed(action)
-            action = as_actions(action, wanted, device, learner._arms_of(x), learner.validate or device.type == "cpu")
+            mask = check_learners(mask, lead, self.state)
+        if policy is not None:
+            device = self.state.device
+            count = item[0] if item_dims == 2 else policy._count(x)
+            action = as_actions(policy._placed(action), lead, device, count, learner.validate or device.type == "cpu")
         if is_one:
             x, reward, scales, mask, action = (
                 None if value is None else value.reshape((*value.shape[:dims], 1, *value.shape[dims:]))
@@ -184,17 +185,19 @@ class Log:
     def block(self, first: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Return some rounds in the type of the state, checked.
 
-        They are features, rewards, noise scales, actions and mask.
+        They are what is learnt from, rewards, noise scales, the places of arms if the learner needs them, and the mask.
         """
-        learner = self.learner
+        learner, policy = self.learner, self.policy
         x, reward, scales = self._converted(first, rows)
-        if is_readable(x):
-            learner._check_rewards(reward, scales)
-            learner._check_features(self.name, x)
         action, mask = (
             None if part is None else part.narrow(self.dims, first, rows) for part in (self.action, self.mask)
         )
-        return x, reward, scales, action, mask
+        if policy is not None:
+            x = policy._chosen(x, action)
+        if is_readable(x):
+            learner._check_rewards(reward, scales)
+            learner._check_features(self.name, x)
+        return x, reward, scales, action if policy is learner else None, mask
 
     def learn_part(self, first: int, rows: int, block_size: int | None) -> None:
         """Let the learner learn from the rounds of a part."""
@@ -213,7 +216,7 @@ class Log:
     def _view(self, x: Tensor) -> Any:
         """Return the NumPy view to learn on in order, or None."""
         learner = self.learner
-        on_arrays = learner.is_small and (self.action is None or not learner.batch_dims)
+        on_arrays = learner.is_small and (learner is not self.policy or not learner.batch_dims)
         return learner.view_for(x) if on_arrays else None
 
     def _as_rows(self, name: str, value: Any) -> Any:

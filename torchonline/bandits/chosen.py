@@ -1,25 +1,20 @@
-"""What a policy says of the arms that were chosen: predictions and intervals."""
-
-from typing import Any
+"""What a policy knows of the chosen arms: predictions, intervals and propensities."""
 
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import places_of
-from torchonline.bandits.composed import ComposedPolicy, learner_of
-from torchonline.bandits.disjoint import DisjointArms, arms_last, for_each_arm
-from torchonline.bandits.policies import Policy
+from torchonline.bandits.policy import Policy
 from torchonline.core.ops import of_chosen
 
 
-def predicted(policy: Policy | ComposedPolicy, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def predicted(policy: Policy, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the predicted mean rewards of the chosen arms, and their bounds.
 
     These are the prediction, the lower and the upper confidence bound by the present state, ``(*B, ...)`` each; see
     :meth:`Estimator.interval`. No state changes, and nothing is drawn.
 
     Args:
-        policy: a :class:`Policy`, or one with a scaler or with a model for each arm.
+        policy: a policy without an encoder, whose arms are not fixed.
         x: as the policy's ``select`` takes them: arms ``(*B, ..., K, d)``, or contexts ``(*B, ..., d)``.
         action: chosen arms, ``(*B, ...)``.
 
@@ -28,31 +23,18 @@ def predicted(policy: Policy | ComposedPolicy, x: Tensor, action: Tensor) -> tup
         >>> predicted(policy, torch.eye(2), torch.tensor(1))
         (tensor(0., dtype=torch.float64), tensor(-3., dtype=torch.float64), tensor(3., dtype=torch.float64))
     """
-    estimator = policy.estimator
-    x = x.detach().to(estimator.theta_hat.dtype)
     with torch.no_grad():
-        if isinstance(policy, ComposedPolicy):
-            x = policy._features(x)
-        if isinstance(policy, DisjointArms):
-            dims = learner_of(policy).batch_dims
-            rows = for_each_arm(x, dims, policy.actions, False)
-            found = [arms_last(value, dims) for value in (estimator(rows), *estimator.interval(rows))]
-            mean, low, high = (of_chosen(value, places_of(policy, action)) for value in found)
-        else:
-            x = of_chosen(x, action)
-            mean, (low, high) = estimator(x), estimator.interval(x)
-    return mean, low, high
+        return policy._known_of_chosen(x.detach().to(policy._like().dtype), policy._placed(action))
 
 
-def chosen_probability(policy: Any, x: Tensor, action: Tensor) -> Tensor | None:
-    """Return the probability with which the chosen arms were chosen, or None.
+def chosen_probability(policy: Policy, x: Tensor, action: Tensor) -> Tensor | None:
+    """Return the propensity of the chosen arms, or None.
 
-    It is 1 for a policy without random choices, and None for one whose scores are drawn, of which probabilities are estimates.
-    Arguments are those of :func:`predicted`.
+    It is 1 for a deterministic policy, and None for one whose scores are drawn, of which probabilities are estimates. Arguments
+    are those of :func:`predicted`.
     """
-    inner = policy.policy if isinstance(policy, ComposedPolicy) else policy
-    if inner.draws > 1:
+    if policy._rule.draws > 1:
         return None
-    if not inner.is_random and getattr(policy, "is_ucb", True):
-        return torch.ones(action.shape, dtype=policy.estimator.theta_hat.dtype, device=action.device)
-    return of_chosen(policy.probabilities(x), places_of(policy, action))
+    if policy.is_deterministic():
+        return torch.ones(action.shape, dtype=policy._like().dtype, device=action.device)
+    return of_chosen(policy.probabilities(x), policy._placed(action))

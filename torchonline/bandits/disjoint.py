@@ -8,19 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_rounds
 from torchonline.bandits.arm_ids import WithArmIds
 from torchonline.bandits.blocks import learns_at_once
-from torchonline.bandits.composed import ComposedPolicy, as_policy, learn_blocks_in_turn
+from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
-from torchonline.bandits.policy_learner import in_turn
+from torchonline.bandits.policies import Rule, as_rule
+from torchonline.bandits.policy import in_turn
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import positive_integer
-from torchonline.core.inputs import ArrayLike
 from torchonline.core.journal import copies_of, restore_
-from torchonline.core.ops import assign_, column, number
+from torchonline.core.ops import assign_, column, in_type_of, number, of_chosen
 from torchonline.core.options import rebuilt
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, copied
 from torchonline.core.views import NumpyView
@@ -39,7 +37,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     Each arm has an id for ever: the first K arms have 0 to K - 1, and :meth:`add_actions` returns those of new arms. Ids are what
     ``select`` returns and ``step`` takes. A reward of a removed arm is refused. Scores, means, probabilities and masks have an
-    entry for each arm, in the order of :attr:`arm_ids`. Until an arm is removed, ids are the places in that order.
+    entry for each arm, in the order of :attr:`action_ids`. Until an arm is removed, ids are the places in that order.
 
     Guarantee, over an estimator whose confidence set holds in all rounds at once. Each arm's estimator gets ``delta`` /
     ``most_actions``, and its set holds whatever rule chooses the rounds that it learns from. So the sets of all arms hold at
@@ -53,7 +51,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     Cost: O(K m^2) for a decision, O(m^2) for a step, K times the memory of one estimator.
 
     Args:
-        policy: the :class:`Policy` of one arm, or its estimator, to play by :class:`UCB`. It is a pattern, of m features: every
+        policy: the rule of choice over one arm's estimator, or that estimator, to play by :class:`UCB`. It is a pattern, of m features: every
             arm gets a new estimator with the same options.
         actions: K, the number of arms at first.
         most_actions: number of arms that share ``delta``; None for ``actions``. Name more if arms will be added.
@@ -71,19 +69,19 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         tensor([1, 1, 0])
     """
 
-    takes_actions = True
+    item_dims, has_arm_inputs = 1, False
     copied: list[str]
     pooled: list[str]
 
     def __init__(
         self,
-        policy: Policy | Estimator,
+        policy: Rule | Estimator,
         actions: int,
         *,
         most_actions: int | None = None,
         scaler: RunningScaler | None = None,
     ) -> None:
-        pattern = as_policy("policy", policy)
+        pattern = as_rule("policy", policy)
         one, count = pattern.estimator, positive_integer("actions", actions)
         most = count if most_actions is None else positive_integer("most_actions", most_actions)
         if most < count:
@@ -95,7 +93,6 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             options["delta"] = delta / most
         one = rebuilt(one, **options)
         fleet = rebuilt(one, batch_shape=(*one.batch_shape, count))
-        one.features_name = fleet.features_name = self.context_name
         dim = scaler.dim if isinstance(scaler, RunningScaler) else one.dim
         super().__init__(_with_estimator(pattern, fleet), scaler, one.batch_shape, dim)
         self.most_actions = most
@@ -111,12 +108,12 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         self._create_ids()
 
     # TorchScript compiles no property.
-    __jit_unused_properties__ = ("actions", "arm_ids", "estimator", "ids_so_far")
+    __jit_unused_properties__ = ("actions", "action_ids", "ids_so_far")
 
     @property
     def actions(self) -> int:
         """The number of arms now. Python only."""
-        return int(self._one().batch_shape[-1])
+        return int(self._estimator().batch_shape[-1])
 
     def extra_repr(self) -> str:
         """Return the sizes, and why the policy was recommended."""
@@ -133,7 +130,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         """
         added = positive_integer("count", count)
         self._rearrange(range(self.actions), added)
-        return self.arm_ids[-added:]
+        return self.action_ids[-added:]
 
     @in_turn
     def remove_actions(self, actions: Iterable[int]) -> None:
@@ -142,7 +139,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         Scores and masks have no entry for a removed arm any more. A reward that comes late for one is refused by :meth:`step`.
 
         Args:
-            actions: ids of the arms to remove, without repetition and not all of them. ``arms.arm_ids[k]`` is the id of the arm
+            actions: ids of the arms to remove, without repetition and not all of them. ``arms.action_ids[k]`` is the id of the arm
                 whose score is the k-th.
 
         Raises:
@@ -151,7 +148,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         Example:
             >>> arms = DisjointArms(RidgeRegression(1), actions=3)
             >>> arms.remove_actions([0])
-            >>> arms.add_actions(), arms.arm_ids
+            >>> arms.add_actions(), arms.action_ids
             ([3], [1, 2, 3])
             >>> arms.step([1.0], 2, 0.5)
             >>> arms.step([1.0], 0, 0.5)
@@ -159,59 +156,6 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             ValueError: action: expected the id of an arm, one of 1, 2, 3, got 0, which was removed
         """
         self._rearrange(self._staying("actions", actions), 0)
-
-    @in_turn
-    def _step_in_python(
-        self, context: ArrayLike, action: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None
-    ) -> None:
-        rounds = checked_rounds(self, self._state(), context, reward, noise_scale, "context")
-        self._learn_decisions(rounds, action)
-
-    @torch.jit.export
-    @in_python(_step_in_python)
-    def step(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from the rewards of decisions, in order.
-
-        Args:
-            context: of the decision, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
-            action: the id of the chosen arm, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
-            reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
-            noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
-
-        Raises:
-            TypeError: an argument holds no real numbers, or ``action`` no integers.
-            ValueError: a shape, device or value is wrong, or there is no such arm any more. No buffer has changed.
-        """
-        self._learn_actions(context, self._placed(action), reward, noise_scale)
-
-    def _learn_blocks_in_python(
-        self,
-        context: ArrayLike,
-        action: ArrayLike,
-        reward: ArrayLike,
-        *,
-        noise_scale: ArrayLike | None = None,
-        block_size: int | None = None,
-    ) -> None:
-        learn_blocks_in_turn(self, context, reward, noise_scale, block_size, action=action, name="context")
-
-    @torch.jit.export
-    @in_python(_learn_blocks_in_python)
-    def learn(
-        self,
-        context: Tensor,
-        action: Tensor,
-        reward: Tensor,
-        noise_scale: Tensor | None = None,
-        block_size: int | None = None,
-    ) -> None:
-        """Learn from many rewards, in blocks: see :meth:`Estimator.learn`.
-
-        Each arm learns its own rounds in blocks. With ``block_size``, a block holds so many rounds of all arms together. While a
-        scaler moves, the rounds are learnt in order, as by :meth:`step`. Arguments are those of :meth:`step`.
-        """
-        places = self._placed(action)
-        self._learn_log(self.policy.estimator.theta_hat, context, places, reward, noise_scale, None, block_size)
 
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
         moving = self._rounds_until_freeze()
@@ -365,15 +309,24 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         sizes = sizes + [most]
         return rows.reshape(sizes + [x.size(-1)]), rewards.reshape(sizes), scales.reshape(sizes), taken.reshape(sizes)
 
-    def _scores(self, context: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         arms = self.policy.estimator.rounds.shape[-1]
-        features = for_each_arm(self._features(context), self.batch_dims, arms, self.takes_one_row)
-        return arms_last(self.policy.forward(features), self.batch_dims)
+        rows = for_each_arm(features, self.batch_dims, arms, self.takes_one_row)
+        return arms_last(self.policy._scores(rows), self.batch_dims)
 
-    def _learn_round(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        features = self._features(context)
-        self._learn_arm(features, action, reward, noise_scale)
-        self._end_round_(context, features, action, noise_scale)
+    def _count(self, inputs: Tensor) -> int:
+        return self.policy.estimator.rounds.shape[-1]
+
+    def _as_round(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        return x, self._named(place)
+
+    def _chosen(self, inputs: Tensor, place: Tensor) -> Tensor:
+        return in_type_of(inputs, self.policy.estimator.theta_hat)
+
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        features = self._features(x)
+        self._learn_arm(features, place, reward, noise_scale)
+        self._end_round_(x, features, place, noise_scale)
 
     def _learn_arm_in_python(self, x: Any, action: Any, reward: Any, noise_scale: Any) -> None:
         if not self.is_view:
@@ -440,11 +393,30 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     # TorchScript does not compile the methods below.
 
-    def _means(self, context: Tensor) -> Tensor:
-        return arms_last(self.policy.predict(self._rows(context)), self.batch_dims)
+    def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
+        self._learn_at_once(x, place, reward, noise_scale, mask, x.size(-2))
 
-    def _intervals(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        low, high = self.policy.interval(self._rows(context))
+    def _rows_of_shared_block(self, done: int, block_size: int | None) -> int:
+        # Each arm gets a part of the block.
+        most, numbers = self._rows_of_next_part(done, None, None), self.estimator.dim * self.actions
+        return block_size or min(max(numbers, int(self.rounds.min()) // 8), most)
+
+    def _why_no_sums(self) -> str | None:
+        restarts = self.estimator.restart_every is not None
+        return super()._why_no_sums() or ("whose arms start anew at rounds of their own" if restarts else None)
+
+    def _known_of_chosen(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        low, high = self._bounds(x)
+        return of_chosen(self._means(x), place), of_chosen(low, place), of_chosen(high, place)
+
+    def _plain_row(self, rows: Any, k: int) -> Any:
+        return rows if self._buffers["ids"] is None and k < self.actions else None
+
+    def _means(self, x: Tensor) -> Tensor:
+        return arms_last(self.policy._means(self._rows(x)), self.batch_dims)
+
+    def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = self.policy._bounds(self._rows(x))
         return arms_last(low, self.batch_dims), arms_last(high, self.batch_dims)
 
     def _rows(self, context: Tensor) -> Tensor:
@@ -466,12 +438,12 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             view.learner.__dict__.update(of_arm=[(arm.learner, arm.pooled) for arm in of_arm], written=written)
         return view
 
-    def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]], actions: list[int]) -> None:
+    def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
         if len(rounds) > 1:
-            super()._learn_on_arrays(view, rounds, actions)
+            super()._learn_on_arrays(view, rounds)
             return
         learn, early = view.learner._learn_round, view.learner.early
-        (x, reward, noise_scale), k = rounds[0], actions[0]
+        ((x, k, reward, noise_scale),) = rounds
         own, shared, size = view.learner.written[k]
         if view.learner._starts_anew_next():
             own, size = view.state, 0
@@ -520,9 +492,6 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             and may_hold(scaler.rounds + 1 == scaler.freeze_after)
         )
 
-    def _arms_of(self, context: Tensor) -> int:
-        return self.actions
-
     def _arm_count(self) -> int:
         return self.actions
 
@@ -534,7 +503,6 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             # Its buffers are those of the dtype that the others were made with.
             new = rebuilt(fleet, batch_shape=(*self.batch_shape, count), validate=fleet.validate, **place)
             new = new.to(fleet.theta_hat.dtype)
-            new.features_name = fleet.features_name
             index = torch.tensor(old, device=fleet.theta_hat.device)
             for name, buffer in fleet.state().items():
                 rows = buffer.index_select(dims, index)
@@ -590,7 +558,7 @@ class _ArmView:
         self.written = (written, shared, sum(array.nbytes for array in written))
 
 
-def _with_estimator(policy: Policy, estimator: Estimator) -> Policy:
+def _with_estimator(policy: Rule, estimator: Estimator) -> Rule:
     """Return a copy of a policy over another estimator."""
     twin = copy.copy(policy)
     twin.__dict__["_modules"] = policy._modules | {"estimator": estimator}

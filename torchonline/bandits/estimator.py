@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from torchonline.bandits.arguments import check_growth, on_rows, step_rounds
 from torchonline.bandits.block_learner import BlockEstimator
-from torchonline.bandits.blocks import learn_blocks, learns_at_once
+from torchonline.bandits.blocks import learn_in_blocks, learns_at_once
 from torchonline.core import checks
 from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hold
 from torchonline.core.inputs import ArrayLike
@@ -95,8 +95,8 @@ class Estimator(BlockEstimator):
     V_inv: Tensor
     rounds: Tensor
 
-    # What `step` calls the response, and what errors call the features of a round.
-    response, features_name = "reward", "x"
+    # What `step` calls the response.
+    response = "reward"
     positive_definite: tuple[str, ...] = ("V", "V_inv")
     inverses: tuple[tuple[str, str], ...] = (("V", "V_inv"),)
     # Buffers that the arms of a DisjointArms have in common: every arm's rounds change all of them.
@@ -365,7 +365,7 @@ class Estimator(BlockEstimator):
     def _learn_blocks_in_python(
         self, x: Any, reward: Any, *, noise_scale: Any = None, block_size: int | None = None, mask: Any = None
     ) -> None:
-        learn_blocks(self, x, reward, noise_scale, block_size, mask)
+        learn_in_blocks(self, x, reward, noise_scale, block_size, mask)
 
     @torch.jit.export
     @in_python(_learn_blocks_in_python)

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.default_estimator import RidgeOptions
-from torchonline.bandits.policies import E, Policy, on_arms, one_hot
+from torchonline.bandits.policies import Rule
+from torchonline.bandits.policy import E, one_hot
 from torchonline.core.checks import non_negative, positive, positive_integer, within
 from torchonline.core.ops import along
 from torchonline.core.options import described
 
 
-class Exploration(Policy[E]):
+class Exploration(Rule[E]):
     """Base of the policies that draw an arm from the estimated mean rewards.
 
     A subclass says with which probabilities, in :meth:`distribution`. Draws follow torch's global seed, which a fork copies: give
@@ -25,12 +26,8 @@ class Exploration(Policy[E]):
     def extra_repr(self) -> str:
         return described(self, vars(self))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        """Return the estimated mean rewards: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        return self.estimator.forward(arms)
-
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        """Return the estimated mean rewards."""
         return self.estimator._response(predictor)
 
 
@@ -55,7 +52,7 @@ class EpsilonGreedy(Exploration[E]):
 
     Example:
         >>> policy = EpsilonGreedy(RidgeRegression(2), epsilon=0.1)
-        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> policy.step(torch.eye(2), 1, 1.0)
         >>> policy.probabilities(torch.eye(2))
         tensor([0.0500, 0.9500], dtype=torch.float64)
 
@@ -110,7 +107,7 @@ class SquareCB(Exploration[E]):
 
     Example:
         >>> policy = SquareCB(RidgeRegression(2))
-        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> policy.step(torch.eye(2), 1, 1.0)
         >>> policy.probabilities(torch.eye(2))
         tensor([0.1102, 0.8898], dtype=torch.float64)
 
@@ -173,7 +170,7 @@ class Softmax(Exploration[E]):
 
     Example:
         >>> policy = Softmax(RidgeRegression(2), temperature=0.25)
-        >>> policy.step(torch.tensor([0.0, 1.0]), torch.tensor(1.0))
+        >>> policy.step(torch.eye(2), 1, 1.0)
         >>> policy.probabilities(torch.eye(2))
         tensor([0.1192, 0.8808], dtype=torch.float64)
     """

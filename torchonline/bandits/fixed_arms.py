@@ -1,17 +1,16 @@
 """A catalogue of arms that stay, whose widths are kept from round to round."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_actions, checked_rounds, rounds_of_arrays
+from torchonline.bandits.arguments import as_actions, checked_responses
 from torchonline.bandits.arm_ids import WithArmIds
-from torchonline.bandits.composed import as_policy
+from torchonline.bandits.blocks import learn_by_step
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.moving_squares import (
     are_off,
@@ -22,10 +21,11 @@ from torchonline.bandits.moving_squares import (
     squares_or_exact,
     with_some_exact,
 )
-from torchonline.bandits.policies import UCB, Greedy, Policy, drawn_with_probability
-from torchonline.bandits.policy_learner import PolicyLearner, in_turn
-from torchonline.core.backend import PLAIN, autocasts, exactly, in_python, is_readable, writable
-from torchonline.core.checks import check_values, refusal, shape_text
+from torchonline.bandits.policies import Rule, as_rule
+from torchonline.bandits.policy import in_turn, masked
+from torchonline.bandits.policy_learner import PolicyLearner
+from torchonline.core.backend import PLAIN, in_python, is_readable, writable
+from torchonline.core.checks import check_values, shape_text
 from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
 from torchonline.core.ops import (
@@ -42,11 +42,10 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.core.precision_matrix import is_time_to_refine
+from torchonline.core.views import NumpyView
 
 # The methods of an estimator whose results are computed here in another way.
 OF_ROWS = ("predictor", "width", "forward", "estimate_and_bonus", "_squared_width")
-# The scores that run on NumPy views.
-ON_ARRAYS = (UCB.scores_of, Greedy.scores_of)
 # After a block of at least d / 8 rounds, exact squares cost less than to follow each round.
 BLOCK = 8
 
@@ -57,11 +56,11 @@ class FixedArms(WithArmIds, PolicyLearner):
     A round::
 
         k = fixed.select()  # the id of an arm
-        fixed.step(k, reward)
+        fixed.step(None, k, reward)
 
     Each arm has an id for ever: the first K arms have 0 to K - 1, and :meth:`add_arms` returns those of new arms. Ids are what
     ``select`` returns and ``step`` takes. A reward of a removed arm is refused. Scores, means, probabilities and masks have an
-    entry for each arm, in the order of :attr:`arm_ids`. Until an arm is removed, ids are the places in that order.
+    entry for each arm, in the order of :attr:`action_ids`. Until an arm is removed, ids are the places in that order.
 
     The choices are those of ``policy.select(arms)``, up to rounding. The squares :math:`x_k^\top Mx_k` of all arms are kept.
     M is the estimator's ``width_matrix()``. In a step, M moves within the span of a few vectors, such as :math:`V^{-1}x`. With an
@@ -82,13 +81,13 @@ class FixedArms(WithArmIds, PolicyLearner):
     anew costs O(K d^2). For an estimator whose M moves in other directions than its ``moves_of_width`` says, that is every step.
 
     Args:
-        policy: a :class:`UCB`, :class:`Greedy`, :class:`EpsilonGreedy`, :class:`SquareCB` or :class:`Softmax`, or a policy of
-            your own with ``scores_of``; or an estimator, to play by :class:`UCB`. It is not copied.
+        policy: a :class:`UCB`, :class:`Greedy`, :class:`EpsilonGreedy`, :class:`SquareCB` or :class:`Softmax`, or a rule of your
+            own with ``scores_of``; or an estimator, to play by :class:`UCB`. It is not copied.
         arms: features of the K arms, ``(K, d)``; or ``(*B, K, d)``, for learners of a fleet that have arms of their own. A copy
             is kept.
 
     Shape:
-        - ``arms``, as above; scores, ``(*B, K)``; action and reward, ``(*B)``, or ``(*B, n)`` for n rounds.
+        - inputs are None; ``arms``, as above; scores, ``(*B, K)``; action and reward, ``(*B)``, or ``(*B, n)`` for n rounds.
         - ``squares``, ``(*B, K)``; ``image``, Mz, ``(*B, d)``; ``largest_image``, its largest component since all squares were
           computed anew, ``(*B)``. They are None if the policy uses no widths.
         - After a removal, ``ids``, ``(K)``, and ``ids_given``, ``()``: the ids, and that of the next arm.
@@ -101,7 +100,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         >>> fixed = FixedArms(OFUL(2), [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
         >>> for _ in range(50):
         ...     k = fixed.select()
-        ...     fixed.step(k, 1.0 if k == 1 else 0.0)
+        ...     fixed.step(None, k, 1.0 if k == 1 else 0.0)
         >>> fixed.select(), fixed.select(mask=[False, False, True])
         (tensor(1), tensor(2))
     """
@@ -111,14 +110,14 @@ class FixedArms(WithArmIds, PolicyLearner):
         image: Tensor | None
         largest_image: Tensor | None
 
-        def __call__(self) -> Tensor: ...
-
     arms: Tensor
     square_lengths: Tensor
     probe: Tensor
 
-    def __init__(self, policy: Policy | Estimator, arms: ArrayLike) -> None:
-        chosen = as_policy("policy", policy)
+    has_arm_inputs, learns_rows, takes_inputs = False, False, False
+
+    def __init__(self, policy: Rule | Estimator, arms: ArrayLike) -> None:
+        chosen = as_rule("policy", policy)
         check_scores(chosen)
         one = chosen.estimator
         super().__init__(chosen, one.batch_shape, one.dim)
@@ -129,11 +128,11 @@ class FixedArms(WithArmIds, PolicyLearner):
         self._create_buffers()
         self.unchanging = (*self.unchanging, "arms")  # by steps
         self._create_ids()
-        with torch.no_grad(), self._exactly():
+        with torch.no_grad(), self._exactly(self.arms):
             self._renew_()
 
     # TorchScript compiles no property.
-    __jit_unused_properties__ = ("arm_ids", "estimator", "ids_so_far")
+    __jit_unused_properties__ = ("action_ids", "ids_so_far")
 
     def _arm_count(self) -> int:
         return self.arms.size(-2)
@@ -160,120 +159,37 @@ class FixedArms(WithArmIds, PolicyLearner):
         probe = torch.from_numpy(np.random.default_rng(0).standard_normal(self.dim))
         return {"probe": probe, "square_lengths": row_dots(self.arms, self.arms)}
 
-    @in_turn
-    def _forward_in_python(self) -> Tensor:
-        return self._scores_now()
+    def _given(self, inputs: Tensor | None) -> Tensor:
+        return self.arms
 
-    @in_python(_forward_in_python)
-    def forward(self) -> Tensor:
-        """Return the policy's score of each arm, ``(*B, K)``. Changes no state."""
-        with torch.no_grad():
-            return self._scores(self._right_squares())
+    def _count(self, inputs: Tensor) -> int:
+        return self.arms.size(-2)
 
-    @in_turn
-    def _select_in_python(self, mask: ArrayLike | None = None) -> Tensor:
-        place = self.policy.choice(masked(self._scores_now(), self._checked_mask(mask)), self._one().rounds)
-        return self._named(place)
+    def _clock(self) -> Tensor:
+        return self.policy.estimator.rounds
 
-    @torch.jit.export
-    @in_python(_select_in_python)
-    def select(self, mask: Tensor | None = None) -> Tensor:
-        """Return the id of the chosen arm: int64, ``(*B)``.
+    def _accepts(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
+        return self.policy.estimator._accepts(x, reward, noise_scale)
 
-        Changes no state.
+    def _scores(self, features: Tensor) -> Tensor:
+        return self._scores_at(self._right_squares())
 
-        Args:
-            mask: True where an arm is available, ``(*B, K)``; None if all are.
+    def _mixture_in_python(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.distribution(masked(self._scores_of_arms(), mask), self._clock())
 
-        Raises:
-            TypeError: ``mask`` holds no booleans.
-            ValueError: its shape or device is wrong, or no arm is available.
-        """
-        with torch.no_grad():
-            scores = masked(self._scores(self._right_squares()), mask)
-            return self._named(self.policy.choice(scores, self.policy.estimator.rounds))
+    @in_python(_mixture_in_python)
+    def _mixture(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.distribution(masked(self._scores(x), mask), self._clock())
 
-    @in_turn
-    def _probabilities_in_python(self, mask: ArrayLike | None = None) -> Tensor:
-        return self.policy.distribution(masked(self._scores_now(), self._checked_mask(mask)), self._one().rounds)
+    def _can_score(self, inputs: Tensor, x: Tensor) -> Tensor:
+        return torch.ones_like(self._clock(), dtype=torch.bool)
 
-    @torch.jit.export
-    @in_python(_probabilities_in_python)
-    def probabilities(self, mask: Tensor | None = None) -> Tensor:
-        """Return the probability with which each arm is chosen, ``(*B, K)``.
+    def _chosen(self, inputs: Tensor, place: Tensor) -> Tensor:
+        if place.dim() == self.batch_dims:
+            return rows_of(self.arms, place.unsqueeze(-1)).squeeze(-2)
+        return rows_of(self.arms, place)
 
-        See :meth:`Policy.probabilities`; argument and errors are those of :meth:`select`.
-        """
-        with torch.no_grad():
-            scores = masked(self._scores(self._right_squares()), mask)
-            return self.policy.distribution(scores, self.policy.estimator.rounds)
-
-    @in_turn
-    def _decide_in_python(self, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
-        place, probability = drawn_with_probability(self.probabilities(mask))
-        return self._named(place), probability
-
-    @torch.jit.export
-    @in_python(_decide_in_python)
-    def decide(self, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Choose an arm, and return its probability too, for a log: ``(*B)`` twice.
-
-        See :meth:`Policy.decide`; argument and errors are those of :meth:`select`.
-        """
-        place, probability = drawn_with_probability(self.probabilities(mask))
-        return self._named(place), probability
-
-    @in_turn
-    def _step_in_python(self, action: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None) -> None:
-        self.__dict__["_known"] = None
-        x = self._rows_of(action)
-        x, reward, scale, is_one = checked_rounds(self, self.arms, x, reward, noise_scale)
-        view = self._small_view()
-        is_block = not is_one and BLOCK * x.size(-2) >= self.dim
-        try:
-            if view is not None:
-                rounds = rounds_of_arrays(self, view.learner, x, reward, scale, is_one, "arms")
-                learn = view.learner._learn_last if is_block else view.learner._learn_round
-                self._run(view, learn, with_last(rounds) if is_block else rounds)
-            else:
-                self._learn_tensors("arms", (x, reward, scale, is_one))
-        except ValueError as error:  # of a round that the estimator refuses for its features
-            name, colon, rest = str(error).partition(": ")
-            if name != "x" or not colon:
-                raise
-            raise refusal(f"arms: {rest}") from error
-        finally:
-            # Of an interrupted step, the estimator is as torn as this.
-            self._one().__dict__["_is_torn"] |= self._is_torn
-        self._remember(self._one().width_matrix(), self.squares)
-
-    @torch.jit.export
-    @in_python(_step_in_python)
-    def step(self, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from the rewards of decisions, in order.
-
-        Args:
-            action: the id of the chosen arm, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
-            reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
-            noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
-
-        Raises:
-            TypeError: ``action`` holds no integers, or another argument no real numbers.
-            ValueError: a shape, device or value is wrong, there is no such arm any more, or the estimator refuses the arm's
-                features (``arms: ...``). No buffer has changed.
-        """
-        with torch.no_grad():
-            rows, reward = self.batch_dims, reward.detach().to(self.arms.dtype)
-            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(reward.dtype)
-            action = self._placed(action)
-            if action.dim() == rows:
-                self._learn_round(rows_of(self.arms, action.unsqueeze(-1)).squeeze(-2), reward, scale)
-            else:
-                x = rows_of(self.arms, action)
-                for i in range(action.size(rows)):
-                    self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
-
-    def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from a round of each learner, and let the squares follow."""
         estimator = self.policy.estimator
         if self.squares is None:
@@ -283,6 +199,17 @@ class FixedArms(WithArmIds, PolicyLearner):
             before = [matvec(estimator.width_matrix(), q) for q in basis]
             estimator._learn_round(x, reward, noise_scale)
             self._follow_(basis, before)
+
+    def _learn_rounds(
+        self,
+        x: Tensor,
+        place: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None,
+        block_size: int | None,
+        mask: Tensor | None,
+    ) -> None:
+        self.step(None, place, reward, noise_scale)
 
     def _follow_(self, basis: list[Tensor], before: list[Tensor]) -> None:
         """Move the squares after a step, given the columns of Q and of MQ before it."""
@@ -319,7 +246,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         is_off = are_off(rows_times(matrix, self.probe), image)
         return squares_or_exact(is_off, squares, self.arms, matrix, self.validate)
 
-    def _scores(self, squares: Tensor | None) -> Tensor:
+    def _scores_at(self, squares: Tensor | None) -> Tensor:
         """Return the scores that go with some squares, ``(*B, K)`` twice."""
         estimator = self.policy.estimator
         predictor = matvec(self.arms, estimator.theta_hat)
@@ -332,40 +259,19 @@ class FixedArms(WithArmIds, PolicyLearner):
 
     # TorchScript does not compile the methods below.
 
-    @in_turn
-    def predict(self) -> Tensor:
+    def predict(self, inputs: None = None) -> Tensor:  # type: ignore[override]
         """Return the estimated mean reward of each arm, ``(*B, K)``. Changes no state.
 
-        This is ``policy.predict(arms)``. ``fixed()`` returns scores instead, by which arms are chosen. Python only.
+        ``fixed()`` returns scores instead, by which arms are chosen. Python only.
         """
         with torch.no_grad():
-            return self.policy.predict(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
+            return super().predict(inputs)
 
-    @in_turn
-    def interval(self) -> tuple[Tensor, Tensor]:
-        """Return lower and upper confidence bounds of each arm's mean reward.
+    def _means(self, x: Tensor) -> Tensor:
+        return self.policy._means(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
 
-        Shapes: ``(*B, K)`` twice. This is ``policy.interval(arms)``, at O(K d^2). Changes no state. Python only.
-        """
-        with torch.no_grad():
-            return self.policy.interval(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
-
-    def plot_confidence(
-        self,
-        ax: Any = None,
-        *,
-        names: Sequence[str] | None = None,
-        mask: ArrayLike | None = None,
-        index: Any = None,
-        label: str | None = None,
-    ) -> tuple[Any, Any]:
-        """Draw each arm's estimated mean reward and its confidence interval.
-
-        See :meth:`Policy.plot_confidence`; of a fleet, ``index`` names the learner.
-        """
-        from torchonline.bandits.pictures import draw_confidence
-
-        return draw_confidence(self, (), ax, names, mask, index, label)
+    def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.policy._bounds(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
 
     @in_turn
     def add_arms(self, features: ArrayLike) -> list[int]:
@@ -384,7 +290,7 @@ class FixedArms(WithArmIds, PolicyLearner):
             wanted = shape_text((*self.arms.shape[:-2], "n", self.dim))
             raise ValueError(f"features: expected shape {wanted}, got {shape_text(rows.shape)}")
         self._rearrange(range(self.arms.size(-2)), rows)
-        return self.arm_ids[-rows.size(-2) :]
+        return self.action_ids[-rows.size(-2) :]
 
     @in_turn
     def remove_arms(self, ids: Iterable[int]) -> None:
@@ -393,7 +299,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         Scores and masks have no entry for a removed arm any more. A reward that comes late for one is refused by :meth:`step`.
 
         Args:
-            ids: of the arms to remove, without repetition and not all of them. ``fixed.arm_ids[k]`` is the id of the arm whose
+            ids: of the arms to remove, without repetition and not all of them. ``fixed.action_ids[k]`` is the id of the arm whose
                 score is the k-th.
 
         Raises:
@@ -403,31 +309,96 @@ class FixedArms(WithArmIds, PolicyLearner):
 
     def reset(self) -> None:
         """Put the estimator back to its state before the first round, in place."""
-        with self._lock, self._one()._lock:
+        with self._lock, self._estimator()._lock:
             super().reset()
-            self._one().__dict__["_is_torn"] = False
+            self._estimator().__dict__["_is_torn"] = False
 
     def _reset(self) -> None:
         super()._reset()
         self._renew_()
 
-    def _learn_last(self, x: Tensor, reward: Tensor, noise_scale: Tensor, is_last: bool) -> None:
+    def _learn_last(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, is_last: bool) -> None:
         """Learn from a round of a block, and renew the squares after the last."""
         self.policy.estimator._learn_round(x, reward, noise_scale)
         if is_last:
             self._renew_()
 
-    def _scores_now(self) -> Tensor:
-        """Return the scores, on NumPy views where the policy's can be computed there."""
-        own: Any = self._modules["policy"]
-        is_on_arrays = type(own).scores_of in ON_ARRAYS and "scores_of" not in vars(own)
-        with torch.no_grad(), self._exactly():
+    def _scores_in_python(self, inputs: Any) -> Tensor:
+        self._checked(inputs, None)
+        return self._scores_of_arms_in_turn()
+
+    def _scores_now(self, inputs: Any, mask: Any) -> tuple[Any, Tensor | None]:
+        return self._scores_of_arms(), self._checked(inputs, mask)[1]
+
+    @in_turn
+    def _scores_of_arms_in_turn(self) -> Tensor:
+        return self._scores_of_arms()
+
+    def _scores_of_arms(self) -> Tensor:
+        """Return the scores, on NumPy views where the rule's can be computed there."""
+        with torch.no_grad(), self._exactly(self.arms):
             squares = self._known_squares()
-            view = self._small_view() if is_on_arrays else None
+            view = self._small_view() if self._is_on_arrays() else None
             if view is None:
-                return self._scores(squares)
-            scores = view.run(view.learner._scores, None if squares is None else squares.numpy())
+                return self._scores_at(squares)
+            scores = view.run(view.learner._scores_at, None if squares is None else squares.numpy())
             return torch.from_numpy(np.asarray(scores))
+
+    def _seen(self, inputs: Any) -> Any:
+        return self.arms
+
+    def _plain_round(self, inputs: Any, action: Any, reward: Any) -> tuple[Any, ...] | None:
+        return None
+
+    def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
+        is_block = len(rounds) > 1 and BLOCK * len(rounds) >= self.dim
+        learn = view.learner._learn_last if is_block else view.learner._learn_round
+        self._run(view, learn, with_last(rounds) if is_block else rounds)
+
+    @in_turn
+    def _learn_decisions(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
+        self.__dict__["_known"] = None
+        try:
+            super()._learn_decisions(inputs, action, reward, noise_scale)
+        finally:
+            # Of an interrupted step, the estimator is as torn as this.
+            self._estimator().__dict__["_is_torn"] |= self._is_torn
+        self._remember(self._estimator().width_matrix(), self.squares)
+
+    def _learn_log_of_decisions(
+        self, inputs: Any, action: Any, reward: Any, noise_scale: Any, block_size: Any, mask: Any
+    ) -> None:
+        learn_by_step(self, block_size, mask, inputs, action, reward, noise_scale=noise_scale)
+
+    def _checked(self, inputs: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
+        if inputs is not None:
+            got = f"{type(inputs).__name__}; name a mask: mask=..."
+            raise TypeError(f"inputs: expected None, because the arms are fixed, got {got}")
+        if mask is not None:
+            mask = check_mask("mask", mask, (*self.batch_shape, self.arms.size(-2)), self.arms, self.validate)
+        return self.arms, mask
+
+    def _call(self, name: str = "step") -> str:
+        return f"the arms are fixed: call {name}(None, action, reward)"
+
+    def _checked_rounds(
+        self, inputs: Any, action: Any, reward: Any, noise_scale: Any
+    ) -> tuple[Tensor, Any, Any, Tensor | None, bool]:
+        if inputs is not None:
+            raise TypeError(f"inputs: expected None, got {type(inputs).__name__}; {self._call()}")
+        arms, dims, action = self.arms, self.batch_dims, self._placed(action)
+        one = integer_at_hand(action) if not dims and arms.is_cpu else None
+        index = action if one is not None else as_indices("action", action, arms.device)
+        shape = torch.Size() if one is not None else index.shape
+        if shape[:dims] != self.batch_shape or len(shape) > dims + 1:
+            wanted = f"{shape_text(self.batch_shape)} or {shape_text((*self.batch_shape, 'n'))}"
+            raise ValueError(f"action: expected shape {wanted}, got {shape_text(shape)}")
+        if one is None or not 0 <= one < arms.size(-2):
+            index = as_actions(index, shape, arms.device, arms.size(-2), self.validate or arms.is_cpu)
+            one = None
+        reward, noise_scale = checked_responses("reward", reward, noise_scale, arms, shape)
+        x = arms[one] if one is not None else self._chosen(arms, index)
+        return x, index if one is None else one, reward, noise_scale, len(shape) == dims
 
     def _small_view(self) -> Any:
         """Return the view, on the CPU and if no large fleet; or None."""
@@ -437,7 +408,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         """Return :meth:`_right_squares`, as they were if M has not been written since."""
         if self.squares is None:
             return None
-        known, matrix = self.__dict__["_known"], self._one().width_matrix()
+        known, matrix = self.__dict__["_known"], self._estimator().width_matrix()
         if known is not None and known.is_of(matrix):
             return known.squares
         squares = self._right_squares()
@@ -462,37 +433,16 @@ class FixedArms(WithArmIds, PolicyLearner):
             check_values(name, rows)
         return rows.detach().clone(memory_format=torch.contiguous_format)
 
-    def _checked_mask(self, mask: Any) -> Tensor | None:
-        """Return a mask as a tensor, or raise."""
-        if mask is None:
-            return None
-        return check_mask("mask", mask, (*self.batch_shape, self.arms.size(-2)), self.arms, self.validate)
-
-    def _rows_of(self, action: Any) -> Tensor:
-        """Return the chosen arms' features, ``(*B, d)`` or ``(*B, n, d)``, or raise."""
-        arms, dims = self.arms, self.batch_dims
-        action = self._placed(action)
-        one = integer_at_hand(action) if not dims and arms.is_cpu else None
-        index = action if one is not None else as_indices("action", action, arms.device)
-        shape = torch.Size() if one is not None else index.shape
-        if shape[:dims] != self.batch_shape or len(shape) > dims + 1:
-            wanted = f"{shape_text(self.batch_shape)} or {shape_text((*self.batch_shape, 'n'))}"
-            raise ValueError(f"action: expected shape {wanted}, got {shape_text(shape)}")
-        checked_actions(index, shape, arms.device, arms.size(-2), self.validate)
-        if one is not None:
-            return arms[one]
-        return rows_of(arms, index) if len(shape) > dims else rows_of(arms, index.unsqueeze(-1)).squeeze(-2)
-
     def _rearrange(self, kept: Iterable[int], added: Tensor) -> None:
         """Replace the arms by some of them, and new ones."""
         places = list(kept)
         old = torch.tensor(places, device=self.arms.device)
-        with torch.no_grad(), self._exactly():
+        with torch.no_grad(), self._exactly(self.arms):
             arms = torch.cat([self.arms.index_select(-2, old), added], -2)
             buffers: dict[str, Any] = {"arms": arms, "square_lengths": row_dots(arms, arms)}
             squares = self._right_squares()
             if squares is not None:
-                matrix = self._one().width_matrix()
+                matrix = self._estimator().width_matrix()
                 squares = torch.cat([squares.index_select(-1, old), exact_squares(added, matrix)], -1)
                 buffers |= {"squares": squares, "image": rows_times(matrix, self.probe)}
             buffers |= self._ids_after(places, added.size(-2))
@@ -500,12 +450,8 @@ class FixedArms(WithArmIds, PolicyLearner):
         self.__dict__.update(_known=None, _view=None)
         self._buffers.update({name: writable(buffer) for name, buffer in buffers.items()})
 
-    def _exactly(self) -> AbstractContextManager[Any]:
-        """Return a context without automatic mixed precision."""
-        return exactly(self.arms) if autocasts(self.arms) else nullcontext()
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        with self._lock, self._one()._lock:
+        with self._lock, self._estimator()._lock:
             super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
@@ -540,12 +486,11 @@ class _Known:
         return (type(None), ())
 
 
-def check_scores(policy: Policy) -> None:
-    """Refuse a policy whose scores are not made of predictors and widths alone."""
+def check_scores(policy: Rule) -> None:
+    """Refuse a rule whose scores are not made of predictors and widths alone."""
     cls, one = type(policy), type(policy.estimator)
-    owners = {_owner(cls, name) for name in ("forward", "scores_of")}
-    if len(owners) > 1 or owners == {Policy} or "forward" in vars(policy):
-        wanted = "one whose class has scores_of() beside forward(), such as UCB, Greedy or EpsilonGreedy"
+    if cls.scores_of is Rule.scores_of or cls._scores is not Rule._scores or "_scores" in vars(policy):
+        wanted = "one that scores arms by scores_of(), such as UCB, Greedy or EpsilonGreedy"
         raise TypeError(f"policy: expected {wanted}, got {cls.__name__}")
     own = [name for name in OF_ROWS if getattr(one, name) is not getattr(Estimator, name)]
     if own:
@@ -553,16 +498,6 @@ def check_scores(policy: Policy) -> None:
         raise TypeError(f"policy: expected {wanted}, got {one.__name__} with its own {', '.join(own)}")
 
 
-def _owner(cls: type, name: str) -> type:
-    """Return the class that a method is inherited from."""
-    return next(base for base in cls.__mro__ if name in vars(base))
-
-
 def with_last(rounds: list[Any]) -> list[Any]:
     """Append to the arguments of each round whether it is the last."""
     return [(*arguments, i == len(rounds) - 1) for i, arguments in enumerate(rounds)]
-
-
-def masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return scores that are -inf where a mask is False."""
-    return scores if mask is None else scores.masked_fill(~mask, -math.inf)

@@ -8,12 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import WithArmIds, places_of
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.fixed_arms import FixedArms
-from torchonline.bandits.radius_multiples import RadiusMultiples
 from torchonline.core.checks import shape_text
 from torchonline.core.figures import GREY, axes_or_new, label_top, next_style
 from torchonline.core.inputs import one_of_many
@@ -39,7 +34,7 @@ class Knowledge(NamedTuple):
 
 def draw_confidence(
     policy: Any,
-    decision: tuple[Any, ...],
+    inputs: Any,
     ax: Any,
     names: Sequence[str] | None,
     mask: Any,
@@ -49,15 +44,15 @@ def draw_confidence(
 ) -> tuple[Any, Any]:
     """Draw the estimates and intervals of a decision; see ``plot_confidence``.
 
-    ``decision`` holds the first arguments of the policy's ``select``. ``heuristic`` says why no theorem covers the intervals,
+    ``heuristic`` says why no theorem covers the intervals,
     where the policy does not know.
     """
     with torch.no_grad():
-        known, column, mark = _looked_at(policy, decision, mask, index)
+        known, column, mark = _looked_at(policy, inputs, mask, index)
     count, k = len(known.estimate), int(known.marked)
     if names is not None and (isinstance(names, str) or len(names) != count):
         raise ValueError(f"names: expected {count} names, one for each arm, got {names!r}")
-    ids = policy.arm_ids if isinstance(policy, WithArmIds) else range(count)
+    ids = policy.action_ids or range(count)
     labels = [f"arm {k}" for k in ids] if names is None else [str(name) for name in names]
     axes = axes_or_new(ax, (6.4, min(16.0, 1.5 + (0.3 if label is None else 0.5) * max(count, 3))))
     first = _label_of_first(axes, count, label)
@@ -102,18 +97,17 @@ def _label_of_first(axes: Any, count: int, label: str | None) -> str:
     return str(others[0]) if others else ""
 
 
-def _looked_at(policy: Any, decision: tuple[Any, ...], mask: Any, index: Any) -> tuple[Knowledge, str, str]:
+def _looked_at(policy: Any, inputs: Any, mask: Any, index: Any) -> tuple[Knowledge, str, str]:
     """Return what is known of one decision, the name of its column, and the mark's."""
-    rule = policy.policy if isinstance(policy, (ComposedPolicy, FixedArms)) else policy
-    draws = rule.is_random or rule.draws > 1 or (isinstance(policy, RadiusMultiples) and not policy.is_ucb)
-    if draws:
-        column = policy.probabilities(*decision, mask)
+    rule = policy._rule
+    if not policy.is_deterministic():
+        column = policy.probabilities(inputs, mask)
         marked, name, mark = column.argmax(-1), "probability", "likeliest"
     else:
-        marked, column, mark = places_of(policy, policy.select(*decision, mask)), policy(*decision), "chosen"
+        marked, column, mark = policy._placed(policy.select(inputs, mask)), policy(inputs), "chosen"
         has_link = type(policy.estimator)._response is not Estimator._response
         name = "" if not rule.uses_widths else "score of the predictor" if has_link else "score"
-    estimate, (low, high) = policy.predict(*decision), policy.interval(*decision)
+    estimate, (low, high) = policy.predict(inputs), policy.interval(inputs)
     available = torch.ones_like(estimate, dtype=torch.bool)
     if mask is not None:
         available &= torch.as_tensor(mask, device=available.device)
@@ -128,9 +122,8 @@ def _status_of_policy(policy: Any, heuristic: str) -> str:
     if scaler is not None and (scaler.freeze_after is None or bool((scaler.rounds < scaler.freeze_after).any())):
         heuristic = heuristic or "the scaler moves"
     delta: Any = getattr(one, "delta", None)
-    return status_of(
-        one, delta * policy.most_actions if delta and isinstance(policy, DisjointArms) else delta, heuristic
-    )
+    # Arms with a model each share it.
+    return status_of(one, delta * getattr(policy, "most_actions", 1) if delta else delta, heuristic)
 
 
 def status_of(estimator: Any, delta: Any, heuristic: str = "") -> str:

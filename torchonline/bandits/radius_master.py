@@ -86,16 +86,16 @@ class RadiusMaster(RadiusMultiples, DisjointArms):
     def _most_named(self) -> int:
         return min(len(self.scales), self.policy.estimator.rounds.shape[-1])
 
-    def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        estimator, dims = self.policy.estimator, self.batch_dims
-        x = for_each_arm(self._features(context), dims, estimator.rounds.shape[-1], self.takes_one_row)
-        estimate, error = estimator.estimate_and_bonus(x)
+    def _estimates(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        dims, arms = self.batch_dims, self.policy.estimator.rounds.shape[-1]
+        x = for_each_arm(features, dims, arms, self.takes_one_row)
+        estimate, error = self.policy.estimator.estimate_and_bonus(x)
         return arms_last(estimate, dims), arms_last(error, dims)
 
-    def _learn_round(self, context: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        agree = self._agreement(context, action)
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        agree = self._agreement(x, place)
         # The arm may refuse the round, so it learns before anything else is written.
-        features = self._features(context)
-        self._learn_arm(features, action, reward, noise_scale)
+        features = self._features(x)
+        self._learn_arm(features, place, reward, noise_scale)
         self._credit_(agree, reward)
-        self._end_round_(context, features, action, noise_scale)
+        self._end_round_(x, features, place, noise_scale)

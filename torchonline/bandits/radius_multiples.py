@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.bandits.default_estimator import suggestion
 from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import drawn, one_hot
+from torchonline.bandits.policy import drawn, one_hot
 from torchonline.core.checks import finite_number, one_of, positive
 from torchonline.core.ops import (
     along,
@@ -105,17 +105,17 @@ class RadiusMultiples:
         """Return the largest number of arms that multiples can name in a round."""
         raise NotImplementedError
 
-    def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
+    def _estimates(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean of each arm and its error at multiple 1, ``(*B, ..., K)``."""
         raise NotImplementedError
 
-    def _bounds(self, context: Tensor) -> Tensor:
+    def _at_multiples(self, x: Tensor) -> Tensor:
         """Return the scores of the arms at each multiple, ``(*B, ..., M, K)``."""
-        mean, error = self._estimates(context)
+        mean, error = self._estimates(self._features(x))
         return mean[..., None, :] + self.multiples[:, None] * error[..., None, :]
 
-    def _scores(self, context: Tensor) -> Tensor:
-        mean, error = self._estimates(context)
+    def _scores(self, features: Tensor) -> Tensor:
+        mean, error = self._estimates(features)
         shares = self.shares()
         if self.is_ucb:
             return mean + along(row_dots(shares, self.multiples), mean) * error
@@ -124,8 +124,8 @@ class RadiusMultiples:
         index = drawn(shares.expand(list(mean.shape[:-1]) + [shares.size(-1)]))
         return mean + self.multiples.take(index).unsqueeze(-1) * error
 
-    def _mixture(self, context: Tensor, mask: Tensor | None) -> Tensor:
-        bounds = self._bounds(context)
+    def _mixture(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        bounds = self._at_multiples(x)
         if mask is not None:
             bounds = bounds.masked_fill(~mask.unsqueeze(-2), -math.inf)
         named = one_hot(bounds)
@@ -133,9 +133,9 @@ class RadiusMultiples:
         shares = shares.reshape(list(shares.shape[:-1]) + [1] * (named.dim() - shares.dim() - 1) + [shares.size(-1), 1])
         return (shares * named).sum(-2)
 
-    def _agreement(self, context: Tensor, action: Tensor) -> Tensor:
+    def _agreement(self, x: Tensor, place: Tensor) -> Tensor:
         """Return 1 for each multiple that names the played arm, else 0: ``(*B, M)``."""
-        return real(argmax(self._bounds(context)) == column(1.0 * action), self.plays)
+        return real(argmax(self._at_multiples(x)) == column(1.0 * place), self.plays)
 
     def _credit_(self, agree: Tensor, reward: Tensor) -> None:
         """Credit the multiples that named the played arm with its reward, ``(*B)``."""
@@ -161,10 +161,14 @@ class RadiusMultiples:
         below = total(is_used * (real(recent < one, places) + real(recent <= one, places)))
         return 0.5 * below / count
 
-    # TorchScript does not compile the method below.
+    # TorchScript does not compile the methods below.
 
     def _is_on_arrays(self) -> bool:
         return self.is_ucb  # the other rule draws
+
+    def is_deterministic(self) -> bool:
+        """Return whether equal inputs and statistics give equal choices. Python only."""
+        return self.is_ucb
 
 
 def _checked_range(reward_range: Any) -> tuple[float, float]:

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack, overload
 
 from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
-from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.policies import UCB
+from torchonline.bandits.policy import Policy
 from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.checks import instance_of, one_of, positive_integer
@@ -98,7 +98,7 @@ def bandit(
     scale: bool = ...,
     magnitudes: bool | None = ...,
     **options: Unpack[LearnerOptions],
-) -> ComposedPolicy | UCB: ...
+) -> Policy: ...
 def bandit(
     dim: int,
     rewards: str = "unit",
@@ -107,7 +107,7 @@ def bandit(
     scale: bool = True,
     magnitudes: bool | None = None,
     **options: Unpack[LearnerOptions],
-) -> ComposedPolicy | UCB:
+) -> Policy:
     """Return the recommended bandit for raw features and default arguments.
 
     It standardises the features as they come, adds the magnitudes of up to 48 features and a constant, learns a linear model of
@@ -134,8 +134,8 @@ def bandit(
         dim: d, number of features.
         rewards: "binary" or "unit" for rewards in [0, 1]; "count"; "real" for any unit; "heavy" for outliers that carry no
             information. Outliers of the last three are cut. Bounded rewards that are rarely above 0 must be named as such.
-        actions: K, if every action has a model of its own: ``select(context)``, ``step(context, action, reward)``. None if each
-            arm has its own features: ``select(arms)``, ``step(x, reward)``.
+        actions: K, if every action has a model of its own: ``inputs`` are contexts then. None if each arm has its own
+            features.
         scale: False for features that an encoder learns: there is no scaler then, and the ridge is 2.
         magnitudes: whether to add the magnitudes of :class:`RunningScaler`, so that the model can prefer the middle of a
             feature's range, or its ends. None for True with up to 48 features, and False with more, where magnitudes cost time
@@ -169,7 +169,7 @@ def bandit(
     elif magnitudes:
         raise ValueError(f"magnitudes: expected None or False with scale=False, got {magnitudes!r}")
     model = kind.estimator(features, ridge=ridge, **kind.options, **options)
-    policy: ComposedPolicy | UCB
+    policy: Policy
     if actions is not None:
         policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({kind.theorem}, {actions})"
     elif scaler is not None:

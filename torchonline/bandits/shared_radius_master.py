@@ -2,21 +2,16 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import checked_responses
 from torchonline.bandits.blocks import learn_by_step
 from torchonline.bandits.composed import ComposedPolicy
 from torchonline.bandits.estimator import Estimator
 from torchonline.bandits.policies import UCB
-from torchonline.bandits.policy_learner import in_turn
 from torchonline.bandits.radius_multiples import RadiusMultiples
 from torchonline.bandits.scaler import RunningScaler
-from torchonline.core.backend import in_python
-from torchonline.core.checks import shape_text
-from torchonline.core.inputs import ArrayLike
-from torchonline.core.ops import of_chosen
+from torchonline.core.checks import passes
+from torchonline.core.ops import in_type_of, of_chosen
 
 
 class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
@@ -56,7 +51,7 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
         That of :class:`RadiusMaster`, for EXP4-IX.
     """
 
-    context_name, item_dims = "arms", 2
+    learns_rows = False
 
     def __init__(
         self,
@@ -75,72 +70,47 @@ class SharedRadiusMaster(RadiusMultiples, ComposedPolicy):
     def _most_named(self) -> int:
         return len(self.scales)
 
-    def _estimates(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        return self.policy.estimator.estimate_and_bonus(self._features(context))
+    def _estimates(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.policy.estimator.estimate_and_bonus(features)
 
-    @in_turn
-    def _step_in_python(
-        self, arms: ArrayLike, action: ArrayLike, reward: ArrayLike, *, noise_scale: ArrayLike | None = None
-    ) -> None:
-        self._learn_decisions(self._checked_decisions(arms, reward, noise_scale), action)
+    def _as_round(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        return x, place
 
-    @torch.jit.export
-    @in_python(_step_in_python)
-    def step(self, arms: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from the rewards of decisions, in order.
+    def _accepts(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
+        row = self._features(of_chosen(x, place))
+        return passes(x).flatten(-2).all(-1) & self.policy.estimator._accepts(row, reward, noise_scale)
 
-        Args:
-            arms: all arms of the decision, ``(*B, K, d)``; or ``(*B, n, K, d)`` for n rounds.
-            action: the chosen arm, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
-            reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
-            noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
+    def _chosen(self, inputs: Tensor, place: Tensor) -> Tensor:
+        return in_type_of(inputs, self.policy.estimator.theta_hat)
 
-        Raises:
-            TypeError: an argument holds no real numbers, or ``action`` no integers.
-            ValueError: a shape, device or value is wrong. No buffer has changed.
-        """
-        self._learn_actions(arms, action, reward, noise_scale)
-
-    def _learn_blocks_in_python(
-        self,
-        arms: ArrayLike,
-        action: ArrayLike,
-        reward: ArrayLike,
-        *,
-        noise_scale: ArrayLike | None = None,
-        block_size: int | None = None,
-    ) -> None:
-        learn_by_step(self, block_size, None, arms, action, reward, noise_scale=noise_scale)
-
-    @torch.jit.export
-    @in_python(_learn_blocks_in_python)
-    def learn(
-        self,
-        arms: Tensor,
-        action: Tensor,
-        reward: Tensor,
-        noise_scale: Tensor | None = None,
-        block_size: int | None = None,
-    ) -> None:
-        """Learn from the rewards of many decisions, in order, as :meth:`step` does."""
-        self._learn_actions(arms, action, reward, noise_scale)
-
-    def _learn_round(self, arms: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        agree, x = self._agreement(arms, action), of_chosen(arms, action)
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        agree, row = self._agreement(x, place), of_chosen(x, place)
         # The estimator may refuse the round, so it learns before anything else is written.
-        features = self._features(x)
+        features = self._features(row)
         self.policy.estimator._learn_round(features, reward, noise_scale)
         self._credit_(agree, reward)
-        self._end_round_(x, features, action, noise_scale)
+        self._end_round_(row, features, place, noise_scale)
 
-    # TorchScript does not compile the method below.
+    def _learn_rounds(
+        self,
+        x: Tensor,
+        place: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None,
+        block_size: int | None,
+        mask: Tensor | None,
+    ) -> None:
+        self.step(x, place, reward, noise_scale)
 
-    def _checked_decisions(self, arms: Any, reward: Any, noise_scale: Any) -> tuple[Tensor, Any, Tensor | None, bool]:
-        """Return a step's arguments, as ``checked_rounds`` does."""
-        arms, state = self._checked(arms, None)[0], self._state()
-        extra = arms.dim() - self.batch_dims - 2
-        if extra > 1:
-            wanted = shape_text((*self.batch_shape, "n", "K", self.dim))
-            raise ValueError(f"arms: expected shape {wanted}, got {shape_text(arms.shape)}")
-        reward, noise_scale = checked_responses("reward", reward, noise_scale, state, arms.shape[:-2])
-        return arms, reward, noise_scale, extra == 0
+    # TorchScript does not compile the methods below.
+
+    def _plain_row(self, rows: Any, k: int) -> Any:
+        return rows if k < len(rows) else None
+
+    def _chosen_of_checked(self, x: Tensor, place: Any) -> Tensor:
+        return x
+
+    def _learn_log_of_decisions(
+        self, inputs: Any, action: Any, reward: Any, noise_scale: Any, block_size: Any, mask: Any
+    ) -> None:
+        learn_by_step(self, block_size, mask, inputs, action, reward, noise_scale=noise_scale)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import arms_with_ids, by_place
+from torchonline.bandits.arm_ids import by_place
 from torchonline.bandits.disjoint import DisjointArms
 from torchonline.bandits.ridge import RidgeRegression
 from torchonline.bandits.scaled import ScaledPolicy
@@ -145,7 +145,7 @@ def replay_head(head: Any, log: BanditLog) -> Tensor:
     if log.context is None:
         raise ValueError("log: expected one with context, got none")
     context = log.context.to(input_type(head).dtype)
-    choices, arms = torch.empty_like(log.action), arms_with_ids(head)
+    choices, arms = torch.empty_like(log.action), head.with_ids()
     available = log.mask if log.mask is None or arms is None else by_place(log.mask, arms)
     for i in range(len(log)):
         mask = None if available is None else available[i]

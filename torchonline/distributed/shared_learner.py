@@ -9,9 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.policies import Policy
+from torchonline.bandits.policy import Policy
 from torchonline.core.backend import check_keywords
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.learner import Learner
@@ -33,7 +31,7 @@ class SharedLearner(nn.Module):
     A round of a rank, and now and then a sync of all ranks::
 
         k = shared.select(arms)             # from the state of the last sync
-        shared.observe(arms[k], reward)     # queued
+        shared.observe(arms, k, reward)     # queued
         shared.sync()                       # collective: all ranks learn all queued rounds
 
     After each sync, all ranks have the same state, bit for bit. Ranks exchange rounds, or sums over rounds, and never differences
@@ -107,7 +105,7 @@ class SharedLearner(nn.Module):
     @property
     def learner(self) -> Any:
         """The learner whose buffers are the state, the policy's estimator or the policy."""
-        return self.policy.estimator if isinstance(self.policy, Policy) else self.policy
+        return self.policy.learner if isinstance(self.policy, Policy) else self.policy
 
     @property
     def pending(self) -> int:
@@ -121,17 +119,17 @@ class SharedLearner(nn.Module):
     def select(self, *arguments: Any, **named: Any) -> Tensor:
         """Return the index of the chosen arm, by the state of the last sync.
 
-        Arguments are those of the policy's ``select``, such as :meth:`Policy.select` or, without arms, ``FixedArms.select``.
+        Arguments are those of the policy's ``select``.
         """
         index: Tensor = self.policy.select(*arguments, **named)
         return index
 
-    def decide(self, *arguments: Any, **named: Any) -> tuple[Tensor, Tensor]:
-        """Choose an arm, and return its probability too.
+    def select_with_probability(self, *arguments: Any, **named: Any) -> tuple[Tensor, Tensor]:
+        """Choose an arm, and return its propensity too.
 
-        Arguments are those of the policy's ``decide``, as for :meth:`select`.
+        Arguments are those of the policy's ``select_with_probability``, as for :meth:`select`.
         """
-        decision: tuple[Tensor, Tensor] = self.policy.decide(*arguments, **named)
+        decision: tuple[Tensor, Tensor] = self.policy.select_with_probability(*arguments, **named)
         return decision
 
     def observe(self, *arguments: Any, **named: Any) -> None:
@@ -287,7 +285,7 @@ class SharedLearner(nn.Module):
         parts = [part for part in self.learner.modules() if isinstance(part, Learner)]
         options = [(type(part).__qualname__, *_described(part._arguments)) for part in parts]
         buffers = [(tuple(tensor.shape), tensor.dtype) for tensor in self._shared_state()]
-        return repr((self.learn_on, self.block_size, options, buffers, getattr(self.learner, "arm_ids", None)))
+        return repr((self.learn_on, self.block_size, options, buffers, getattr(self.learner, "action_ids", None)))
 
     def _why_not(self) -> str | None:
         """Return why the learner cannot learn in the way that is asked for, or None."""
@@ -298,12 +296,8 @@ class SharedLearner(nn.Module):
         if isinstance(learner, PrivateLearner):
             allowed, why = '"leader"', None if way == "leader" else "whose noise one rank draws once"
         elif way == "sums":
-            if not (isinstance(self._rounds, Logs) and learner.has_blocks):
-                why = "which has no sums over rounds to add"
-            elif isinstance(learner, ComposedPolicy) and not learner._learns_blocks_now():
-                why = "whose features move"
-            elif isinstance(learner, DisjointArms) and learner.estimator.restart_every is not None:
-                why = "whose arms start anew at rounds of their own"
+            is_log = isinstance(self._rounds, Logs)
+            why = learner._why_no_sums() if is_log else "which has no sums over rounds to add"
         name = type(learner).__name__
         return None if why is None else f"ValueError: learn_on: expected {allowed} for {name}, {why}, got {way!r}"
 

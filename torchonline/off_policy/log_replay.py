@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import Policy
+from torchonline.bandits.policy import Policy
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, kind, positive_integer, shape_text
 from torchonline.core.inputs import as_dense, check_indices, check_tensor

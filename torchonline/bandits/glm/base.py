@@ -161,7 +161,7 @@ class GeneralizedEstimator(Estimator):
         if largest > (self.longest * (1.0 + 1e-6)) ** 2:
             allowed, way_out = f"{self.longest:g}, the feature_bound", "scale the features or raise feature_bound"
             got = f"got {math.sqrt(largest):.9g}"
-            text = f"{self.features_name}: expected features of norm at most {allowed}, {got}; {way_out}"
+            text = f"x: expected features of norm at most {allowed}, {got}; {way_out}"
             refuse_block(self, checks.refusal(text))
 
     @in_python(_check_length_in_python)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_min_slope
-from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import (
     HISTORY,
     HistoryOptions,
@@ -329,13 +329,12 @@ class AdaECOLog(UCB[AdaECOLogRegression]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(AdaECOLogRegression(*arguments, **options))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         """Return the scores: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        estimator, scores = self.estimator, super().forward(arms)
+        estimator, scores = self.estimator, super()._scores(features)
         if estimator.warm_up_rounds is None:
             return scores
-        rows = estimator.grouped(arms)
+        rows = estimator.grouped(features)
         square = row_dots(rows_times(rows, estimator.warm_up_V_inv), rows).reshape(scores.shape)
         is_warm_up = along(estimator.rounds < estimator.warm_up_rounds, scores)
         return torch.where(is_warm_up, sqrt(at_least(square, 1e-38)), scores)

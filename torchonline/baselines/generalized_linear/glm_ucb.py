@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from torchonline.bandits.glm.base import checked_min_slope
-from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
+from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import HistoryOptions, LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import along, log, sqrt
@@ -121,9 +121,8 @@ class GLMUCB(UCB[GLMUCBRegression]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(GLMUCBRegression(*arguments, **options))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         """Return upper bounds of mean rewards: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
-        mean = estimator.forward(arms)
-        return mean + estimator.steepest * along(estimator.radius(), mean) * estimator.width(arms)
+        mean = estimator.forward(features)
+        return mean + estimator.steepest * along(estimator.radius(), mean) * estimator.width(features)

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from torchonline.bandits.estimator import on_rows
 from torchonline.bandits.glm.base import GeneralizedEstimator
-from torchonline.bandits.policies import UCB, on_arms
+from torchonline.bandits.policies import UCB
 from torchonline.baselines.generalized_linear.solvers import Array, Loss, furthest, inverse, minimise
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.backend import beside, on_arrays
@@ -188,10 +188,9 @@ class LevelSetUCB(UCB[LevelSetEstimator]):
     Cost of a decision among K arms: K upper bounds.
     """
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         """Return upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        return self.estimator.upper_bound(arms)
+        return self.estimator.upper_bound(features)
 
 
 class UpperBound(torch.autograd.Function):
