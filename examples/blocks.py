@@ -37,17 +37,15 @@ from torch.nn.functional import normalize, pad
 
 from torchonline import (
     UCB,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     HeavyTailRegression,
-    HeavyTailUCB,
     LocalGLB,
     LocalGLMRegression,
     Logistic,
     Poisson,
     RidgeRegression,
 )
-from torchonline.bandits.blocks import rows_of_block
-from torchonline.bandits.estimator import Estimator
 from torchonline.datasets import ClassificationBandit, digits
 from torchonline.environments import (
     GaussianNoise,
@@ -60,6 +58,8 @@ from torchonline.environments import (
 )
 from torchonline.links import Link
 from torchonline.metrics import has_missed
+from torchonline.regression.blocks import rows_of_block
+from torchonline.regression.estimator import Estimator
 
 DELTAS, ARMS = (0.5, 0.1, 0.05), 5
 # Of each size of blocks: its name, the rounds of a run, and the runs that are one fleet, whose arrays have a moderate size.
@@ -338,7 +338,9 @@ def regret(smoke: bool) -> Iterator[str]:
                 rounds = 3000 // shrink
             else:
                 law: Noise = {"Student-t 2.1": StudentT(2.1), "Gaussian": GaussianNoise()}[name]
-                build = partial(HeavyTailUCB, 2, noise_scale=law.moment_norm(2.0), delta=0.05, batch_shape=(trials,))
+                build = partial(
+                    AnytimeHeavyTailUCB, 2, noise_scale=law.moment_norm(2.0), delta=0.05, batch_shape=(trials,)
+                )
                 world = partial(LinearBandit, 2, 50, noise=law, **options)
                 rounds = 18_000 // shrink
             found = [play(build(), world(), rounds, way) for way in WAYS]
@@ -426,7 +428,10 @@ def warm(smoke: bool) -> Iterator[str]:
     fleet: dict[str, Any] = {"batch_shape": (seeds,)}
     clicks = partial(LocalGLB, 65, feature_bound=1.5, **fleet)
     starts: dict[str, tuple[Callable[[], UCB], bool]] = {
-        "HeavyTailUCB, noisy": (partial(HeavyTailUCB, 65, noise_scale=0.5, theta_bound=2.0, **fleet), True),
+        "AnytimeHeavyTailUCB, noisy": (
+            partial(AnytimeHeavyTailUCB, 65, noise_scale=0.5, theta_bound=2.0, **fleet),
+            True,
+        ),
         "LocalGLB, theta_bound 2": (partial(clicks, theta_bound=2.0), False),
         "LocalGLB, theta_bound 5": (partial(clicks, theta_bound=5.0), False),
     }

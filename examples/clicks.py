@@ -37,8 +37,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from torchonline import OFUL, Greedy, LocalGLB, LocalGLMRegression, RidgeRegression, ThompsonSampling
-from torchonline.bandits.policies import Policy
 from torchonline.off_policy import replay
+from torchonline.policies.rules import Policy
 
 CAMPAIGN, BOUND = "men", 12.0
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)

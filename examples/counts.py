@@ -44,10 +44,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from torchonline import OFUL, Greedy, LocalGLB, LocalGLMRegression, Poisson, RidgeRegression, ThompsonSampling
-from torchonline.bandits.policies import Policy
 from torchonline.datasets import health_insurance
 from torchonline.diagnostics import NoiseDiagnostic, NoiseScaleWarning
 from torchonline.metrics import has_missed
+from torchonline.policies.rules import Policy
 
 COLUMNS = ("xage", "child", "female", "linc", "disea", "xghindx")
 ARMS, ALPHA = 10, 0.01

@@ -19,15 +19,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from torchonline import OFUL, OONS, DisjointArms, FreeGrad, HeavyTailUCB, LocalGLB, RidgeRegression, RunningScaler
+from torchonline import (
+    OFUL,
+    OONS,
+    AnytimeHeavyTailUCB,
+    DisjointArms,
+    FreeGrad,
+    LocalGLB,
+    RidgeRegression,
+    StandardScaler,
+)
 
 DIMS = (2, 64, 256, 512)
 ARMS, ROUNDS = 10, 60
 LEARNERS: dict[str, Callable[[int], Any]] = {
     "OFUL": OFUL,
-    "HeavyTailUCB": HeavyTailUCB,
+    "AnytimeHeavyTailUCB": AnytimeHeavyTailUCB,
     "LocalGLB": LocalGLB,
-    "arms with a model each, scaled": lambda d: DisjointArms(RidgeRegression(d + 1), 3, scaler=RunningScaler(d)),
+    "arms with a model each, scaled": lambda d: DisjointArms(RidgeRegression(d + 1), 3, scaler=StandardScaler(d)),
     "OONS": lambda d: OONS(d, lipschitz=1.0),
     "FreeGrad": FreeGrad,
 }

@@ -15,7 +15,7 @@ groups are one batched learner, and all learners meet the same groups and draws.
 
 Each learner plays told sigma / sqrt(n) in each round, and told the largest, sigma, in all rounds. HvtUCB has a thousandth of
 its radius, a heuristic. OFUL's theorem needs a sub-Gaussian scale; for visits, which are skewed counts up to 77, sigma is
-not shown to be one. The theorem of HeavyTailUCB covers the stream. The least visits say nothing about health or welfare.
+not shown to be one. The theorem of AnytimeHeavyTailUCB covers the stream. The least visits say nothing about health or welfare.
 
     python examples/pooled_means.py    # two minutes; seconds with --smoke
 """
@@ -37,12 +37,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import Tensor
 
-from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
+from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, HvtUCB
 from torchonline.datasets import health_insurance
 from torchonline.metrics import has_missed
 
 LARGEST_GROUP, DELTA = 1000, 0.05
-LEARNERS = ("HeavyTailUCB", "OFUL", "HvtUCB x 0.001")
+LEARNERS = ("AnytimeHeavyTailUCB", "OFUL", "HvtUCB x 0.001")
 
 
 class Visits:
@@ -87,8 +87,8 @@ class Run:
 def make_policy(name: str, world: Visits, groups: int) -> UCB:
     bound = float(world.rewards.norm())
     options = {"noise_scale": world.sigma, "theta_bound": bound, "batch_shape": (world.trials,)}
-    if name == "HeavyTailUCB":
-        return HeavyTailUCB(world.dim, delta=DELTA, **options)
+    if name == "AnytimeHeavyTailUCB":
+        return AnytimeHeavyTailUCB(world.dim, delta=DELTA, **options)
     if name == "OFUL":
         return OFUL(world.dim, delta=DELTA, ridge=world.dim / bound**2, **options)
     ridge = world.dim / bound**2  # the paper's is for a bound of 1

@@ -7,12 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.arguments import as_actions
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import as_rule
-from torchonline.bandits.policy import Policy
-from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import in_python, writable
 from torchonline.core.checks import check_values, one_of, passes, positive_integer, shape_text
 from torchonline.core.delegated import delegated
@@ -30,6 +24,12 @@ from torchonline.models.input_scaling import (
     for_encoder,
     step_together,
 )
+from torchonline.policies.disjoint import DisjointArms
+from torchonline.policies.policy import Policy
+from torchonline.policies.rules import as_rule
+from torchonline.policies.scaler import StandardScaler
+from torchonline.regression.arguments import as_actions
+from torchonline.regression.estimator import Estimator
 
 # Items that the encoder gets in one pass where a log is learnt.
 ENCODED_AT_ONCE = 8192
@@ -65,14 +65,14 @@ class BanditHead(Policy):
 
     Args:
         encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
-        policy: what :func:`torchonline.bandit` returns, to start with; any :class:`~torchonline.bandits.policies.Policy`; an
+        policy: what :func:`torchonline.bandit` returns, to start with; any :class:`~torchonline.policies.rules.Policy`; an
             estimator, to play by :class:`~torchonline.UCB`; or one with a scaler, :class:`~torchonline.ScaledPolicy` or
             :class:`~torchonline.DisjointArms`. ``*B`` is its ``batch_shape``.
         actions: K, if each action gets an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists,
             kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a :class:`~torchonline.DisjointArms`.
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with embeddings.
         feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images.
-        scaler: a :class:`~torchonline.RunningScaler` of the raw inputs, for inputs of any units; None if they need none. The
+        scaler: a :class:`~torchonline.StandardScaler` of the raw inputs, for inputs of any units; None if they need none. The
             encoder gets ``scaler(inputs)``, in the type of its parameters; give raw inputs in float64 if float32 would round
             off what differs between them. A step shows the scaler the context, or the chosen arm's inputs, after the policy
             has learnt; deciding never does. Scaler and policy learn both or not at all, for which each step copies their
@@ -102,7 +102,7 @@ class BanditHead(Policy):
     if TYPE_CHECKING:  # at run time the annotations would hide the buffer and the policy from TorchScript
         actions: Tensor | None
         policy: Any
-        scaler: RunningScaler | None
+        scaler: StandardScaler | None
 
         def __call__(self, inputs: ArrayLike | None = None) -> Tensor: ...
 
@@ -117,7 +117,7 @@ class BanditHead(Policy):
         actions: int | Tensor | Sequence[Sequence[float]] | None = None,
         combine: str = "product",
         feature_dims: int = 1,
-        scaler: RunningScaler | None = None,
+        scaler: StandardScaler | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(encoder, nn.Module):

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from torchonline.bandits.policy import Policy
-from torchonline.bandits.recommended import bandit
 from torchonline.core.checks import one_of, sizes
+from torchonline.policies.policy import Policy
+from torchonline.policies.recommended import bandit
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 

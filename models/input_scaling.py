@@ -8,21 +8,21 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 
-from torchonline.bandits.arguments import as_reward, checked_responses
-from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, shape_text
 from torchonline.core.ops import in_type_of
 from torchonline.core.stepping import all_or_nothing_with, in_order, torn_error
 from torchonline.models.encoding import evaluating, typed_like
+from torchonline.policies.scaler import StandardScaler
+from torchonline.regression.arguments import as_reward, checked_responses
 
 
-def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> RunningScaler | None:
+def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> StandardScaler | None:
     """Return a head's scaler, or raise."""
     if scaler is None:
         return None
-    if not isinstance(scaler, RunningScaler):
-        raise TypeError(f"scaler: expected None or a RunningScaler, got {type(scaler).__name__}")
+    if not isinstance(scaler, StandardScaler):
+        raise TypeError(f"scaler: expected None or a StandardScaler, got {type(scaler).__name__}")
     if feature_dims != 1:
         raise ValueError(f"scaler: expected None with feature_dims={feature_dims}, got one, which scales vectors")
     batch_shape = policy.batch_shape
@@ -32,7 +32,7 @@ def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> RunningScaler
     return scaler
 
 
-def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
+def check_inputs(scaler: StandardScaler, inputs: Tensor) -> None:
     """Raise unless a scaler is whole, and scales inputs of this shape and type."""
     if not is_dynamo_compiling():  # a traced program has no threads
         with scaler._lock:
@@ -45,13 +45,13 @@ def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
         raise ValueError(f"inputs: expected shape {wanted} for the scaler, got {shape_text(inputs.shape)}")
 
 
-def check_scalable(scaler: RunningScaler | None, inputs: Tensor) -> None:
+def check_scalable(scaler: StandardScaler | None, inputs: Tensor) -> None:
     """Raise unless inputs are finite in the type of the scaler, which clips them."""
     if scaler is not None and scaler.validate and is_readable(inputs):
         check_values("inputs", inputs.to(scaler.mean.dtype))
 
 
-def for_encoder(scaler: RunningScaler, encoder: nn.Module, inputs: Tensor) -> Tensor:
+def for_encoder(scaler: StandardScaler, encoder: nn.Module, inputs: Tensor) -> Tensor:
     """Scale inputs for an encoder, in its type, while no other thread steps.
 
     If the encoder has no type, the inputs keep theirs.
@@ -60,7 +60,9 @@ def for_encoder(scaler: RunningScaler, encoder: nn.Module, inputs: Tensor) -> Te
         return scaler._scaled(inputs).to(typed_like(encoder, inputs).dtype)
 
 
-def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any) -> None:
+def step_together(
+    head: Any, scaler: StandardScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any
+) -> None:
     """Let a head's policy and scaler learn both or not at all."""
     place = head._checked_action(action, inputs)
     reward, noise_scale = checked_responses("reward", reward, noise_scale, head._like(), place.shape)
@@ -83,7 +85,7 @@ def _learn_checked(head: Any, rounds: list[Any]) -> None:
         head.scaler._observe(in_type_of(x, head.scaler.mean))
 
 
-def together(scaler: RunningScaler, policy: Any, learn: Callable[..., None], *arguments: Any) -> None:
+def together(scaler: StandardScaler, policy: Any, learn: Callable[..., None], *arguments: Any) -> None:
     """Let a scaler and a policy learn both or not at all, one thread at a time."""
     with scaler._lock:
         if scaler._is_torn:
@@ -91,7 +93,7 @@ def together(scaler: RunningScaler, policy: Any, learn: Callable[..., None], *ar
         both_or_neither(scaler, policy, learn, *arguments)
 
 
-def both_or_neither(scaler: RunningScaler, policy: Any, write: Callable[..., None], *arguments: Any) -> None:
+def both_or_neither(scaler: StandardScaler, policy: Any, write: Callable[..., None], *arguments: Any) -> None:
     """Call what writes a scaler and a policy; undo both if it raises."""
     learner = policy.learner
     state = [*scaler.state().values(), *learner.state().values()]

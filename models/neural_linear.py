@@ -9,8 +9,6 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from torchonline.bandits.chosen import chosen_probability, predicted
-from torchonline.bandits.policy import drawn_with_probability
 from torchonline.core.backend import writable
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
 from torchonline.core.citations import Citable
@@ -29,6 +27,8 @@ from torchonline.models.replay import Replay
 from torchonline.models.shared_rounds import SharedRounds
 from torchonline.models.strategy import LearnerStrategy
 from torchonline.models.weight_averages import refuse_weight_averages
+from torchonline.policies.chosen import chosen_probability, predicted
+from torchonline.policies.policy import drawn_with_probability
 
 # Where a checkpoint has the rounds of all ranks that wait for a sync.
 WAITING = "torchonline_waiting_rounds"

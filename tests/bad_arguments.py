@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import torchonline
 from tests.learners import DIM
-from torchonline.bandits.estimator import Estimator
 from torchonline.convex.domains import Box, NuclearBall, Simplex
+from torchonline.regression.estimator import Estimator
 
 Bad = tuple[str, str, dict[str, Any]]
 

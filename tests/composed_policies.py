@@ -16,16 +16,16 @@ from torchonline import (
     EpsilonGreedy,
     HeavyTailRegression,
     LocalGLMRegression,
-    RadiusMaster,
+    RadiusSelector,
     RidgeRegression,
     RobustRidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
     ThompsonSampling,
 )
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.policies import on_arms
+from torchonline.policies.composed import ComposedPolicy
+from torchonline.policies.rules import on_arms
 
 DIM, ARMS = 3, 4
 
@@ -55,7 +55,7 @@ class Case:
 
     def build(self, **options: Any) -> Any:
         """A new one; ``options`` are those that all learners have."""
-        scaler = None if self.scaler is None else RunningScaler(DIM, **self.scaler, **options)
+        scaler = None if self.scaler is None else StandardScaler(DIM, **self.scaler, **options)
         policy = self.over(DIM if scaler is None else scaler.features, **options)
         if self.cls is ScaledPolicy:
             return ScaledPolicy(policy, scaler)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ class Case:
         """What ``step`` calls the features of a round, and their shape."""
         if self.has_models:
             return "context", (DIM,)
-        return ("arms", (ARMS, DIM)) if self.cls is SharedRadiusMaster else ("x", (DIM,))
+        return ("arms", (ARMS, DIM)) if self.cls is SharedRadiusSelector else ("x", (DIM,))
 
     @property
     def has_action(self) -> bool:
@@ -187,17 +187,17 @@ CASES = [
         is_random="choices",
     ),
     Case("a user's policy", DisjointArms, lambda dim, **o: MeanPlusWidth(RidgeRegression(dim, **o)), None),
-    Case("ucb", RadiusMaster, RidgeRegression, {"freeze_after": 6}),
+    Case("ucb", RadiusSelector, RidgeRegression, {"freeze_after": 6}),
     Case(
         "exp4",
-        RadiusMaster,
+        RadiusSelector,
         robust,
         None,
         {"rule": "exp4", "scales": (1.0, 0.1), "reward_range": (-2.0, 3.0)},
         "scores",
     ),
-    Case("ucb", SharedRadiusMaster, RidgeRegression, {"freeze_after": 6}),
-    Case("exp4", SharedRadiusMaster, robust, None, {"rule": "exp4", "scales": (1.0, 0.1)}, "scores"),
+    Case("ucb", SharedRadiusSelector, RidgeRegression, {"freeze_after": 6}),
+    Case("exp4", SharedRadiusSelector, robust, None, {"rule": "exp4", "scales": (1.0, 0.1)}, "scores"),
 ]
 
 
@@ -215,7 +215,7 @@ def use(policy: Any, batch_shape: tuple[int, ...], dtype: torch.dtype, device: s
         policy.learn(several, actions, two)
         policy.learn(several, actions, two, noise_scale=two + 1.0, block_size=1)
         context, many = one, torch.randn(*batch_shape, 6, DIM, **like)
-    elif isinstance(policy, SharedRadiusMaster):
+    elif isinstance(policy, SharedRadiusSelector):
         policy.step(context, action, reward)
         policy.step(many.narrow(len(batch_shape), 0, 2), actions, two, noise_scale=two + 1.0)
     else:

@@ -20,9 +20,9 @@ import torch
 
 from tests import composed_policies, convex_learners, learners
 from tests.learners import DIM, estimator_of
-from torchonline import OFUL, EpsilonGreedy, FixedArms, HeavyTailUCB, RidgeRegression
-from torchonline.bandits.composed import ComposedPolicy
+from torchonline import OFUL, AnytimeHeavyTailUCB, EpsilonGreedy, FixedArms, RidgeRegression
 from torchonline.convex.learner import ConvexLearner
+from torchonline.policies.composed import ComposedPolicy
 
 DEVICE = "imaginary"
 
@@ -180,7 +180,7 @@ def fixed_arms(over: Any) -> Any:
 # Policies under fixed arms, by the name that tests ask for.
 UNDER_FIXED_ARMS = {
     "FixedArms(OFUL)": lambda **options: OFUL(DIM, **options),
-    "FixedArms(HeavyTailUCB)": lambda **options: HeavyTailUCB(DIM, restart_every=3, **options),
+    "FixedArms(AnytimeHeavyTailUCB)": lambda **options: AnytimeHeavyTailUCB(DIM, restart_every=3, **options),
     "FixedArms(EpsilonGreedy)": lambda **options: EpsilonGreedy(RidgeRegression(DIM, **options)),
 }
 

@@ -29,10 +29,10 @@ from torchonline import (
     Greedy,
     LocalGLMRegression,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
     Softmax,
     SquareCB,
+    StandardScaler,
     ThompsonSampling,
     metrics,
 )
@@ -64,7 +64,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "float32": lambda: OFUL(DIM, dtype=torch.float32),
     "arms in a fleet": lambda: DisjointArms(RidgeRegression(DIM, batch_shape=(2,)), ARMS),
     "fixed arms of SquareCB": lambda: FixedArms(SquareCB(DIM), golden.numbers(0, ARMS, DIM)),
-    "scaled Softmax": lambda: ScaledPolicy(Softmax(DIM + 1), RunningScaler(DIM)),
+    "scaled Softmax": lambda: ScaledPolicy(Softmax(DIM + 1), StandardScaler(DIM)),
     "head with actions": lambda: BanditHead(nn.Linear(2, DIM), torchonline.bandit(DIM, actions=ARMS, scale=False)),
 }
 METRICS: dict[str, Callable[[], Any]] = {

@@ -25,24 +25,24 @@ import torchonline
 from tests import convex_learners, learners, private_learners
 from torchonline import (
     OFUL,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     FixedArms,
     FreeGrad,
-    HeavyTailUCB,
     ParameterFree,
-    RadiusMaster,
+    RadiusSelector,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
     baselines,
 )
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.export import to_torchscript
 from torchonline.models import BanditHead
+from torchonline.policies.rules import Policy
 from torchonline.privacy import PrivateLearner, prefix_sum
+from torchonline.regression.estimator import Estimator
 
 FOLDER = Path(__file__).parent / "data" / "golden"
 DIM, ARMS, ROUNDS = learners.DIM, 4, 12
@@ -66,11 +66,11 @@ SUM: dict[str, Any] = {"clip": 1.0, "epsilon": 1.0, "delta": 1e-3, "noise_source
 SUM |= {"participations": 1, "min_separation": 1}
 COMPOSED: dict[str, Callable[[], Any]] = {
     "FixedArms": lambda: FixedArms(OFUL(DIM, **RIDGE), numbers(0, ARMS, DIM)),
-    "ScaledPolicy": lambda: ScaledPolicy(OFUL(DIM + 1, **RIDGE), RunningScaler(DIM, **SCALER)),
+    "ScaledPolicy": lambda: ScaledPolicy(OFUL(DIM + 1, **RIDGE), StandardScaler(DIM, **SCALER)),
     "DisjointArms": lambda: DisjointArms(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, scaler=None),
-    "RadiusMaster": lambda: RadiusMaster(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, **MASTER),
-    "SharedRadiusMaster": lambda: SharedRadiusMaster(RidgeRegression(DIM, **RIDGE), **MASTER),
-    "RunningScaler": lambda: RunningScaler(DIM, **SCALER),
+    "RadiusSelector": lambda: RadiusSelector(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, **MASTER),
+    "SharedRadiusSelector": lambda: SharedRadiusSelector(RidgeRegression(DIM, **RIDGE), **MASTER),
+    "StandardScaler": lambda: StandardScaler(DIM, **SCALER),
     "MultinomialLogisticBandit": lambda: baselines.MultinomialLogisticBandit(
         DIM, revenues=(1.0, 2.0), radius_scale=1.0, **LOGISTIC
     ),
@@ -136,9 +136,9 @@ def rounds_of(learner: Any, name: str) -> Rounds:
     by_name: dict[str, Rounds] = {
         "FixedArms": list(zip(action, rewards, strict=True)),
         "DisjointArms": list(zip(x, action, rewards, strict=True)),
-        "RadiusMaster": list(zip(x, action, rewards, strict=True)),
-        "SharedRadiusMaster": list(zip(arms, action, rewards, strict=True)),
-        "RunningScaler": [(each,) for each in x],
+        "RadiusSelector": list(zip(x, action, rewards, strict=True)),
+        "SharedRadiusSelector": list(zip(arms, action, rewards, strict=True)),
+        "StandardScaler": [(each,) for each in x],
         "MultinomialLogisticBandit": list(zip(shortened, action % 2, strict=True)),
         "BanditHead": list(zip(arms, action, rewards, strict=True)),
     }
@@ -160,14 +160,14 @@ def said(learner: Any) -> dict[str, Tensor]:
         return {"decision": learner.predict()}
     if isinstance(learner, FixedArms):
         return {"scores": learner(), "chosen": learner.select()}
-    if isinstance(learner, RunningScaler):
+    if isinstance(learner, StandardScaler):
         return {"scaled": learner(arms)}
     if isinstance(learner, DisjointArms):
         return {"scores": learner(arms[0]), "chosen": learner.select(arms[0])}
     if isinstance(learner, Estimator):
         return {"predictor": learner.predictor(arms), "width": learner.width(arms), "radius": learner.radius()}
     found = {"scores": learner(arms), "chosen": learner.select(arms)}
-    if getattr(learner, "is_random", False) or isinstance(learner, RadiusMaster | SharedRadiusMaster):
+    if getattr(learner, "is_random", False) or isinstance(learner, RadiusSelector | SharedRadiusSelector):
         found = {"probabilities": learner.probabilities(arms)}
     return {name: value.detach() for name, value in found.items()}
 
@@ -249,14 +249,14 @@ def main() -> None:
         composed["ParameterFree"]["said_next"] = {"weight": copied.weight.detach().clone()}
     for family, group in (entries | ({"composed": composed} if composed else {})).items():
         write(folder / f"{family}.pt.gz", group)
-    script = folder / "HeavyTailUCB.torchscript.gz"
+    script = folder / "AnytimeHeavyTailUCB.torchscript.gz"
     if not script.exists():
-        policy = build("HeavyTailUCB", {"dim": DIM})
-        learn(policy, rounds_of(policy, "HeavyTailUCB")[:ROUNDS])
+        policy = build("AnytimeHeavyTailUCB", {"dim": DIM})
+        learn(policy, rounds_of(policy, "AnytimeHeavyTailUCB")[:ROUNDS])
         to_torchscript(policy, script.with_suffix(""))
         script.write_bytes(gzip.compress(script.with_suffix("").read_bytes(), 9, mtime=0))
         script.with_suffix("").unlink()
-    print({name: len(group) for name, group in entries.items()}, len(composed), HeavyTailUCB.__name__)
+    print({name: len(group) for name, group in entries.items()}, len(composed), AnytimeHeavyTailUCB.__name__)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 import torchonline
 import torchonline.baselines
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.exploration import Exploration
-from torchonline.bandits.glm.base import GeneralizedEstimator
-from torchonline.bandits.policies import Policy
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
+from torchonline.policies.exploration import Exploration
+from torchonline.policies.rules import Policy
+from torchonline.regression.estimator import Estimator
+from torchonline.regression.glm.base import GeneralizedEstimator
 
 
 def cosh(z: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 
 from docs.site_parts.arguments import arguments_of
 from tests.learners import public_classes
-from torchonline.bandits.policies import Policy
+from torchonline.policies.rules import Policy
 
 
 def policies() -> dict[Any, Any]:

@@ -21,7 +21,7 @@ from torch import distributed
 
 from tests import shared_learners
 from tests.shared_learners import PRIVATE, Shared, difference, expect, has_blocks, learner_of, record_of
-from torchonline import DPHDB, DPTOFW, OFUL, OONS, DisjointArms, HeavyTailUCB, LocalGLB, Poisson, RidgeRegression
+from torchonline import DPHDB, DPTOFW, OFUL, OONS, AnytimeHeavyTailUCB, DisjointArms, LocalGLB, Poisson, RidgeRegression
 from torchonline.distributed import SharedLearner
 from torchonline.distributed.ranks import Ranks, as_bytes, digest, packed
 from torchonline.metrics import has_missed
@@ -113,7 +113,7 @@ def refused(rank: int, world: int) -> dict[str, Any]:
     found["restarts"] = raised(
         lambda: SharedLearner(DisjointArms(RidgeRegression(2, restart_every=5), 2), learn_on="sums")
     )
-    found["class"] = raised(lambda: SharedLearner(OFUL(3) if rank == 0 else HeavyTailUCB(3)))
+    found["class"] = raised(lambda: SharedLearner(OFUL(3) if rank == 0 else AnytimeHeavyTailUCB(3)))
     found["size"] = raised(lambda: SharedLearner(OFUL(3 + rank)))
     found["option"] = raised(lambda: SharedLearner(OFUL(3, delta=0.01 * (1 + rank))))
     found["link"] = raised(lambda: SharedLearner(LocalGLB(3, link=Poisson() if rank else None)))
@@ -201,7 +201,7 @@ def strangers(rank: int, world: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for way in ("leader", "all", "sums"):
         for who in (0, world - 1):
-            shared = SharedLearner(HeavyTailUCB(3), learn_on=way)
+            shared = SharedLearner(AnytimeHeavyTailUCB(3), learn_on=way)
             step = lambda shared=shared: shared.policy.step(torch.ones(3, dtype=D), 1.0)  # noqa: E731
             found[f"step on rank {who}, {way}"] = with_change(shared, rank, step, who)
     flags = SharedLearner(LocalGLB(3))
@@ -226,7 +226,7 @@ def other_processors(rank: int, world: int) -> dict[str, Any]:
     """One rank's last bit differs after learning, as on another kind of processor."""
     found = {}
     for who in (0, world - 1):
-        shared = SharedLearner(HeavyTailUCB(3), learn_on="all")
+        shared = SharedLearner(AnytimeHeavyTailUCB(3), learn_on="all")
         good_round(shared)
         shared.sync()
 
@@ -435,7 +435,7 @@ def unwatch() -> None:
 def messages(rank: int, world: int) -> dict[str, Any]:
     """The collectives of a sync, and the bytes that a rank gives to each."""
     found: dict[str, Any] = {}
-    for way, policy in (("leader", OFUL(8)), ("all", OFUL(8)), ("sums", OFUL(8)), ("sums", HeavyTailUCB(8))):
+    for way, policy in (("leader", OFUL(8)), ("all", OFUL(8)), ("sums", OFUL(8)), ("sums", AnytimeHeavyTailUCB(8))):
         shared = SharedLearner(policy, learn_on=way)
         for rows in (0, 2):
             seen: list[tuple[str, Any]] = []
@@ -547,7 +547,7 @@ def objects(rank: int, world: int) -> dict[str, Any]:
 
 def copies(rank: int, world: int) -> dict[str, Any]:
     """deepcopy, a state that one rank has loaded, and a state dict that all load."""
-    shared = SharedLearner(HeavyTailUCB(3))
+    shared = SharedLearner(AnytimeHeavyTailUCB(3))
     good_round(shared)
     twin = copy.deepcopy(shared)
     found: dict[str, Any] = {"twin": (twin.pending, twin.sync(), int(twin.learner.rounds), int(shared.learner.rounds))}
@@ -557,7 +557,7 @@ def copies(rank: int, world: int) -> dict[str, Any]:
         shared.learner.step(torch.ones(3, dtype=D), 2.0)
     shared.broadcast()
     found["broadcast"] = (int(shared.learner.rounds), equal_on_all(shared.policy), digest(shared._shared_state()))
-    other = SharedLearner(HeavyTailUCB(3), learn_on="sums")
+    other = SharedLearner(AnytimeHeavyTailUCB(3), learn_on="sums")
     other.load_state_dict(shared.state_dict())
     good_round(other)
     found["load"] = (other.sync(), int(other.learner.rounds), equal_on_all(other.policy))
@@ -570,7 +570,7 @@ def threads(rank: int, world: int) -> dict[str, Any]:
 
 
 def with_threads(way: str) -> Any:
-    shared = SharedLearner(HeavyTailUCB(3), learn_on=way)
+    shared = SharedLearner(AnytimeHeavyTailUCB(3), learn_on=way)
     arms, wrong, is_over = torch.eye(3, dtype=D), [], threading.Event()
 
     def choose() -> None:
@@ -617,7 +617,7 @@ def coverage(rank: int, world: int) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(50 + rank)
     for name, build in {
         "OFUL": lambda **o: OFUL(2, noise_scale=0.5, **o),
-        "HeavyTailUCB": lambda **o: HeavyTailUCB(2, noise_scale=0.5, **o),
+        "AnytimeHeavyTailUCB": lambda **o: AnytimeHeavyTailUCB(2, noise_scale=0.5, **o),
         "LocalGLB": lambda **o: LocalGLB(2, theta_bound=2.0, **o),
         "OFUL, half the radius": lambda **o: OFUL(2, noise_scale=0.5, radius_scale=0.5, **o),
     }.items():
@@ -633,7 +633,7 @@ def coverage(rank: int, world: int) -> dict[str, Any]:
                 mean = (x * theta).sum(-1)
                 if name == "LocalGLB":
                     reward = torch.bernoulli(torch.sigmoid(mean), generator=generator)
-                elif name == "HeavyTailUCB":  # two points, with a standard deviation of 1/2
+                elif name == "AnytimeHeavyTailUCB":  # two points, with a standard deviation of 1/2
                     rare = torch.rand(runs, generator=generator, dtype=D) < 0.02
                     reward = mean + 0.5 * torch.where(rare, 7.0, -1.0 / 7.0)
                 else:

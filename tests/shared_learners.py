@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from tests import composed_policies, convex_learners, learners, private_learners
-from torchonline import RunningScaler, SharedRadiusMaster
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.policies import Policy
-from torchonline.bandits.scaled import ScaledPolicy
+from torchonline import SharedRadiusSelector, StandardScaler
 from torchonline.distributed import SharedLearner
 from torchonline.distributed.rounds import few
 from torchonline.distributed.sums import shares_of
+from torchonline.policies.composed import ComposedPolicy
+from torchonline.policies.disjoint import DisjointArms
+from torchonline.policies.rules import Policy
+from torchonline.policies.scaled import ScaledPolicy
 from torchonline.privacy import prefix_sum
 
 D = torch.float64
@@ -190,7 +190,7 @@ def contexts_for(case: composed_policies.Case) -> Any:
 
 
 COMPOSED = [
-    Shared(str(case), case.build, contexts_for(case), not issubclass(case.cls, SharedRadiusMaster))
+    Shared(str(case), case.build, contexts_for(case), not issubclass(case.cls, SharedRadiusSelector))
     for case in composed_policies.CASES
 ]
 
@@ -232,7 +232,7 @@ def draw_rows(generator: torch.Generator, rows: int, batch_shape: tuple[int, ...
     return {"x": torch.randn(*batch_shape, rows, 3, generator=generator, dtype=D)}
 
 
-SCALER = Shared("RunningScaler", lambda **options: RunningScaler(3, **options), draw_rows, False)
+SCALER = Shared("StandardScaler", lambda **options: StandardScaler(3, **options), draw_rows, False)
 
 
 # Private learners, whose records do not depend on a learner here.

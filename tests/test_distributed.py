@@ -31,14 +31,14 @@ from torchonline import (
     DPTOFW,
     OFUL,
     OONS,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     FixedArms,
     FreeGrad,
-    HeavyTailUCB,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
     SystemIdentification,
     ThompsonSampling,
 )
@@ -398,8 +398,8 @@ def test_a_sync_takes_few_messages(world: int) -> None:
         assert [name for name, _ in found["OFUL leader 2"]] == ["all_gather", "gather", "broadcast"]
         assert [name for name, _ in found["OFUL all 2"]] == ["all_gather", "all_gather", "all_gather"]
         assert found["OFUL sums 2"][:2] == [*none, ["all_reduce", 8 * (8**2 + 8)]]
-        assert found["HeavyTailUCB sums 2"][:2] == [*none, ["all_reduce", 8 * (2 * 8**2 + 8 + 2)]]
-        assert all(len(found[f"{name} sums 2"]) == 3 for name in ("OFUL", "HeavyTailUCB"))
+        assert found["AnytimeHeavyTailUCB sums 2"][:2] == [*none, ["all_reduce", 8 * (2 * 8**2 + 8 + 2)]]
+        assert all(len(found[f"{name} sums 2"]) == 3 for name in ("OFUL", "AnytimeHeavyTailUCB"))
 
 
 @WORLDS
@@ -439,13 +439,13 @@ def test_confidence_sets_hold_in_sums(world: int) -> None:
 ONES = torch.ones(3, dtype=D)
 ALONE = {
     "OFUL": (lambda: OFUL(3), (ONES, 1.0)),
-    "a fleet": (lambda: HeavyTailUCB(3, batch_shape=(2,)), (ONES.expand(2, 3), [0.0, 1.0])),
+    "a fleet": (lambda: AnytimeHeavyTailUCB(3, batch_shape=(2,)), (ONES.expand(2, 3), [0.0, 1.0])),
     "Thompson": (lambda: ThompsonSampling(RidgeRegression(3)), (ONES, torch.tensor(1.0))),
     "several outputs": (lambda: SystemIdentification(3, outputs=2), (ONES, [1.0, 2.0])),
     "arms": (lambda: DisjointArms(RidgeRegression(3), 2), (ONES, 1, 1.0)),
-    "a master": (lambda: SharedRadiusMaster(RidgeRegression(3)), (torch.eye(3, dtype=D), 1, 1.0)),
-    "scaled": (lambda: ScaledPolicy(RidgeRegression(4), RunningScaler(3)), (ONES, 1.0)),
-    "a scaler": (lambda: RunningScaler(3), (ONES,)),
+    "a master": (lambda: SharedRadiusSelector(RidgeRegression(3)), (torch.eye(3, dtype=D), 1, 1.0)),
+    "scaled": (lambda: ScaledPolicy(RidgeRegression(4), StandardScaler(3)), (ONES, 1.0)),
+    "a scaler": (lambda: StandardScaler(3), (ONES,)),
     "convex": (lambda: FreeGrad(3), (ONES,)),
     "private": (lambda: DPTOFW(3, horizon=99, epsilon=1.0, delta=1e-3), (torch.ones(2, 3),)),
     "private arms": (lambda: DPHDB(3, arms=2, horizon=99, warmup=2, epsilon=1.0, delta=1e-3), (ONES, 1, 1.0)),
@@ -489,13 +489,13 @@ def test_several_rounds_at_once_are_counted() -> None:
     arms = torch.eye(3, dtype=D)
     for policy, arguments in {
         OFUL(3): (arms, torch.ones(3)),
-        HeavyTailUCB(3, batch_shape=(2,)): (torch.ones(2, 3, 3, dtype=D), torch.ones(2, 3)),
+        AnytimeHeavyTailUCB(3, batch_shape=(2,)): (torch.ones(2, 3, 3, dtype=D), torch.ones(2, 3)),
         DisjointArms(RidgeRegression(3), 2): (arms.numpy(), [0, 1, 0], [1.0, 2.0, 3.0]),
-        SharedRadiusMaster(RidgeRegression(3)): (arms.expand(3, 3, 3), [0, 1, 2], torch.ones(3)),
+        SharedRadiusSelector(RidgeRegression(3)): (arms.expand(3, 3, 3), [0, 1, 2], torch.ones(3)),
         FixedArms(OFUL(3), arms): ([0, 1, 2], torch.ones(3)),
         FixedArms(OFUL(3, batch_shape=(2,)), arms): (torch.ones(2, 3, dtype=torch.int64), torch.ones(2, 3)),
         SystemIdentification(3, outputs=2): (arms.tolist(), torch.ones(3, 2)),
-        RunningScaler(3): (arms,),
+        StandardScaler(3): (arms,),
     }.items():
         shared = SharedLearner(policy)
         shared.observe(*arguments)
@@ -539,7 +539,7 @@ def test_observed_rounds_are_copied(way: str) -> None:
 def test_block_sizes_are_passed_on() -> None:
     x, reward = torch.randn(40, 3, dtype=D), torch.randn(40, dtype=D)
     for way in ("leader", "all", "sums"):
-        shared, single = SharedLearner(HeavyTailUCB(3), learn_on=way, block_size=7), HeavyTailUCB(3)
+        shared, single = SharedLearner(AnytimeHeavyTailUCB(3), learn_on=way, block_size=7), AnytimeHeavyTailUCB(3)
         shared.observe(x, reward)
         shared.sync()
         single.learn(x, reward, block_size=7)
@@ -604,7 +604,7 @@ def test_wrong_rounds_change_nothing() -> None:
 
 def test_features_that_move_again_are_refused_before_a_sync() -> None:
     """A reset lets a frozen scaler move again, and sums have no meaning then."""
-    policy = ScaledPolicy(RidgeRegression(4), RunningScaler(3, freeze_after=4))
+    policy = ScaledPolicy(RidgeRegression(4), StandardScaler(3, freeze_after=4))
     rounds = torch.randn(5, 3, dtype=D), torch.randn(5)
     policy.step(*rounds)
     shared = SharedLearner(policy, learn_on="sums")
@@ -815,11 +815,11 @@ def test_the_example_runs_under_torchrun(way: str, tmp_path: Path) -> None:
     assert code == 0, said[-3000:]
     assert f"2 processes, 200 rounds each, learn_on={way!r}: 400 learnt" in said
     assert "one state on all processes: True; the confidence set holds the truth: True" in said
-    assert set(torch.load(tmp_path / "bandit.pt")) == set(HeavyTailUCB(16).state_dict())
+    assert set(torch.load(tmp_path / "bandit.pt")) == set(AnytimeHeavyTailUCB(16).state_dict())
 
 
 def test_threads_choose_while_a_process_syncs() -> None:
-    shared, wrong, is_over = SharedLearner(HeavyTailUCB(3)), [], threading.Event()
+    shared, wrong, is_over = SharedLearner(AnytimeHeavyTailUCB(3)), [], threading.Event()
 
     def choose() -> None:
         while not is_over.is_set():

@@ -25,7 +25,7 @@ from torchonline import (
     EpsilonGreedy,
     FixedArms,
     RidgeRegression,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
     ThompsonSampling,
 )
 from torchonline.feedback import Decision, DecisionLog, Feedback
@@ -296,7 +296,7 @@ POLICIES: dict[str, tuple[Any, Callable[[torch.Generator], Any] | None]] = {
         lambda g: torch.rand(DIM, generator=g),
     ),
     "thompson": (ThompsonSampling(RidgeRegression(DIM), draws=100), None),
-    "master": (SharedRadiusMaster(AdaptiveRidgeRegression(DIM)), None),
+    "master": (SharedRadiusSelector(AdaptiveRidgeRegression(DIM)), None),
     "head": (
         BanditHead(nn.Linear(4, DIM), EpsilonGreedy(RidgeRegression(DIM))),
         lambda g: torch.rand(ARMS, 4, generator=g),

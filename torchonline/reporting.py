@@ -12,9 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import by_place
-from torchonline.bandits.chosen import predicted
-from torchonline.bandits.policy import Policy
 from torchonline.core.checks import instance_of, positive_integer, within
 from torchonline.core.draws import OwnDraws
 from torchonline.core.files import replace_file
@@ -26,6 +23,9 @@ from torchonline.metrics.drift import DriftAlarm
 from torchonline.metrics.histogram import LoggedProbabilities, LogHistogram
 from torchonline.metrics.sample_size import EffectiveSampleSize
 from torchonline.metrics.shares import MOST_SHOWN, ActionShares
+from torchonline.policies.arm_ids import by_place
+from torchonline.policies.chosen import predicted
+from torchonline.policies.policy import Policy
 from torchonline.report_page import page_of
 
 # Points of the curves, and the most encoder versions that are told apart.

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from torchonline import OFUL, HeavyTailUCB, LocalGLB
+from torchonline import OFUL, AnytimeHeavyTailUCB, LocalGLB
 
-POLICIES = {"OFUL": OFUL, "HeavyTailUCB": HeavyTailUCB, "LocalGLB": LocalGLB}
+POLICIES = {"OFUL": OFUL, "AnytimeHeavyTailUCB": AnytimeHeavyTailUCB, "LocalGLB": LocalGLB}
 # The number of products with n d^2 multiplications in a block: features times matrices, and sums of squares.
-PRODUCTS = {"OFUL": 1, "HeavyTailUCB": 5, "LocalGLB": 8}
+PRODUCTS = {"OFUL": 1, "AnytimeHeavyTailUCB": 5, "LocalGLB": 8}
 # d, K, n, fleet.
 SIZES = ((32, 100, 8192, 1), (128, 100, 8192, 1), (512, 1000, 8192, 1), (32, 20, 256, 64), (128, 100, 1024, 16))
 SMOKE = ((8, 5, 64, 1), (8, 5, 16, 3))

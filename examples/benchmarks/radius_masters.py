@@ -7,7 +7,7 @@ root mean square residuals, or of 27. In each round, every multiple names an arm
 the same statistics, multiples, streams and rewards cut to [0, 1]. Each has one constant, tuned over three values on other seeds,
 for each set and noise. Beside them, two masters know no range: their gains are ranks, of rewards in two units.
 
-All runs are NumPy, many seeds at once. ``RadiusMaster`` of the library plays one set beside its NumPy twin.
+All runs are NumPy, many seeds at once. ``RadiusSelector`` of the library plays one set beside its NumPy twin.
 
     python examples/benchmarks/radius_masters.py    # some minutes on a core; seconds with --smoke
     pip install ".[examples,benchmarks]"    # the sets; those that are missing are left out
@@ -29,7 +29,7 @@ from play import error_of
 from ridges import ArmRidges
 from twins import Cut, Early, Following, Scaler
 
-from torchonline import AdaptiveRidgeRegression, RadiusMaster, RobustRidgeRegression, RunningScaler
+from torchonline import AdaptiveRidgeRegression, RadiusSelector, RobustRidgeRegression, StandardScaler
 
 ROUNDS, SEEDS, TUNING_SEEDS = 1500, 10, (100, 101, 102)
 # The radius at multiple 1, in root mean square residuals: moderate, and far too large, as certified radii are.
@@ -87,16 +87,16 @@ def play(
 def play_library(
     rule: str, seeds: Sequence[int], name: str, noise: str, rounds: int, reward_range: tuple[float, float] | None
 ) -> list[float]:
-    """Play ``RadiusMaster``, one seed after another."""
+    """Play ``RadiusSelector``, one seed after another."""
     errors = []
     for seed in seeds:
         torch.manual_seed(seed)
         stream = data.stream(name, seed, rounds, noise, "raw", False)
-        scaler = RunningScaler(stream.contexts.shape[1])
+        scaler = StandardScaler(stream.contexts.shape[1])
         estimator = (AdaptiveRidgeRegression if noise == "none" else RobustRidgeRegression)(
             scaler.features, radius_scale=UNIT
         )
-        master = RadiusMaster(
+        master = RadiusSelector(
             estimator, stream.actions, scales=SCALES, rule=rule, reward_range=reward_range, scaler=scaler
         )
         errors.append(error_of(master, stream))
@@ -228,7 +228,7 @@ def constants_table(cells: Sequence[Cell]) -> str:
 
 
 def check_table(cells: Sequence[Cell]) -> str:
-    """Return errors of the library's RadiusMaster beside those of its twins."""
+    """Return errors of the library's RadiusSelector beside those of its twins."""
     rows = []
     for cell in cells:
         known = (cell.of("ucb", 0.3), cell.of("EXP4-IX", 1.0))
@@ -237,14 +237,14 @@ def check_table(cells: Sequence[Cell]) -> str:
                 ours = play_library(rule, cell.seeds, cell.name, cell.noise, cell.rounds, reward_range)
                 row = f'{cell.name}, {cell.noise}, "{rule}", reward_range={reward_range}'
                 rows.append([row, *map(tables.cell, (ours, twin))])
-    return tables.markdown(["set, noise, rule, range", "RadiusMaster", "NumPy twin"], rows)
+    return tables.markdown(["set, noise, rule, range", "RadiusSelector", "NumPy twin"], rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
     parser.add_argument(
-        "--page", type=Path, help="a page whose tables to renew, such as docs/radius_master_measured.md"
+        "--page", type=Path, help="a page whose tables to renew, such as docs/radius_selector_measured.md"
     )
     parser.add_argument("--smoke", action="store_true", help="30 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()

@@ -25,12 +25,12 @@ from torch import Tensor, nn
 
 import torchonline
 from torchonline import baselines
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.export import to_program, to_torchscript
 from torchonline.export.verification import ConvexTrial, FixedTrial, HeadTrial, PolicyTrial, trial_of
 from torchonline.models import BanditHead
+from torchonline.policies.rules import Policy
+from torchonline.regression.estimator import Estimator
 
 DIM, ARMS = 3, 4
 # What constructors ask for.
@@ -84,10 +84,10 @@ def learners() -> Iterator[tuple[str, nn.Module, Tensor | None]]:
     yield "Softmax", torchonline.Softmax(ridge), None
     yield "SquareCB", torchonline.SquareCB(ridge), None
     yield "bandit", torchonline.bandit(DIM, rewards="binary", actions=ARMS), None
-    yield "ScaledPolicy", torchonline.ScaledPolicy(torchonline.OFUL(DIM + 1), torchonline.RunningScaler(DIM)), None
+    yield "ScaledPolicy", torchonline.ScaledPolicy(torchonline.OFUL(DIM + 1), torchonline.StandardScaler(DIM)), None
     yield "DisjointArms", torchonline.DisjointArms(torchonline.LocalGLB(DIM, feature_bound=10.0), ARMS), None
-    yield "RadiusMaster", torchonline.RadiusMaster(ridge, actions=ARMS), None
-    yield "SharedRadiusMaster", torchonline.SharedRadiusMaster(ridge), None
+    yield "RadiusSelector", torchonline.RadiusSelector(ridge, actions=ARMS), None
+    yield "SharedRadiusSelector", torchonline.SharedRadiusSelector(ridge), None
     yield "FixedArms", torchonline.FixedArms(torchonline.OFUL(DIM), torch.eye(DIM)), None
     encoder, context = nn.Linear(5, DIM).double(), torch.ones(5, dtype=torch.float64)
     yield "BanditHead", BanditHead(encoder, torchonline.OFUL(DIM)), context.expand(ARMS, 5).clone()
@@ -97,7 +97,7 @@ def learners() -> Iterator[tuple[str, nn.Module, Tensor | None]]:
         BanditHead(encoder, torchonline.OFUL(DIM), actions=torch.ones(ARMS, DIM)),
         context,
     )
-    scaler = torchonline.RunningScaler(5, intercept=False)
+    scaler = torchonline.StandardScaler(5, intercept=False)
     yield "BanditHead(scaler=...)", BanditHead(encoder, torchonline.OFUL(DIM), actions=ARMS, scaler=scaler), context
 
 

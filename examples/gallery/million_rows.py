@@ -11,7 +11,7 @@ from time import process_time
 import matplotlib.pyplot as plt
 import torch
 
-from torchonline import HeavyTailUCB
+from torchonline import AnytimeHeavyTailUCB
 
 DIM, ROWS, NOISE = 16, 1_000_000, 0.5
 torch.manual_seed(0)
@@ -27,7 +27,7 @@ reward = x @ theta + NOISE * torch.randn(ROWS)
 
 
 def seconds(method, rows):
-    learn = getattr(HeavyTailUCB(DIM, noise_scale=NOISE), method)
+    learn = getattr(AnytimeHeavyTailUCB(DIM, noise_scale=NOISE), method)
     start = process_time()
     learn(x[:rows], reward[:rows])
     return process_time() - start
@@ -61,7 +61,7 @@ plt.show()
 # One policy learns the log in eleven pieces. After each piece it is asked about 100 random arms, whose mean rewards we know.
 
 arms = torch.nn.functional.normalize(torch.randn(100, DIM), dim=-1)
-policy, seen = HeavyTailUCB(DIM, noise_scale=NOISE), 0
+policy, seen = AnytimeHeavyTailUCB(DIM, noise_scale=NOISE), 0
 widths, errors = torch.empty(2, len(sizes), len(arms))
 for piece, rows in enumerate(sizes):
     policy.learn(x[seen:rows], reward[seen:rows])

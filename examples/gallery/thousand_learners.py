@@ -12,7 +12,7 @@ from time import process_time
 import matplotlib.pyplot as plt
 import torch
 
-from torchonline import OFUL, HeavyTailUCB
+from torchonline import OFUL, AnytimeHeavyTailUCB
 from torchonline.environments import LinearBandit, TwoPoint
 from torchonline.metrics import has_missed
 
@@ -20,7 +20,7 @@ DIM, ARMS, ROUNDS, LEARNERS, DELTA = 4, 10, 500, 1000, 0.05
 
 # %%
 # The noise has a standard deviation of 1, and both learners are told so. But it consists of rare outliers: one reward in a
-# thousand is off by about 32, and the others by next to nothing. The theorem of HeavyTailUCB allows such noise, and that of
+# thousand is off by about 32, and the others by next to nothing. The theorem of AnytimeHeavyTailUCB allows such noise, and that of
 # OFUL does not.
 
 NOISE = TwoPoint(0.001)
@@ -43,7 +43,7 @@ def share_failed(make):
 # A set that fails once counts as failed for ever, since the promise is for all rounds at once.
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-for make, colour, line in ((OFUL, "#D55E00", "--"), (HeavyTailUCB, "#0072B2", "-")):
+for make, colour, line in ((OFUL, "#D55E00", "--"), (AnytimeHeavyTailUCB, "#0072B2", "-")):
     shares = share_failed(make)
     axes.plot(range(1, ROUNDS + 1), shares, color=colour, linestyle=line, linewidth=2)
     axes.text(1.02 * ROUNDS, shares[-1], make.__name__, color=colour, va="center")
@@ -54,7 +54,7 @@ plt.show()
 
 # %%
 # A thousand learners of each kind meet the same thousand worlds. The standard error of a share is at most 1.2 points. Both ask
-# for sets that fail with a probability of at most 5 %. HeavyTailUCB keeps this promise with room to spare; OFUL makes none for
+# for sets that fail with a probability of at most 5 %. AnytimeHeavyTailUCB keeps this promise with room to spare; OFUL makes none for
 # such noise. Not shown is the price: under milder noise OFUL has less regret.
 #
 # Beside a loop

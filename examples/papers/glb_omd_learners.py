@@ -36,8 +36,6 @@ import torch
 from torch import Tensor
 
 from torchonline import GLBOMD, OFUL, UCB, Greedy, LocalGLB, LocalGLMRegression, Logistic, ThompsonSampling
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
 from torchonline.baselines import (
     GLMUCB,
     GLOC,
@@ -52,6 +50,8 @@ from torchonline.baselines import (
     RSGLinCB,
 )
 from torchonline.links import Link
+from torchonline.policies.rules import Policy
+from torchonline.regression.estimator import Estimator
 
 DELTA = 0.01
 REWARD_BOUND = 100.0  # of Poisson rewards, which have none, in the paper's experiment

@@ -32,10 +32,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from torchonline import GLBOMD, OFUL, UCB, LocalGLB, Logistic
-from torchonline.bandits.policies import Policy
 from torchonline.baselines import GLMUCB, GLOC, OFUGLB, ECOLog, OFUGLBRegression, OFULMLogB, OFULogR, RSGLinCB
 from torchonline.environments import GeneralizedLinearBandit
 from torchonline.export import to_program
+from torchonline.policies.rules import Policy
 
 DIM, ARMS, S, HORIZON = 2, 20, 3.0, 3000
 LINK = Logistic()

@@ -29,7 +29,7 @@ from tests.learners import (
     snapshot,
     snapshot_of_script,
 )
-from torchonline.bandits.estimator import Estimator
+from torchonline.regression.estimator import Estimator
 
 # Rounds in a log, and in a block where a size is given.
 ROUNDS, SIZE = 13, 4

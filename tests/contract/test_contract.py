@@ -7,7 +7,7 @@ import pytest
 from tests.contract import arguments, blocks, cost, devices, fleets, gradients, looking, script, state, types
 from tests.contract.matrix import EXEMPTIONS, RULES, Rule, pairs
 from tests.learners import CASES, Case, estimator_of, is_plain, public_classes
-from torchonline.bandits.policies import Policy
+from torchonline.policies.rules import Policy
 
 GROUPS = (looking, state, gradients, cost, types, fleets, script, arguments, devices, blocks)
 
@@ -38,7 +38,7 @@ def test_every_exported_learner_is_covered() -> None:
     assert covered >= {
         "OFUL",
         "HvtUCB",
-        "HeavyTailUCB",
+        "AnytimeHeavyTailUCB",
         "RidgeRegression",
         "HuberRegression",
         "HeavyTailRegression",

@@ -24,9 +24,9 @@ from tests.learners import (
     takes_none,
 )
 from torchonline import OFUL
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
 from torchonline.core.checks import LONG
+from torchonline.policies.rules import Policy
+from torchonline.regression.estimator import Estimator
 
 CLASSES = public_classes(Estimator, Policy)
 OPTIONS = [

@@ -20,14 +20,14 @@ from torchonline import (
     EpsilonGreedy,
     LocalGLB,
     ParameterFree,
-    RadiusMaster,
+    RadiusSelector,
     RidgeRegression,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
     baselines,
 )
-from torchonline.bandits.policies import Policy
 from torchonline.core import citations
 from torchonline.core.learner import Learner
+from torchonline.policies.rules import Policy
 
 CASES = {case.cls: case for case in (*private_learners.CASES, *convex_learners.CASES, *learners.CASES)}
 PUBLIC = [
@@ -177,8 +177,8 @@ def test_parts_are_cited() -> None:
     assert citations.papers(ParameterFree([weight])) == ["mhammedi2020lipschitz"]
     for rule, keys in (("ucb", []), ("exp4", ["neu2015explore"])):
         for master in (
-            RadiusMaster(RidgeRegression(2), 3, rule=rule),
-            SharedRadiusMaster(RidgeRegression(2), rule=rule),
+            RadiusSelector(RidgeRegression(2), 3, rule=rule),
+            SharedRadiusSelector(RidgeRegression(2), rule=rule),
         ):
             assert citations.papers(master) == [*keys, "abbasi2011improved"]
     assert citations.papers(EpsilonGreedy(2)) == ["auer2002finite", "abbasi2011improved"]

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from tests.learners import CASES, DIM, Case, differences, estimator_of, snapshot
-from torchonline import CAOONS, OFUL, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC, SystemIdentification, ThompsonSampling
+from torchonline import (
+    CAOONS,
+    OFUL,
+    AnytimeHeavyTailUCB,
+    FreeGrad,
+    LocalGLB,
+    MsMwC,
+    SystemIdentification,
+    ThompsonSampling,
+)
 from torchonline.core.inputs import as_plain, as_tensor
 from torchonline.metrics import CumulativeRegret
 from torchonline.models import BanditHead
@@ -77,7 +86,7 @@ def test_rewards_and_features_of_any_kind_do_what_tensors_do(case: Case) -> None
 
 def test_choices_take_arrays_and_lists() -> None:
     arms = torch.randn(5, DIM, dtype=D)
-    for policy in (OFUL(DIM), HeavyTailUCB(DIM), LocalGLB(DIM)):
+    for policy in (OFUL(DIM), AnytimeHeavyTailUCB(DIM), LocalGLB(DIM)):
         for value in (arms.numpy(), arms.tolist(), list(arms.numpy()), arms.as_subclass(Named), arms.as_subclass(Loud)):
             assert torch.equal(policy.select(value), policy.select(arms))
             assert torch.equal(policy(value), policy(arms))
@@ -216,7 +225,7 @@ BAD: list[tuple[str, Callable[[Any, Tensor], Any]]] = [
 def test_a_subclass_does_not_bypass_the_checks(where: str, value: float, kind: str, cls: type[Tensor]) -> None:
     """A NaN in a subclass of a tensor is refused by name like any other, and changes nothing."""
     policy: Any
-    for policy in (OFUL(2), HeavyTailUCB(2), LocalGLB(2)):
+    for policy in (OFUL(2), AnytimeHeavyTailUCB(2), LocalGLB(2)):
         if kind != "single":
             policy.estimator.is_small = False
         before = snapshot(policy)

@@ -15,8 +15,8 @@ from torchonline import (
     CAOONS,
     OFUL,
     OONS,
+    AnytimeHeavyTailUCB,
     HeavyTailRegression,
-    HeavyTailUCB,
     LocalGLB,
     LocalGLMRegression,
     MsMwC,
@@ -182,7 +182,7 @@ def test_options_that_share_a_name_with_a_method_cannot_be_set() -> None:
     with pytest.raises(AttributeError, match=r"^radius: "):
         RidgeRegression(2).radius = "classic"  # type: ignore[assignment, method-assign]
     with pytest.raises(AttributeError, match=r"^noise_scale: "):
-        HeavyTailUCB(2).estimator.noise_scale = torch.ones(2)
+        AnytimeHeavyTailUCB(2).estimator.noise_scale = torch.ones(2)
 
 
 @pytest.mark.parametrize("name", ["theta_hat", "V", "V_inv", "logdet"])

@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 
 from tests.learners import snapshot
-from torchonline import OFUL, DisjointArms, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC, RidgeRegression, RunningScaler
+from torchonline import (
+    OFUL,
+    AnytimeHeavyTailUCB,
+    DisjointArms,
+    FreeGrad,
+    LocalGLB,
+    MsMwC,
+    RidgeRegression,
+    StandardScaler,
+)
 from torchonline.models import BanditHead
 
 pytestmark = pytest.mark.fast
@@ -66,8 +75,8 @@ def is_whole(estimator: Any) -> bool:
     [
         (lambda: OFUL(128), 100),
         (lambda: OFUL(400), 20),  # on tensors
-        (lambda: HeavyTailUCB(4), 250),
-        (lambda: HeavyTailUCB(4, dtype=torch.float32), 100),
+        (lambda: AnytimeHeavyTailUCB(4), 250),
+        (lambda: AnytimeHeavyTailUCB(4, dtype=torch.float32), 100),
         (lambda: LocalGLB(4), 150),
         (lambda: OFUL(4, batch_shape=(2,)), 100),
     ],
@@ -99,7 +108,7 @@ def test_four_threads_lose_no_round(make: Callable[[], Any], rounds: int) -> Non
 )
 def test_copies_of_a_learner_that_learns_are_whole(copied: Callable[[Any], Any]) -> None:
     """Each copy is a state that the learner was in between two steps, and has a lock of its own."""
-    policy, stop, copies = HeavyTailUCB(8), threading.Event(), []
+    policy, stop, copies = AnytimeHeavyTailUCB(8), threading.Event(), []
     rows = torch.nn.functional.normalize(torch.randn(64, 8, dtype=D), dim=-1)
 
     def learn() -> None:
@@ -118,7 +127,7 @@ def test_copies_of_a_learner_that_learns_are_whole(copied: Callable[[Any], Any])
     together(learn, take)
     assert all(is_whole(each.estimator) for each in copies)
     assert all(each.estimator._lock is not policy.estimator._lock for each in copies)
-    twin = HeavyTailUCB(8)
+    twin = AnytimeHeavyTailUCB(8)
     by_rounds = {int(each.estimator.rounds): each for each in copies}
     for number in range(max(by_rounds) + 1):
         if number in by_rounds:
@@ -238,7 +247,7 @@ def test_a_child_forked_while_another_thread_holds_the_lock_goes_on(is_amid_a_st
 
 
 def test_a_head_with_a_scaler_is_shared() -> None:
-    head = BanditHead(torch.nn.Linear(3, 2), OFUL(2), scaler=RunningScaler(3, intercept=False)).eval()
+    head = BanditHead(torch.nn.Linear(3, 2), OFUL(2), scaler=StandardScaler(3, intercept=False)).eval()
     inputs = torch.randn(5, 3)
 
     def serve() -> None:

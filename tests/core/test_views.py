@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.learners import DIM, close
-from torchonline import OFUL, HeavyTailRegression, HeavyTailUCB, RidgeRegression, RunningScaler, ScaledPolicy
+from torchonline import OFUL, AnytimeHeavyTailUCB, HeavyTailRegression, RidgeRegression, ScaledPolicy, StandardScaler
 
 pytestmark = pytest.mark.fast
 
@@ -28,57 +28,57 @@ def data(*batch: int) -> tuple[Tensor, Tensor]:
     return x, torch.randn(STEPS, *batch, generator=generator, dtype=D)
 
 
-def give_new_memory(policy: HeavyTailUCB) -> HeavyTailUCB:
+def give_new_memory(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     for buffer in policy.buffers():
         buffer.data = buffer.clone()
     return policy
 
 
-def put_new_buffers(policy: HeavyTailUCB) -> HeavyTailUCB:
+def put_new_buffers(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     for name, buffer in policy.estimator.named_buffers():
         policy.estimator.register_buffer(name, buffer.clone())
     return policy
 
 
-def move_one(policy: HeavyTailUCB) -> HeavyTailUCB:
+def move_one(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     policy.estimator.P.data = policy.estimator.P.clone()
     return policy
 
 
-def assign(policy: HeavyTailUCB) -> HeavyTailUCB:
+def assign(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     policy.load_state_dict({name: value.clone() for name, value in policy.state_dict().items()}, assign=True)
     return policy
 
 
-def load(policy: HeavyTailUCB) -> HeavyTailUCB:
+def load(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     state = {name: value.clone() for name, value in policy.state_dict().items()}
     policy.estimator.reset()
     policy.load_state_dict(state)
     return policy
 
 
-def save_and_load(policy: HeavyTailUCB) -> HeavyTailUCB:
+def save_and_load(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     file = io.BytesIO()
     torch.save(policy, file)
     file.seek(0)
     return torch.load(file, weights_only=False)
 
 
-def lay_out_otherwise(policy: HeavyTailUCB) -> HeavyTailUCB:
+def lay_out_otherwise(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     """In memory of another order: the view has to go, and tensors take over."""
     for buffer in policy.estimator.state().values():
         buffer.data = buffer.mT.contiguous().mT if buffer.dim() > 1 else buffer.clone()
     return policy
 
 
-def transpose(policy: HeavyTailUCB) -> HeavyTailUCB:
+def transpose(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     """To other strides at the same address, and the symmetric matrices to themselves."""
     for matrix in (policy.estimator.V, policy.estimator.A):
         matrix.transpose_(-1, -2)
     return policy
 
 
-MOVES: list[Callable[[HeavyTailUCB], HeavyTailUCB]] = [
+MOVES: list[Callable[[AnytimeHeavyTailUCB], AnytimeHeavyTailUCB]] = [
     give_new_memory,
     put_new_buffers,
     move_one,
@@ -97,11 +97,13 @@ MOVES: list[Callable[[HeavyTailUCB], HeavyTailUCB]] = [
 
 @pytest.mark.parametrize("batch", [(), (2, 3)])
 @pytest.mark.parametrize("move", MOVES)
-def test_moved_buffers_are_found(move: Callable[[HeavyTailUCB], HeavyTailUCB], batch: tuple[int, ...]) -> None:
+def test_moved_buffers_are_found(
+    move: Callable[[AnytimeHeavyTailUCB], AnytimeHeavyTailUCB], batch: tuple[int, ...]
+) -> None:
     """A learner whose buffers move in the middle ends where one that was left alone does."""
     x, reward = data(*batch)
     arms = x.movedim(0, -2)
-    policy, alone = HeavyTailUCB(DIM, batch_shape=batch), HeavyTailUCB(DIM, batch_shape=batch)
+    policy, alone = AnytimeHeavyTailUCB(DIM, batch_shape=batch), AnytimeHeavyTailUCB(DIM, batch_shape=batch)
     for t in range(STEPS):
         if t == STEPS // 2:
             policy = move(policy)
@@ -134,9 +136,9 @@ def test_a_view_that_is_replaced_is_freed() -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy)), save_and_load])
-def test_a_copy_leaves_the_original_alone(duplicate: Callable[[HeavyTailUCB], HeavyTailUCB]) -> None:
+def test_a_copy_leaves_the_original_alone(duplicate: Callable[[AnytimeHeavyTailUCB], AnytimeHeavyTailUCB]) -> None:
     x, reward = data()
-    policy = HeavyTailUCB(DIM)
+    policy = AnytimeHeavyTailUCB(DIM)
     policy.step(x[0], reward[0])
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     other = duplicate(policy)
@@ -171,7 +173,7 @@ def put_another_scaler(policy: ScaledPolicy, other: ScaledPolicy) -> None:
 def test_a_part_that_is_replaced_is_found(put: Callable[[ScaledPolicy, ScaledPolicy], None]) -> None:
     """A new part of a learner, or of a module in it, decides and learns from then on."""
     x, reward = data()
-    policy, other, fresh = (ScaledPolicy(RidgeRegression(DIM + 1), RunningScaler(DIM)) for _ in range(3))
+    policy, other, fresh = (ScaledPolicy(RidgeRegression(DIM + 1), StandardScaler(DIM)) for _ in range(3))
     policy.step(x[:9], reward[:9])
     policy.select(x)
     other.step(x[9:20], reward[9:20])
@@ -188,7 +190,7 @@ def test_a_part_that_is_replaced_is_found(put: Callable[[ScaledPolicy, ScaledPol
 def test_a_view_is_kept() -> None:
     """Between rounds in which nothing moves: making one is most of what a small round would cost."""
     x, reward = data()
-    estimator = HeavyTailUCB(DIM).estimator
+    estimator = AnytimeHeavyTailUCB(DIM).estimator
     estimator.step(x[0], reward[0])
     view = estimator.numpy_view()
     estimator.step(x[1], reward[1])
@@ -234,7 +236,7 @@ def test_a_method_on_views_may_call_its_base() -> None:
 def test_plain_tensors_and_others_decide_and_learn_alike(convert: Callable[[Tensor], Any]) -> None:
     """Bit for bit: what needs no conversion takes a way of its own."""
     x, reward = data()
-    one, other = HeavyTailUCB(DIM), HeavyTailUCB(DIM)
+    one, other = AnytimeHeavyTailUCB(DIM), AnytimeHeavyTailUCB(DIM)
     for t in range(STEPS):
         one.step(x[t], reward[t])
         other.step(convert(x[t]), convert(reward[t]))
@@ -266,7 +268,7 @@ def test_autograd_notices_what_numpy_wrote() -> None:
 def test_inference_tensors_learn() -> None:
     x, reward = data()
     with torch.inference_mode():
-        policy = HeavyTailUCB(DIM)
+        policy = AnytimeHeavyTailUCB(DIM)
         policy.step(x[policy.select(x)], reward[0])
     policy.step(x[1], reward[1])
     assert policy.estimator.rounds == 2
@@ -335,7 +337,7 @@ def test_single_precision_at_its_ends() -> None:
     assert torch.equal(ridge.theta_hat, torch.zeros(2))
     with pytest.raises(ValueError, match="noise_scale: expected values of at least 1e-20"):
         ridge.step(torch.zeros(2), torch.tensor(1.0), noise_scale=torch.tensor(1e-21))
-    heavy = HeavyTailUCB(2, dtype=F)
+    heavy = AnytimeHeavyTailUCB(2, dtype=F)
     heavy.step(torch.zeros(2), torch.tensor(1.0), noise_scale=torch.tensor(0.0))
     assert heavy.estimator.rounds == 1
 

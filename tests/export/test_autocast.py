@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import torchonline
-from torchonline import OFUL, OONS, DisjointArms, HeavyTailUCB, LocalGLB, RidgeRegression
+from torchonline import OFUL, OONS, AnytimeHeavyTailUCB, DisjointArms, LocalGLB, RidgeRegression
 from torchonline.baselines import TOFU
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead
@@ -19,7 +19,7 @@ F = torch.float32
 MAKERS: dict[str, Any] = {
     "OFUL": lambda: OFUL(8, dtype=F),
     "a fleet": lambda: OFUL(8, dtype=F, batch_shape=(2,)),
-    "HeavyTailUCB": lambda: HeavyTailUCB(8, dtype=F),
+    "AnytimeHeavyTailUCB": lambda: AnytimeHeavyTailUCB(8, dtype=F),
     "LocalGLB": lambda: LocalGLB(8, dtype=F),
     "arms with a model each": lambda: DisjointArms(RidgeRegression(8, dtype=F), 3),
     "TOFU": lambda: TOFU(8, horizon=40, dtype=F),
@@ -59,7 +59,7 @@ def test_a_script_learns_the_same_under_autocast(name: str) -> None:
         torch.testing.assert_close(found[1][key], value, rtol=1e-5, atol=1e-5, msg=lambda text, k=key: f"{k}: {text}")
 
 
-@pytest.mark.parametrize("name", ["OFUL", "a fleet", "HeavyTailUCB", "LocalGLB", "TOFU"])
+@pytest.mark.parametrize("name", ["OFUL", "a fleet", "AnytimeHeavyTailUCB", "LocalGLB", "TOFU"])
 def test_a_program_learns_the_same_under_autocast(name: str) -> None:
     learner = MAKERS[name]()
     program = to_program(learner)

@@ -13,20 +13,20 @@ from torchonline import (
     DPTOFW,
     OFUL,
     UCB,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     FixedArms,
     FreeGrad,
     Gamma,
     GLMRegression,
     HeavyTailRegression,
-    HeavyTailUCB,
     LocalGLB,
     LocalGLMRegression,
-    RadiusMaster,
+    RadiusSelector,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
 )
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead
@@ -40,9 +40,9 @@ def normal(*shape: int) -> Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
-def frozen(batch: tuple[int, ...] = ()) -> RunningScaler:
+def frozen(batch: tuple[int, ...] = ()) -> StandardScaler:
     """A scaler that has frozen."""
-    scaler = RunningScaler(DIM, freeze_after=5, batch_shape=batch)
+    scaler = StandardScaler(DIM, freeze_after=5, batch_shape=batch)
     scaler.step(3.0 * normal(*batch, 8, DIM))
     return scaler
 
@@ -71,13 +71,13 @@ def assert_only_looks(program: Any, *arguments: Tensor) -> None:
 POLICIES = {
     "OFUL": lambda **o: OFUL(DIM, **o),
     "OFUL with restarts": lambda **o: OFUL(DIM, restart_every=20, **o),
-    "HeavyTailUCB": lambda **o: HeavyTailUCB(DIM, **o),
+    "AnytimeHeavyTailUCB": lambda **o: AnytimeHeavyTailUCB(DIM, **o),
     "LocalGLB": lambda **o: LocalGLB(DIM, theta_bound=2.0, feature_bound=12.0, **o),
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "batch"), [("OFUL", ()), ("OFUL with restarts", (2,)), ("HeavyTailUCB", (2,)), ("LocalGLB", ())]
+    ("name", "batch"), [("OFUL", ()), ("OFUL with restarts", (2,)), ("AnytimeHeavyTailUCB", (2,)), ("LocalGLB", ())]
 )
 def test_a_program_learns_blocks_as_learn_does(name: str, batch: tuple[int, ...], tmp_path: Path) -> None:
     policy = POLICIES[name](batch_shape=batch)
@@ -150,7 +150,7 @@ def test_a_program_of_a_policy_on_a_frozen_scaler_learns_blocks() -> None:
 
 
 HEADS: dict[str, tuple[Any, tuple[int, ...]]] = {
-    "inputs for each arm": (lambda: BanditHead(nn.Linear(6, DIM), HeavyTailUCB(DIM)), (5, 6)),
+    "inputs for each arm": (lambda: BanditHead(nn.Linear(6, DIM), AnytimeHeavyTailUCB(DIM)), (5, 6)),
     "embeddings": (lambda: BanditHead(nn.Linear(6, DIM), OFUL(DIM), actions=torch.randn(ARMS, DIM)), (6,)),
     "a model each": (lambda: BanditHead(nn.Linear(6, DIM), OFUL(DIM), actions=ARMS), (6,)),
 }
@@ -174,7 +174,7 @@ def test_a_program_of_a_head_learns_blocks_as_learn_does(name: str) -> None:
         torch.testing.assert_close(theirs, mine, rtol=1e-5, atol=1e-6)  # the encoder is in float32
 
 
-MOVING = RunningScaler(2, freeze_after=3, intercept=False)
+MOVING = StandardScaler(2, freeze_after=3, intercept=False)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ MOVING = RunningScaler(2, freeze_after=3, intercept=False)
     [
         (UCB(GLMRegression(2)), None, "GLMRegression has no block form"),
         (LocalGLB(2, link=Gamma(2.0)), None, "LocalGLMRegression has no block form"),
-        (RadiusMaster(RidgeRegression(2), actions=2), None, "RadiusMaster has no block form"),
-        (SharedRadiusMaster(RidgeRegression(2)), None, "SharedRadiusMaster has no block form"),
+        (RadiusSelector(RidgeRegression(2), actions=2), None, "RadiusSelector has no block form"),
+        (SharedRadiusSelector(RidgeRegression(2)), None, "SharedRadiusSelector has no block form"),
         (ScaledPolicy(RidgeRegression(2), MOVING), None, "the scaler has not frozen"),
         (DisjointArms(RidgeRegression(2), 2, scaler=MOVING), None, "the scaler has not frozen"),
         (BanditHead(nn.Linear(2, 2), OFUL(2), scaler=MOVING), torch.ones(3, 2), "a head with a scaler"),

@@ -23,31 +23,31 @@ from torchonline import (
     GLBOMD,
     OFUL,
     OONS,
+    AnytimeHeavyTailUCB,
     FreeGrad,
     Greedy,
     HeavyTailRegression,
-    HeavyTailUCB,
     HvtUCB,
     LocalGLB,
     Poisson,
     RidgeRegression,
     ThompsonSampling,
 )
-from torchonline.bandits.policies import Policy
 from torchonline.core.ops import along, dot, increase_
 from torchonline.export import compile_program, files, to_onnx, to_program, to_torchscript
 from torchonline.export.compiled import place_in_cache
 from torchonline.export.programs import Round
 from torchonline.links import Link
 from torchonline.models import BanditHead, NeuralLinearBandit
+from torchonline.policies.rules import Policy
 
 DOUBLE = torch.float64
 POLICIES = {
     "OFUL": lambda **o: OFUL(4, **o),
     "HvtUCB": lambda **o: HvtUCB(4, horizon=1000, theta_bound=0.3, radius_scale=1e-3, **o),
-    "HeavyTailUCB": lambda **o: HeavyTailUCB(4, **o),
-    "HeavyTailUCB 1.5": lambda **o: HeavyTailUCB(4, moment_order=1.5, **o),
-    "HeavyTailUCB symmetric": lambda **o: HeavyTailUCB(4, noise="symmetric", **o),
+    "AnytimeHeavyTailUCB": lambda **o: AnytimeHeavyTailUCB(4, **o),
+    "AnytimeHeavyTailUCB 1.5": lambda **o: AnytimeHeavyTailUCB(4, moment_order=1.5, **o),
+    "AnytimeHeavyTailUCB symmetric": lambda **o: AnytimeHeavyTailUCB(4, noise="symmetric", **o),
     "Thompson": lambda **o: ThompsonSampling(RidgeRegression(4, **o)),
     "LocalGLB": lambda **o: LocalGLB(4, theta_bound=2.0, feature_bound=8.0, **o),
     "GLBOMD Poisson": lambda **o: GLBOMD(4, link=Poisson(), feature_bound=8.0, **o),
@@ -117,7 +117,9 @@ def test_files_of_every_policy_learn_in_a_process_without_torchonline(tmp_path: 
     arms = [arms for arms, _ in stream]
     # An option of a class changes its numbers, not whether they stand alone.
     policies = {
-        name: make for name, make in POLICIES.items() if name not in ("HeavyTailUCB 1.5", "HeavyTailUCB symmetric")
+        name: make
+        for name, make in POLICIES.items()
+        if name not in ("AnytimeHeavyTailUCB 1.5", "AnytimeHeavyTailUCB symmetric")
     }
     rewards = {
         name: make().estimator.possible_reward(torch.stack([reward for _, reward in stream]))
@@ -179,7 +181,7 @@ def test_program_agrees_over_100_rounds_and_may_only_look(name: str, batch: tupl
 
 def test_an_eager_round_refuses_nothing_of_what_is_not_learnt() -> None:
     """One of three learners hears NaN and infinity, and forgets them; the others learn as without it."""
-    policy, others = HeavyTailUCB(2, batch_shape=(3,)), HeavyTailUCB(2, batch_shape=(2,))
+    policy, others = AnytimeHeavyTailUCB(2, batch_shape=(3,)), AnytimeHeavyTailUCB(2, batch_shape=(2,))
     x, reward = torch.randn(3, 2, dtype=DOUBLE), torch.randn(3, dtype=DOUBLE)
     others.step(x[:2], reward[:2])
     x[2], reward[2] = torch.nan, torch.inf
@@ -189,7 +191,7 @@ def test_an_eager_round_refuses_nothing_of_what_is_not_learnt() -> None:
     assert torch.equal(choices[:2], others.select(arms[:2]))
     for name, buffer in policy.estimator.state().items():
         torch.testing.assert_close(buffer[:2], others.estimator.get_buffer(name), rtol=1e-12, atol=1e-12)
-        assert torch.equal(buffer[2:], HeavyTailUCB(2, batch_shape=(1,)).estimator.get_buffer(name))
+        assert torch.equal(buffer[2:], AnytimeHeavyTailUCB(2, batch_shape=(1,)).estimator.get_buffer(name))
 
 
 def test_a_program_learns_for_some_of_a_fleet_only() -> None:
@@ -205,7 +207,7 @@ def test_a_program_learns_for_some_of_a_fleet_only() -> None:
 
 
 @pytest.mark.parametrize("export", [to_torchscript, to_program])
-@pytest.mark.parametrize("name", ["HeavyTailUCB", "Thompson"])
+@pytest.mark.parametrize("name", ["AnytimeHeavyTailUCB", "Thompson"])
 def test_exporting_changes_neither_module_nor_random_numbers(name: str, export) -> None:
     policy = POLICIES[name]()
     policy.step(torch.ones(4), torch.tensor(1.0))
@@ -223,7 +225,7 @@ def test_exporting_changes_neither_module_nor_random_numbers(name: str, export) 
 
 
 def test_an_exported_state_is_a_learnt_one() -> None:
-    policy = HeavyTailUCB(4)
+    policy = AnytimeHeavyTailUCB(4)
     for arms, reward in rounds(30):
         policy.step(arms[0], reward)
     arms = rounds(1)[0][0]
@@ -249,7 +251,7 @@ class Encoder(nn.Module):
 @pytest.mark.parametrize("shape", ["per arm", "context"])
 def test_encoder_and_head_are_one_artifact(shape: str, batch: tuple[int, ...], tmp_path: Path) -> None:
     actions = torch.randn(5, 3) if shape == "context" else None
-    head = BanditHead(Encoder(3), HeavyTailUCB(3, batch_shape=batch), actions=actions)
+    head = BanditHead(Encoder(3), AnytimeHeavyTailUCB(3, batch_shape=batch), actions=actions)
     item = (6,) if shape == "context" else (5, 6)
     example = torch.randn(*batch, *item)
     to_torchscript(head, tmp_path / "head.pt", example=example)

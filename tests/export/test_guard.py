@@ -13,16 +13,16 @@ from torchonline import (
     DPTOFW,
     OFUL,
     UCB,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     FixedArms,
     FreeGrad,
-    HeavyTailUCB,
     LocalGLB,
     MsMwC,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
 )
 from torchonline.core.checks import LARGEST, passes
 from torchonline.core.ops import assign_, exp
@@ -52,19 +52,19 @@ def head(**options: Any) -> BanditHead:
 
 
 def disjoint() -> DisjointArms:
-    return DisjointArms(RidgeRegression(4), actions=4, scaler=RunningScaler(3))
+    return DisjointArms(RidgeRegression(4), actions=4, scaler=StandardScaler(3))
 
 
 # One for each way through the code; examples/files/poison.py plays all learners.
 LEARNERS: dict[str, tuple[Any, Tensor | None]] = {
     "policy with a link": (lambda: LocalGLB(3, feature_bound=10.0), None),
     "arms": (lambda: disjoint(), None),
-    "shared": (lambda: SharedRadiusMaster(RidgeRegression(3)), None),
+    "shared": (lambda: SharedRadiusSelector(RidgeRegression(3)), None),
     "fixed": (lambda: FixedArms(OFUL(3), torch.eye(3)), None),
     "convex": (lambda: FreeGrad(3), None),
     "head": (lambda: head(), torch.ones(4, 5).double()),
     "head on a scaler": (
-        lambda: head(actions=4, scaler=RunningScaler(5, intercept=False)),
+        lambda: head(actions=4, scaler=StandardScaler(5, intercept=False)),
         torch.ones(5).double(),
     ),
 }
@@ -94,8 +94,8 @@ def test_a_round_that_outweighs_all_is_refused_where_the_eager_step_refuses_it()
             with pytest.raises(ValueError, match="expected a round that adds less"):
                 eager.step(scale * X, ONE)
     assert torch.equal(script.estimator.rounds, eager.estimator.rounds)
-    # HeavyTailUCB weighs long features down.
-    eager, script = HeavyTailUCB(DIM), to_torchscript(HeavyTailUCB(DIM))
+    # AnytimeHeavyTailUCB weighs long features down.
+    eager, script = AnytimeHeavyTailUCB(DIM), to_torchscript(AnytimeHeavyTailUCB(DIM))
     eager.step(1e30 * X, ONE)
     assert bool(script.step(1e30 * X, ONE))
 
@@ -174,7 +174,7 @@ def test_a_log_with_poison_is_learnt_as_without_it() -> None:
     """By a file of one learner: the blocks are those of the good rounds."""
     x, reward, good = torch.randn(60, 3).double(), torch.randn(60).double(), torch.rand(60) < 0.8
     bad = torch.where(good, reward, NAN)
-    for policy in (OFUL(3), ScaledPolicy(RidgeRegression(4), RunningScaler(3, freeze_after=5))):
+    for policy in (OFUL(3), ScaledPolicy(RidgeRegression(4), StandardScaler(3, freeze_after=5))):
         script = to_torchscript(policy)
         learnt, state = learnt_state(script, x, bad)
         assert torch.equal(learnt, good)

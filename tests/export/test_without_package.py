@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from tests.learners import close, play, snapshot, stream
-from torchonline import HeavyTailUCB, LocalGLB
+from torchonline import AnytimeHeavyTailUCB, LocalGLB
 from torchonline.export import to_torchscript
 from torchonline.models import BanditHead
 
@@ -76,9 +76,9 @@ def test_an_encoder_with_a_head_for_clicks_goes_on_learning(tmp_path: Path) -> N
 
 
 def test_goes_on_learning(tmp_path: Path) -> None:
-    eager = HeavyTailUCB(3, moment_order=1.5)
+    eager = AnytimeHeavyTailUCB(3, moment_order=1.5)
     play(eager, stream(30))
-    scripted = torch.jit.script(HeavyTailUCB(3, moment_order=1.5))
+    scripted = torch.jit.script(AnytimeHeavyTailUCB(3, moment_order=1.5))
     play(scripted, stream(30))
     torch.jit.save(scripted, tmp_path / "policy.pt")
     rounds = stream(60, seed=1)

@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.blocks import Log, check_log
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policy import Policy, of_inputs
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.stepping import all_or_nothing_with
 from torchonline.distributed.ranks import told
+from torchonline.policies.policy import Policy, of_inputs
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateLearner
 from torchonline.privacy.learners.clock import one_rank_steps
 from torchonline.privacy.mechanisms.prefix_sums import PrefixSum
 from torchonline.privacy.records import record_actions, record_values
+from torchonline.regression.blocks import Log, check_log
+from torchonline.regression.estimator import Estimator
 
 # The arguments of a call of `step`, by name.
 Arguments = dict[str, Any]

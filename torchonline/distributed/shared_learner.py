@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.policy import Policy
 from torchonline.core.backend import check_keywords
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.learner import Learner
@@ -17,6 +16,7 @@ from torchonline.core.stepping import all_or_nothing, all_or_nothing_with, copie
 from torchonline.distributed.ranks import Ranks, digest, digest_of_text, error_of, packed, told, unpacked
 from torchonline.distributed.rounds import Arguments, Logs, copy_of, rounds_for
 from torchonline.distributed.sums import learn_shares
+from torchonline.policies.policy import Policy
 from torchonline.privacy.learners.base import PrivateLearner
 from torchonline.privacy.learners.clock import ClockedLearner
 

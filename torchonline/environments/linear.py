@@ -75,12 +75,12 @@ class VaryingNoiseBandit(LinearBandit):
         noise_scale: :math:`s_t` of this round, ``(*B)``, the same until :meth:`pull`.
 
     Example:
-        >>> from torchonline import HeavyTailUCB
+        >>> from torchonline import AnytimeHeavyTailUCB
         >>> from torchonline.environments import GaussianNoise
         >>> def scales(shape, generator):
         ...     return torch.where(torch.rand(shape, generator=generator) < 0.9, 0.02, 1.0)
         >>> environment = VaryingNoiseBandit(2, 10, noise=GaussianNoise(), noise_scales=scales)
-        >>> policy, total = HeavyTailUCB(2, noise_scale=1.0), 0.0
+        >>> policy, total = AnytimeHeavyTailUCB(2, noise_scale=1.0), 0.0
         >>> for _ in range(200):
         ...     told = environment.noise_scale
         ...     x, reward, regret = environment.pull(policy.select(environment.arms()))

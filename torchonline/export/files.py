@@ -20,8 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.arm_ids import WithArmIds
-from torchonline.bandits.policies import Rule
 from torchonline.core.checks import instance_of
 from torchonline.core.draws import OwnDraws, generators_left_alone
 from torchonline.core.files import has_seal, replace_file, sealed
@@ -32,6 +30,8 @@ from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.programs import no_blocks
 from torchonline.export.scripts import as_file
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, check_kind, trial_of
+from torchonline.policies.arm_ids import WithArmIds
+from torchonline.policies.rules import Rule
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
 

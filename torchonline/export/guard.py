@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.bandits.block_learner import BlockEstimator
-from torchonline.bandits.policy import Policy
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, in_type_of
+from torchonline.policies.policy import Policy
+from torchonline.regression.block_learner import BlockEstimator
 
 
 def learnt_where(fit: Tensor, learners: Iterable[Learner], learn: Callable[[], None]) -> Tensor:

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.policy import Policy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.checks import passes
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, converted, in_type_of
 from torchonline.export.guard import chosen, learnt_where
+from torchonline.policies.policy import Policy
 
 
 class Round(nn.Module):

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.block_learner import BlockEstimator
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policy import drawn, masked
 from torchonline.convex.learner import ConvexLearner, HintedLearner
 from torchonline.core.checks import passes
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along
 from torchonline.export.guard import any_of_rest, evolving, is_finite
+from torchonline.policies.policy import drawn, masked
+from torchonline.regression.block_learner import BlockEstimator
+from torchonline.regression.estimator import Estimator
 
 # The methods of the module itself, which a mixin calls by these names.
 PLAIN = ("step", "set_hint", "set_available")

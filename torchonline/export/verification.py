@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from torchonline.bandits.fixed_arms import FixedArms
-from torchonline.bandits.glm.local import LocalGLMRegression
-from torchonline.bandits.policy import Policy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.draws import OwnDraws
 from torchonline.core.learner import Learner
 from torchonline.core.ops import of_chosen
 from torchonline.export.programs import BlockRound, ConvexRound, FixedRound, Round
+from torchonline.policies.fixed_arms import FixedArms
+from torchonline.policies.policy import Policy
+from torchonline.regression.glm.local import LocalGLMRegression
 
 # Tolerances relative to the scale of what is compared: all in double precision, or with a part in a lower one.
 DOUBLE, LOWER = 1e-8, 1e-2

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.policy import Policy
 from torchonline.core.checks import instance_of, positive, positive_integer
 from torchonline.core.learner import Learner
 from torchonline.core.messages import counted
 from torchonline.feedback.log import FeedbackLog, LogStorageError
 from torchonline.feedback.records import DamagedRowError, Feedback
 from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot, unfinished
+from torchonline.policies.policy import Policy
 from torchonline.privacy.composition import private_learners
 
 # Rounds that are read in one go, and refusals that are remembered.

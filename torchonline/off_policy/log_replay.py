@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policy import Policy
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, kind, positive_integer, shape_text
 from torchonline.core.inputs import as_dense, check_indices, check_tensor
 from torchonline.export.programs import step_where
+from torchonline.policies.policy import Policy
 
 
 def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float = 1.0) -> Tensor:

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import by_place
-from torchonline.bandits.policy import Policy
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, check_mask, check_tensor
@@ -18,6 +16,8 @@ from torchonline.core.messages import counted
 from torchonline.core.times import as_times
 from torchonline.feedback.log import pages
 from torchonline.off_policy.columns import Columns, check_columns
+from torchonline.policies.arm_ids import by_place
+from torchonline.policies.policy import Policy
 
 CPU = torch.device("cpu")
 LIKE = torch.zeros((), dtype=torch.float64)

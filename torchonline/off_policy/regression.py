@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Greedy
-from torchonline.bandits.policy import Policy
 from torchonline.core import checks
 from torchonline.core.checks import positive_integer
 from torchonline.core.messages import counted
 from torchonline.off_policy.logs import BanditLog
+from torchonline.policies.policy import Policy
+from torchonline.policies.rules import Greedy
+from torchonline.regression.estimator import Estimator
 
 
 class PredictedRewards(NamedTuple):

@@ -4,9 +4,9 @@ from typing import Any
 
 from torch import Tensor
 
-from torchonline.bandits.glm.mirror_descent import GLMRegression
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.ops import at_least, minimum, roundoff, row_dots, sqrt
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.mirror_descent import GLMRegression
 
 
 class CappedGLBOMD(UCB[GLMRegression]):

@@ -8,9 +8,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from torchonline.bandits.estimator import on_rows
-from torchonline.bandits.glm.base import GeneralizedEstimator
-from torchonline.bandits.policies import UCB
 from torchonline.baselines.generalized_linear.solvers import Array, Loss, furthest, inverse, minimise
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.backend import beside, on_arrays
@@ -18,6 +15,9 @@ from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, log, matvec, real
 from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
+from torchonline.policies.rules import UCB
+from torchonline.regression.estimator import on_rows
+from torchonline.regression.glm.base import GeneralizedEstimator
 
 HISTORY = ("history", "history_reward", "history_weight")
 # Which learner of a fleet: its index in `batch_shape`, () for a single learner.
@@ -52,7 +52,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
 
     Shape:
         - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``; the others as of
-          :class:`~torchonline.bandits.estimator.Estimator`.
+          :class:`~torchonline.regression.estimator.Estimator`.
     """
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge")

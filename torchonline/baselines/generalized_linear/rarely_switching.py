@@ -6,9 +6,6 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GLMOptions
-from torchonline.bandits.glm.local import LocalGLMRegression
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import finite_number
 from torchonline.core.ops import (
     along,
@@ -24,6 +21,9 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.links import Link
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.base import GLMOptions
+from torchonline.regression.glm.local import LocalGLMRegression
 
 
 class RarelySwitchingRegression(LocalGLMRegression):

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.checks import one_of, positive
 from torchonline.core.ops import along, at_least, row_dots, rows_times, sqrt
 from torchonline.links import Link
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.base import GLMOptions, checked_min_slope
 
 
 class RSGLinCBRegression(LikelihoodEstimator):
@@ -47,7 +47,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
 
     Args:
         dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+            :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the constants and the history are for.
         ridge: :math:`\lambda > 0`; None for that of the constants.
         constants: "theory", or "program" for those of the paper's experiments.
