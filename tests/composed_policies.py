@@ -25,7 +25,6 @@ from torchonline import (
     ThompsonSampling,
 )
 from torchonline.policies.composed import ComposedPolicy
-from torchonline.policies.rules import on_arms
 
 DIM, ARMS = 3, 4
 
@@ -33,9 +32,8 @@ DIM, ARMS = 3, 4
 class MeanPlusWidth(UCB):
     """A user's policy, with scores of its own."""
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        return self.estimator.predictor(arms) + 0.5 * self.estimator.width(arms)
+    def _scores(self, features: Tensor) -> Tensor:
+        return self.estimator.predictor(features) + 0.5 * self.estimator.width(features)
 
 
 @dataclass(frozen=True)
@@ -67,23 +65,16 @@ class Case:
         return issubclass(self.cls, DisjointArms)
 
     @property
-    def item(self) -> tuple[str, tuple[int, ...]]:
-        """What ``step`` calls the features of a round, and their shape."""
-        if self.has_models:
-            return "context", (DIM,)
-        return ("arms", (ARMS, DIM)) if self.cls is SharedRadiusSelector else ("x", (DIM,))
-
-    @property
-    def has_action(self) -> bool:
-        """Whether ``step`` wants the chosen arm."""
-        return self.item[0] != "x"
+    def item(self) -> tuple[int, ...]:
+        """The shape of the inputs of a decision."""
+        return (DIM,) if self.has_models else (ARMS, DIM)
 
     def stream(self, count: int, *, batch_shape: tuple[int, ...] = (), seed: int = 0) -> "list[Round]":
         """Rounds whose features have three units, with heavy-tailed rewards and noise scales that vary."""
         random, rounds = np.random.default_rng(seed), []
         possible = self.build().estimator.possible_reward
         for t in range(count):
-            shape = (*batch_shape, *((2 + t % 4, DIM) if self.item[0] == "x" else self.item[1]))
+            shape = (*batch_shape, *((2 + t % 4, DIM) if self.cls is ScaledPolicy else self.item))
             context = random.standard_normal(shape)
             if self.scaler is not None:
                 context = context * [1.0, 100.0, 0.01] + [0.0, 30.0, 1.0]
@@ -98,15 +89,17 @@ class Case:
 
     def arguments(self, round_: "Round", index: Tensor) -> dict[str, Tensor]:
         """What ``step`` gets in a round in which ``index`` was chosen."""
-        rest = {"reward": round_.reward, "noise_scale": round_.noise_scale}
-        if self.has_action:
-            return {self.item[0]: round_.context, "action": index} | rest
-        return {"x": chosen(round_.context, index)} | rest
+        given = {"inputs": round_.context, "action": index}
+        return given | {"reward": round_.reward, "noise_scale": round_.noise_scale}
 
     def several(self, rounds: "list[Round]", indices: list[Tensor]) -> dict[str, Tensor]:
-        """What ``step`` gets for some rounds at once."""
+        """What ``step`` gets for some rounds at once. Where the numbers of arms vary, the chosen ones are the only arms."""
         dims = rounds[0].reward.dim()
         each = [self.arguments(*both) for both in zip(rounds, indices, strict=True)]
+        if self.cls is ScaledPolicy:
+            for one in each:
+                one["inputs"] = chosen(one["inputs"], one["action"]).unsqueeze(-2)
+                one["action"] = torch.zeros_like(one["action"])
         return {name: torch.stack([one[name] for one in each], dims) for name in each[0]}
 
     def play(self, policy: Any, rounds: "list[Round]") -> list[Tensor]:
@@ -207,24 +200,16 @@ def use(policy: Any, batch_shape: tuple[int, ...], dtype: torch.dtype, device: s
     has_models = isinstance(policy, DisjointArms)
     reward, two = torch.zeros(batch_shape, **like), torch.zeros(*batch_shape, 2, **like)
     action, actions = (torch.zeros(each.shape, dtype=torch.int64, device=device) for each in (reward, two))
-    one, several = torch.randn(*batch_shape, DIM, **like), torch.randn(*batch_shape, 2, DIM, **like)
     context, many = torch.randn(*batch_shape, ARMS, DIM, **like), torch.randn(*batch_shape, 6, ARMS, DIM, **like)
     if has_models:
-        policy.step(one, action, reward)
-        policy.step(several, actions, two, noise_scale=two + 1.0)
-        policy.learn(several, actions, two)
-        policy.learn(several, actions, two, noise_scale=two + 1.0, block_size=1)
-        context, many = one, torch.randn(*batch_shape, 6, DIM, **like)
-    elif isinstance(policy, SharedRadiusSelector):
-        policy.step(context, action, reward)
-        policy.step(many.narrow(len(batch_shape), 0, 2), actions, two, noise_scale=two + 1.0)
-    else:
-        policy.step(one, reward)
-        policy.step(several, two, noise_scale=two + 1.0)
-        policy.learn(several, two)
-        policy.learn(several, two, noise_scale=two + 1.0, block_size=1)
+        context, many = torch.randn(*batch_shape, DIM, **like), torch.randn(*batch_shape, 6, DIM, **like)
+    several = many.narrow(len(batch_shape), 0, 2)
+    policy.step(context, action, reward)
+    policy.step(several, actions, two, noise_scale=two + 1.0)
+    policy.learn(several, actions, two)
+    policy.learn(several, actions, two, noise_scale=two + 1.0, block_size=1)
     mask = torch.ones((*batch_shape, ARMS), dtype=torch.bool, device=device)
     seen = [policy(context), policy.select(context, mask), policy.select(many), policy.probabilities(context, mask)]
-    seen += policy.decide(context)
+    seen += policy.select_with_probability(context)
     policy.reset()
     return seen

@@ -76,6 +76,11 @@ class Case:
         return (REQUIRED["outputs"],) if "outputs" in inspect.signature(self.cls).parameters else ()
 
     @property
+    def decides(self) -> bool:
+        """Whether it is a policy, and no regression."""
+        return issubclass(self.cls, Rule)
+
+    @property
     def response(self) -> str:
         """What ``step`` calls the response."""
         return getattr(self.cls, "response", "reward")
