@@ -26,7 +26,7 @@ from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_product_
 from torchonline.core.stepping import one_at_a_time
 from torchonline.regression.arguments import on_rows, step_rounds
-from torchonline.regression.blocks import learn_blocks
+from torchonline.regression.blocks import learn_in_blocks
 from torchonline.regression.estimator import default_ridge
 from torchonline.regression.heavy_tail_certificate import Forecast, HeavyTailCertificate
 
@@ -188,7 +188,7 @@ class SystemIdentification(HeavyTailCertificate):
     def _learn_blocks_in_python(
         self, x: Any, next_state: Any, *, noise_scale: Any = None, block_size: int | None = None, mask: Any = None
     ) -> None:
-        learn_blocks(self, x, next_state, noise_scale, block_size, mask)
+        learn_in_blocks(self, x, next_state, noise_scale, block_size, mask)
 
     @torch.jit.export
     @in_python(_learn_blocks_in_python)
