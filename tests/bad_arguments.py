@@ -170,7 +170,8 @@ def bad_steps(
     features, item = ("inputs", (arms, DIM)) if arms else ("x", (DIM,))
     good = {
         features: torch.randn(*batch_shape, *rows, *item, dtype=torch.float64),
-        **({"action": torch.randint(arms, (*batch_shape, *rows))} if arms else {}),
+        # The last arm, whose features end with what is spoilt.
+        **({"action": torch.full((*batch_shape, *rows), arms - 1)} if arms else {}),
         response: possible(torch.randn((*batch_shape, *rows, *output_shape), dtype=torch.float64)),
         "noise_scale": torch.rand((*batch_shape, *rows, *output_shape), dtype=torch.float64) + 0.5,
     }
@@ -256,7 +257,11 @@ def bad_selects(batch_shape: tuple[int, ...]) -> Iterator[Bad]:
     for kind, bad in kinds.items():
         yield kind, "inputs", {"inputs": bad}
         if isinstance(bad, Tensor) and bad.dim() > 0 and bad.device.type == "cpu" and bad.layout == torch.strided:
-            yield f"{kind}, with a mask", "inputs", {"inputs": bad, "mask": torch.ones(bad.shape[:-1], dtype=torch.bool)}
+            yield (
+                f"{kind}, with a mask",
+                "inputs",
+                {"inputs": bad, "mask": torch.ones(bad.shape[:-1], dtype=torch.bool)},
+            )
     mask = torch.ones(*batch_shape, 4, dtype=torch.bool)
     one_without = mask.clone()
     one_without.view(-1, 4)[-1] = False
