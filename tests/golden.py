@@ -40,7 +40,8 @@ from torchonline import (
 from torchonline.convex.learner import ConvexLearner
 from torchonline.export import to_torchscript
 from torchonline.models import BanditHead
-from torchonline.policies.rules import Policy
+from torchonline.policies.policy import Policy
+from torchonline.policies.rules import Rule
 from torchonline.privacy import PrivateLearner, prefix_sum
 from torchonline.regression.estimator import Estimator
 
@@ -77,6 +78,13 @@ COMPOSED: dict[str, Callable[[], Any]] = {
     "BanditHead": lambda: BanditHead(torch.nn.Identity(), OFUL(DIM, **RIDGE), **HEAD),
     "PrefixSum": lambda: prefix_sum("blt", 30, (DIM,), **SUM),
 }
+# Learners that have another name today than in files.
+FORMER_NAMES = {
+    "RunningScaler": "StandardScaler",
+    "RadiusMaster": "RadiusSelector",
+    "SharedRadiusMaster": "SharedRadiusSelector",
+    "HeavyTailUCB": "AnytimeHeavyTailUCB",
+}
 FREE_GRAD = {"length_scale": 1.0, "restarts": True, "per_coordinate": False, "initial_wealth": 1.0}
 
 
@@ -92,7 +100,7 @@ def options_of(case: Any) -> dict[str, Any]:
     needed = convex_learners.required(case.cls) if issubclass(case.cls, ConvexLearner) else {}
     if issubclass(case.cls, PrivateLearner):
         needed = {"dim": private_learners.DIM} | private_learners.PROMISE
-    elif issubclass(case.cls, Estimator | Policy):
+    elif issubclass(case.cls, Estimator | Rule):
         needed = {name: learners.REQUIRED[name] for name in learners.needed(case.cls)}
     return plain | needed | dict(case.options)
 
@@ -106,7 +114,7 @@ def classes() -> dict[str, tuple[str, dict[str, Any]]]:
             if is_public and getattr(case, "over", None) is None:
                 found[case.cls.__name__] = (family, options_of(case))
     # Named bandits that say nothing of their own have no case.
-    for cls in learners.public_classes(Policy):
+    for cls in learners.public_classes(Rule):
         if "estimator" not in inspect.signature(cls).parameters and cls.__name__ not in found:
             found[cls.__name__] = ("bandits", options_of(learners.Case(cls)))
     return found
@@ -134,7 +142,7 @@ def rounds_of(learner: Any, name: str) -> Rounds:
     if isinstance(learner, PrivateLearner):
         return [(x[t],) for t in range(ROUNDS)] if name == "PrefixSum" else []
     by_name: dict[str, Rounds] = {
-        "FixedArms": list(zip(action, rewards, strict=True)),
+        "FixedArms": [(None, *both) for both in zip(action, rewards, strict=True)],
         "DisjointArms": list(zip(x, action, rewards, strict=True)),
         "RadiusSelector": list(zip(x, action, rewards, strict=True)),
         "SharedRadiusSelector": list(zip(arms, action, rewards, strict=True)),
@@ -147,7 +155,8 @@ def rounds_of(learner: Any, name: str) -> Rounds:
     estimator = learner.policy.estimator if name == "ScaledPolicy" else learners.estimator_of(learner)
     if estimator.output_shape:
         return list(zip(shortened, numbers(2, ROUNDS + 2, *estimator.output_shape), strict=True))
-    return list(zip(shortened, estimator.possible_reward(rewards), strict=True))
+    rounds = list(zip(shortened, estimator.possible_reward(rewards), strict=True))
+    return [learners.round_of(learner, *both) for both in rounds]
 
 
 def said(learner: Any) -> dict[str, Tensor]:
@@ -172,10 +181,20 @@ def said(learner: Any) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in found.items()}
 
 
+def as_today(learner: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a step from those that a file may hold.
+
+    Policies learnt from the chosen arm's features and the reward once, and fixed arms from the chosen arm and the reward.
+    """
+    if not isinstance(learner, Policy) or len(arguments) == 3:
+        return arguments
+    return (None, *arguments) if isinstance(learner, FixedArms) else learners.round_of(learner, *arguments)
+
+
 def learn(learner: Any, rounds: Rounds) -> None:
     """Take the steps."""
     for arguments in rounds:
-        learner.step(*arguments)
+        learner.step(*as_today(learner, arguments))
 
 
 def played(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -216,9 +235,9 @@ def read(path: Path) -> Any:
 
 
 def files() -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the files of state dicts and their entries."""
+    """Yield the files of state dicts and their entries, under the names of today."""
     for path in sorted(FOLDER.glob("*/*.pt.gz")):
-        yield path, read(path)
+        yield path, {FORMER_NAMES.get(name, name): entry for name, entry in read(path).items()}
 
 
 def write(path: Path, value: Any) -> None:
