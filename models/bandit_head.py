@@ -320,11 +320,8 @@ class BanditHead(Policy):
         """The ids of arms that may come and go, in the order of scores; None for others."""
         return self.policy.action_ids
 
-    def _learner(self) -> Any:
-        return self.policy._learner()
-
-    def _estimator(self) -> Any:
-        return self.policy._estimator()
+    def _owners(self) -> tuple[Any, Any]:
+        return self.policy._owners()
 
     def _decider(self, inputs: Any, with_gradients: bool = True) -> tuple[Policy, Any]:
         inputs = self._checked_items(inputs, self._learner().batch_shape)

@@ -76,7 +76,7 @@ class SharedLearner(nn.Module):
     Example:
         >>> from torchonline import OFUL
         >>> shared = SharedLearner(OFUL(2))
-        >>> shared.observe(torch.tensor([0.0, 1.0]), 1.0)
+        >>> shared.observe(torch.eye(2), 1, 1.0)
         >>> shared.sync(), shared.pending
         (1, 0)
         >>> shared.select(torch.eye(2))

@@ -65,10 +65,10 @@ def to_torchscript(
     Example:
         >>> policy = OFUL(2)
         >>> scripted = to_torchscript(policy)
-        >>> x, reward = torch.tensor([0.0, 1.0]), torch.tensor(1.0)
-        >>> scripted.step(x, reward), scripted.step(x, torch.nan * reward)
+        >>> arms, k, reward = torch.eye(2), torch.tensor(1), torch.tensor(1.0)
+        >>> scripted.step(arms, k, reward), scripted.step(arms, k, torch.nan * reward)
         (tensor(True), tensor(False))
-        >>> scripted.select(torch.eye(2)), scripted.estimator.rounds, policy.estimator.rounds
+        >>> scripted.select(arms), scripted.estimator.rounds, policy.estimator.rounds
         (tensor(0), tensor(1), tensor(0))
     """
     module = uncompiled(module)

@@ -36,7 +36,7 @@ class AnytimeHeavyTailUCB(UCB[HeavyTailRegression]):
 
     Example:
         >>> policy, arms = AnytimeHeavyTailUCB(2, noise_scale=4.5, delta=0.05), torch.eye(2)
-        >>> policy.step(arms[policy.select(arms)], torch.tensor(0.7))
+        >>> policy.step(arms, policy.select(arms), 0.7)
         >>> int(policy.estimator.rounds)
         1
     """

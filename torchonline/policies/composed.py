@@ -176,9 +176,6 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         why = super()._why_no_sums()
         return why or (None if self._learns_blocks_now() else "whose features move")
 
-    def _work(self) -> int:
-        return self.multiplications
-
     def _means(self, x: Tensor) -> Tensor:
         return self.policy._means(self._features(x))
 

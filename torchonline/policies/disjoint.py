@@ -69,7 +69,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         tensor([1, 1, 0])
     """
 
-    item_dims, has_arm_inputs = 1, False
+    item_dims, has_arm_inputs, has_fleet_views = 1, False, False
     copied: list[str]
     pooled: list[str]
 
@@ -113,7 +113,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     @property
     def actions(self) -> int:
         """The number of arms now. Python only."""
-        return int(self._estimator().batch_shape[-1])
+        return int(self._owners()[1].batch_shape[-1])
 
     def extra_repr(self) -> str:
         """Return the sizes, and why the policy was recommended."""

@@ -309,9 +309,9 @@ class FixedArms(WithArmIds, PolicyLearner):
 
     def reset(self) -> None:
         """Put the estimator back to its state before the first round, in place."""
-        with self._lock, self._estimator()._lock:
+        with self._lock, self._owners()[1]._lock:
             super().reset()
-            self._estimator().__dict__["_is_torn"] = False
+            self._owners()[1].__dict__["_is_torn"] = False
 
     def _reset(self) -> None:
         super()._reset()
@@ -344,12 +344,6 @@ class FixedArms(WithArmIds, PolicyLearner):
             scores = view.run(view.learner._scores_at, None if squares is None else squares.numpy())
             return torch.from_numpy(np.asarray(scores))
 
-    def _seen(self, inputs: Any) -> Any:
-        return self.arms
-
-    def _plain_round(self, inputs: Any, action: Any, reward: Any) -> tuple[Any, ...] | None:
-        return None
-
     def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
         is_block = len(rounds) > 1 and BLOCK * len(rounds) >= self.dim
         learn = view.learner._learn_last if is_block else view.learner._learn_round
@@ -362,8 +356,8 @@ class FixedArms(WithArmIds, PolicyLearner):
             super()._learn_decisions(inputs, action, reward, noise_scale)
         finally:
             # Of an interrupted step, the estimator is as torn as this.
-            self._estimator().__dict__["_is_torn"] |= self._is_torn
-        self._remember(self._estimator().width_matrix(), self.squares)
+            self._owners()[1].__dict__["_is_torn"] |= self._is_torn
+        self._remember(self._owners()[1].width_matrix(), self.squares)
 
     def _learn_log_of_decisions(
         self, inputs: Any, action: Any, reward: Any, noise_scale: Any, block_size: Any, mask: Any
@@ -408,7 +402,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         """Return :meth:`_right_squares`, as they were if M has not been written since."""
         if self.squares is None:
             return None
-        known, matrix = self.__dict__["_known"], self._estimator().width_matrix()
+        known, matrix = self.__dict__["_known"], self._owners()[1].width_matrix()
         if known is not None and known.is_of(matrix):
             return known.squares
         squares = self._right_squares()
@@ -442,7 +436,7 @@ class FixedArms(WithArmIds, PolicyLearner):
             buffers: dict[str, Any] = {"arms": arms, "square_lengths": row_dots(arms, arms)}
             squares = self._right_squares()
             if squares is not None:
-                matrix = self._estimator().width_matrix()
+                matrix = self._owners()[1].width_matrix()
                 squares = torch.cat([squares.index_select(-1, old), exact_squares(added, matrix)], -1)
                 buffers |= {"squares": squares, "image": rows_times(matrix, self.probe)}
             buffers |= self._ids_after(places, added.size(-2))
@@ -451,7 +445,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         self._buffers.update({name: writable(buffer) for name, buffer in buffers.items()})
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        with self._lock, self._estimator()._lock:
+        with self._lock, self._owners()[1]._lock:
             super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:

@@ -33,7 +33,7 @@ class GLBOMD(UCB[GLMRegression]):
 
     Example:
         >>> policy = GLBOMD(2, link=Poisson(), theta_bound=2.0)
-        >>> policy.step(torch.eye(2)[0], torch.tensor(0.5))
+        >>> policy.step(torch.eye(2), 0, 0.5)
         Traceback (most recent call last):
         ValueError: reward: expected whole numbers from 0 on, as Poisson has it, got 0.5
     """

@@ -33,7 +33,8 @@ class LocalGLB(UCB[LocalGLMRegression]):
 
     Example:
         >>> policy, arms = LocalGLB(2, theta_bound=3.0), torch.eye(2)
-        >>> policy.step(arms.repeat(50, 1), torch.tensor([0.0, 1.0]).repeat(50))  # the second arm is always clicked
+        >>> action = torch.arange(100) % 2
+        >>> policy.step(arms.expand(100, 2, 2), action, action)  # the second arm is always clicked
         >>> policy.select(arms)
         tensor(1)
     """

@@ -37,7 +37,7 @@ class OFUL(UCB[RidgeRegression]):
 
     Example:
         >>> policy, arms = OFUL(2, noise_scale=0.1), torch.eye(2)
-        >>> policy.step(arms, torch.tensor([0.0, 1.0]))  # the second arm pays 1, the first 0
+        >>> policy.step(arms.expand(2, 2, 2), [0, 1], [0.0, 1.0])  # the second arm pays 1, the first 0
         >>> policy.select(arms)
         tensor(1)
     """

@@ -110,6 +110,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     takes_inputs, has_encoder = True, False
     # Whether choices are drawn from `distribution`, not the arms with the highest scores.
     is_random = False
+    # Whether the learners of a fleet learn on NumPy views too, where they are small.
+    has_fleet_views = True
     # Draws of the scores that `probabilities` averages over, where scores are random.
     draws = 1
     # Whether a subclass has a step that `learn` must call, because it has no `learn` to match.
@@ -245,10 +247,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self._scored(self._read(self._given(inputs)))
 
     def _select_in_python(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> Tensor:
+        if not self.has_encoder:
+            return self._choice_now(inputs, mask)
         policy, x = self._decider(inputs, False)
-        if policy is not self:
-            return policy.select(x, mask)
-        return self._choice_now(inputs, mask)
+        return policy.select(x, mask)
 
     @torch.jit.export
     @in_python(_select_in_python)
@@ -273,8 +275,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
             return self._named(self.choice(scores, self._clock()))
 
     def _probabilities_in_python(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> Tensor:
+        if not self.has_encoder:
+            return self._probabilities_now(inputs, mask)
         policy, x = self._decider(inputs, False)
-        return policy._probabilities_now(x, mask) if policy is self else policy.probabilities(x, mask)
+        return policy.probabilities(x, mask)
 
     @torch.jit.export
     @in_python(_probabilities_in_python)
@@ -547,21 +551,17 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Return the policy that decides, and its inputs: under an encoder, another one."""
         return self, inputs
 
+    def _owners(self) -> tuple[Any, Any]:
+        """Return the learner that holds the state and the estimator: their locks guard the state."""
+        raise NotImplementedError
+
     def _learner(self) -> Any:
         """Return the learner that holds the state, in a fifth of the time of ``self.learner``."""
-        raise NotImplementedError
-
-    def _estimator(self) -> Any:
-        """Return the estimator, in a fifth of the time of ``self.estimator``."""
-        raise NotImplementedError
-
-    def _owners(self) -> tuple[Any, Any]:
-        """Return the learners whose locks guard the state."""
-        return self._learner(), self._estimator()
+        return self._owners()[0]
 
     def _state(self) -> Any:
         """Return a tensor of the state's type and device."""
-        return self._estimator()._buffers["theta_hat"]
+        return self._owners()[1]._buffers["theta_hat"]
 
     def _on(self, view: NumpyView) -> Any:
         """Return this policy on NumPy views."""
@@ -570,10 +570,6 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _is_on_arrays(self) -> bool:
         """Return whether NumPy can compute the scores: a user's subclass may call torch."""
         return False
-
-    def _work(self) -> int:
-        """Return the multiplications of a decision for each number of its inputs."""
-        raise NotImplementedError
 
     def _to_score(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return what :meth:`_features` gets where some arms are unavailable."""
@@ -592,30 +588,27 @@ class Policy(Citable, WithDelegated, Generic[E]):
                 return self._named(self.choice(masked(scores, mask), self._clock()))
         if mask is not None:
             scores = np.where(as_array(mask), scores, -math.inf)
-        if not self._draws_choices():
+        if not self.is_random:
             return self._named(best_of(scores))
         return self._named(self.choice(torch.from_numpy(scores), self._clock()))
 
-    def _draws_choices(self) -> bool:
-        """Return whether :meth:`choice` draws."""
-        return self.is_random
-
     def is_deterministic(self) -> bool:
         """Return whether equal inputs and statistics give equal choices. Python only."""
-        return not (self._draws_choices() or self._rule.draws > 1)
+        return not (self.is_random or self._rule.draws > 1)
 
     def _scores_now(self, inputs: Any, mask: Any) -> tuple[Any, Tensor | None]:
         """Return the scores, as an array if NumPy has computed them, and the mask."""
-        learner, is_on_arrays = self._learner(), self._is_on_arrays()
+        (learner, estimator), is_on_arrays = self._owners(), self._is_on_arrays()
         view = learner.view_for(inputs) if is_on_arrays else None
         if view is not None and mask is None:
-            rows = self._plain(inputs)
-            if rows is not None and rows.size * self._work() < SMALL_PRODUCT:
-                return view.run(self._on(view)._scored, rows), None
+            rows = plain_array(inputs, estimator._buffers["theta_hat"])  # which surely passes all checks
+            if rows is not None and rows.size * learner.multiplications < SMALL_PRODUCT:
+                if self._are_inputs(learner, rows.shape) and (not learner.validate or is_ordinary(rows)):
+                    return view.run(self._on(view)._scored, rows), None
         x, available = self._checked(inputs, mask)
         if view is None and is_on_arrays:
             view = learner.view_for(x)
-        if view is not None and x.numel() * self._work() < SMALL_PRODUCT:
+        if view is not None and x.numel() * learner.multiplications < SMALL_PRODUCT:
             rows = as_array(x)
             if learner.validate:
                 check_array("inputs", rows)
@@ -641,22 +634,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _bounds_now(self, inputs: Any) -> tuple[Tensor, Tensor]:
         return self._bounds(self._checked(inputs, None)[0])
 
-    def _are_inputs(self, shape: tuple[int, ...]) -> bool:
+    def _are_inputs(self, learner: Any, shape: tuple[int, ...]) -> bool:
         """Return whether a shape is one of decisions' inputs."""
-        learner, n = self._learner(), self.item_dims
-        dims = learner.batch_dims
+        n, dims = self.item_dims, learner.batch_dims
         is_short = len(shape) < dims + n or (n == 2 and shape[-2] == 0)
         return not is_short and shape[-1] == learner.dim and (not dims or shape[:dims] == learner.batch_shape)
-
-    def _plain(self, inputs: Any) -> Any:
-        """Return inputs that surely pass all checks as an array; or None.
-
-        Other inputs, and so all errors, take the long way.
-        """
-        rows = plain_array(inputs, self._state())
-        if rows is None or not self._are_inputs(rows.shape):
-            return None
-        return rows if not self._learner().validate or is_ordinary(rows) else None
 
     def _checked(self, inputs: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
         """Return the inputs of decisions and the mask as tensors, or raise."""
@@ -669,7 +651,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _checked_inputs(self, inputs: Any, lead: tuple[str, ...] = ("...",)) -> Tensor:
         """Return the inputs of decisions as a tensor, or raise."""
         x = check_tensor("inputs", inputs, self._state())
-        if not self._are_inputs(x.shape):
+        if not self._are_inputs(self._learner(), x.shape):
             raise self._wrong_shape(x.shape, lead)
         return x
 
@@ -689,21 +671,28 @@ class Policy(Citable, WithDelegated, Generic[E]):
     @in_turn
     def _learn_decisions(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
         """Check a step's arguments, then learn, on NumPy views where that is faster."""
-        learner = self._learner()
-        view = learner.view_for(self._seen(inputs)) if learner.__dict__["is_small"] else None
+        learner, estimator = self._owners()
+        is_small = learner.__dict__["is_small"] and (self.has_fleet_views or not learner.batch_dims)
+        view = learner.view_for(inputs) if is_small else None
         if view is not None and noise_scale is None:
-            one = self._plain_round(inputs, action, reward)
+            one = self._plain_round(learner, estimator._buffers["theta_hat"], inputs, action, reward)
             if one is not None:
                 self._learn_on_arrays(view, [one])
                 return
         x, place, reward, noise_scale, is_one = self._checked_rounds(inputs, action, reward, noise_scale)
-        if view is None and learner.__dict__["is_small"]:
+        if view is None and is_small:
             view = learner.view_for(x)
         try:
             if view is not None:
                 rounds = rounds_of_arrays(learner, view.learner, x, reward, noise_scale, is_one, "inputs")
                 if learner is self:
-                    places = [place] if type(place) is int else as_array(place).reshape(-1).tolist()
+                    if type(place) is int:
+                        places = [place]
+                    elif learner.batch_dims:
+                        rows = as_array(place)
+                        places = [rows] if is_one else list(np.moveaxis(rows, learner.batch_dims, 0))
+                    else:
+                        places = as_array(place).reshape(-1).tolist()
                     rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, places, strict=True)]
                 self._learn_on_arrays(view, rounds)
             else:
@@ -711,13 +700,13 @@ class Policy(Citable, WithDelegated, Generic[E]):
         except ValueError as error:
             raise of_inputs(error) from error.__cause__
 
-    def _seen(self, inputs: Any) -> Any:
-        """Return the tensor whose place decides whether a step runs on NumPy views."""
-        return inputs
+    def _plain_round(
+        self, learner: Any, state: Tensor, inputs: Any, action: Any, reward: Any
+    ) -> tuple[Any, ...] | None:
+        """Return the arguments of a round that surely passes all checks; or None.
 
-    def _plain_round(self, inputs: Any, action: Any, reward: Any) -> tuple[Any, ...] | None:
-        """Return the arguments of a round that surely passes all checks; or None."""
-        learner, state = self._learner(), self._state()
+        Other rounds, and so all errors, take the long way.
+        """
         number = plain_number(reward, state)
         rows = None if number is None else plain_array(inputs, state)
         k = None if rows is None or learner.batch_dims else integer_at_hand(action)

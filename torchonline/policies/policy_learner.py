@@ -30,7 +30,7 @@ class PolicyLearner(Policy, Learner):
         state, estimator = policy.estimator.theta_hat, policy.estimator
         options: Any = {"dtype": state.dtype, "device": state.device, "validate": estimator.validate}
         Learner.__init__(self, dim, batch_shape=batch_shape, **options)
-        self.policy = policy
+        self.policy, self.is_random = policy, policy.is_random
         # A file would hold the parts twice.
         self.__dict__["_arguments"] = {}
         self.noise_scale = estimator.noise_scale
@@ -84,20 +84,14 @@ class PolicyLearner(Policy, Learner):
 
     reset = Learner.reset
 
-    def _draws_choices(self) -> bool:
-        return self._modules["policy"].is_random  # type: ignore[union-attr, return-value]
-
-    def _learner(self) -> Any:
-        return self
-
-    def _estimator(self) -> Any:
-        return self._modules["policy"]._modules["estimator"]  # type: ignore[union-attr]
+    def _owners(self) -> tuple[Any, Any]:
+        return self, self._modules["policy"]._modules["estimator"]  # type: ignore[union-attr]
 
     def _is_on_arrays(self) -> bool:
         return self._modules["policy"]._is_on_arrays()  # type: ignore[union-attr, operator, no-any-return]
 
     def _is_ordinary(self, reward: Any) -> bool:
-        return self._estimator()._is_ordinary(reward)
+        return self._owners()[1]._is_ordinary(reward)
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
         self.policy.estimator._check_rewards(reward, noise_scale)

@@ -174,10 +174,9 @@ class Rule(Policy[E]):
         """The rule of choice: the policy itself. Python only."""
         return self
 
-    def _learner(self) -> Any:
-        return self._modules["estimator"]
-
-    _estimator = _learner
+    def _owners(self) -> tuple[Any, Any]:
+        estimator = self._modules["estimator"]
+        return estimator, estimator
 
     def _on(self, view: NumpyView) -> Any:
         stand_in: Any = view.policies.get(type(self))
@@ -193,9 +192,6 @@ class Rule(Policy[E]):
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
         self.estimator._learn_block(x, reward, noise_scale, mask)
-
-    def _work(self) -> int:
-        return self._modules["estimator"].dim  # type: ignore[union-attr, return-value]
 
 
 class UCB(Rule[E]):

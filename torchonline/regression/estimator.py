@@ -152,6 +152,8 @@ class Estimator(BlockEstimator):
         self.response_shape = (*self.batch_shape, *output_shape)
         size = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1)
         self.is_small = self.runs_on_arrays and size < SMALL_STEP
+        # Of a decision, for each number of its features.
+        self.multiplications = self.dim
         # A float32 sum of many outer products needs compensation.
         self.compensated = dtype == torch.float32
 
