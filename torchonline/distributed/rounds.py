@@ -40,12 +40,14 @@ class Steps:
         """Return the number of rounds in some arguments, as far as their shapes tell."""
         if self.always_one:
             return 1
-        reward = arguments.get(self.learner.response)
+        first: int = self.learner.batch_dims
+        # A reward for each round, or features.
+        is_policy = isinstance(self.policy, Policy)
+        value, dims = (arguments["reward"], first) if is_policy else (next(iter(arguments.values())), first + 1)
         try:
-            shape = reward.shape if isinstance(reward, Tensor) else np.shape(reward)
+            shape = value.shape if isinstance(value, Tensor) else np.shape(value)
         except ValueError:  # a ragged list, which is refused later
             return 1
-        first, dims = self.learner.batch_dims, len(self.learner.response_shape)
         return int(shape[first]) if len(shape) > dims else 1
 
     def checked(self, queue: list[Arguments], rank: int) -> Any:
