@@ -126,23 +126,24 @@ def refused(rank: int, world: int) -> dict[str, Any]:
 
 def bad_rounds() -> dict[str, tuple[Any, Callable[..., None]]]:
     """What builds a learner, and what makes a shared one observe something wrong."""
-    ones, click = torch.ones(3, dtype=D), LocalGLB(3)
+    ones, click = torch.ones(2, 3, dtype=D), LocalGLB(3)
     bad = torch.tensor([1.0, torch.nan, 1.0])
     return {
-        "NaN": (OFUL(3), lambda shared: shared.observe(bad, 1.0)),
+        "NaN": (OFUL(3), lambda shared: shared.observe(bad[None], 0, 1.0)),
         "NaN among others": (
             OFUL(3),
-            lambda shared: shared.observe(ones.expand(4, 3), torch.tensor([0, 1, torch.nan, 1])),
+            lambda shared: shared.observe(ones.expand(4, 2, 3), [0, 1, 0, 1], torch.tensor([0, 1, torch.nan, 1])),
         ),
-        "shape": (OFUL(3), lambda shared: shared.observe(torch.ones(4, dtype=D), 1.0)),
-        "shape of a reward": (OFUL(3), lambda shared: shared.observe(ones, torch.ones(2))),
-        "type": (OFUL(3), lambda shared: shared.observe(ones, "much")),
-        "ragged": (OFUL(3), lambda shared: shared.observe([[1.0, 2.0, 3.0], [1.0]], [1.0, 2.0])),
-        "no reward": (OFUL(3), lambda shared: shared.observe(ones, None)),
-        "impossible reward": (click, lambda shared: shared.observe(0.1 * ones, 7.0)),
-        "long features": (click, lambda shared: shared.observe(9.0 * ones, 1.0)),
-        "noise": (OFUL(3), lambda shared: shared.observe(ones, 1.0, noise_scale=-1.0)),
-        "action": (DisjointArms(RidgeRegression(3), 2), lambda shared: shared.observe(ones, 2, 1.0)),
+        "shape": (OFUL(3), lambda shared: shared.observe(torch.ones(2, 4, dtype=D), 1, 1.0)),
+        "shape of a reward": (OFUL(3), lambda shared: shared.observe(ones, 1, torch.ones(2))),
+        "type": (OFUL(3), lambda shared: shared.observe(ones, 1, "much")),
+        "ragged": (OFUL(3), lambda shared: shared.observe([[1.0, 2.0, 3.0], [1.0]], 0, 1.0)),
+        "no reward": (OFUL(3), lambda shared: shared.observe(ones, 1, None)),
+        "impossible reward": (click, lambda shared: shared.observe(0.1 * ones, 1, 7.0)),
+        "long features": (click, lambda shared: shared.observe(9.0 * ones, 1, 1.0)),
+        "noise": (OFUL(3), lambda shared: shared.observe(ones, 1, 1.0, noise_scale=-1.0)),
+        "arm": (OFUL(3), lambda shared: shared.observe(ones, 2, 1.0)),
+        "action": (DisjointArms(RidgeRegression(3), 2), lambda shared: shared.observe(ones[0], 2, 1.0)),
         "gradient": (OONS(3, lipschitz=1.0), lambda shared: shared.observe(bad)),
     }
 
@@ -155,7 +156,7 @@ def good_round(shared: SharedLearner) -> None:
     elif isinstance(shared.policy, DisjointArms):
         shared.observe(x, 1, 1.0)
     else:
-        shared.observe(x, 1.0)
+        shared.observe(x[None], 0, 1.0)
 
 
 def errors(rank: int, world: int) -> dict[str, Any]:
@@ -202,7 +203,7 @@ def strangers(rank: int, world: int) -> dict[str, Any]:
     for way in ("leader", "all", "sums"):
         for who in (0, world - 1):
             shared = SharedLearner(AnytimeHeavyTailUCB(3), learn_on=way)
-            step = lambda shared=shared: shared.policy.step(torch.ones(3, dtype=D), 1.0)  # noqa: E731
+            step = lambda shared=shared: shared.policy.step(torch.ones(1, 3, dtype=D), 0, 1.0)  # noqa: E731
             found[f"step on rank {who}, {way}"] = with_change(shared, rank, step, who)
     flags = SharedLearner(LocalGLB(3))
     found["a flag"] = with_change(flags, rank, lambda: flags.learner.misspecified.fill_(True), 1)
@@ -257,8 +258,8 @@ def refused_blocks(rank: int, world: int) -> dict[str, Any]:
             good_round(shared)
             x = torch.randn(12, 3, generator=torch.Generator().manual_seed(rank), dtype=D)
             x = x * torch.tensor([1.0, 1e9, 1e-9]) + 1e9
-            action = (torch.zeros(12, dtype=torch.int64),) if isinstance(policy, DisjointArms) else ()
-            shared.observe(x, *action, torch.ones(12))
+            x = x if isinstance(policy, DisjointArms) else x.unsqueeze(-2)
+            shared.observe(x, torch.zeros(12, dtype=torch.int64), torch.ones(12))
             error = raised(shared.sync)
             is_same = digest(shared._shared_state()) == before and shared.pending == 13
             shared.discard()
@@ -440,7 +441,7 @@ def messages(rank: int, world: int) -> dict[str, Any]:
         for rows in (0, 2):
             seen: list[tuple[str, Any]] = []
             for _ in range(rows):
-                shared.observe(torch.ones(8, dtype=D), 1.0)
+                shared.observe(torch.ones(1, 8, dtype=D), 0, 1.0)
             watch(seen)
             try:
                 shared.sync()
@@ -554,7 +555,7 @@ def copies(rank: int, world: int) -> dict[str, Any]:
     shared.sync()
     if rank == 0:
         shared.load_state_dict(twin.state_dict())
-        shared.learner.step(torch.ones(3, dtype=D), 2.0)
+        shared.policy.step(torch.ones(1, 3, dtype=D), 0, 2.0)
     shared.broadcast()
     found["broadcast"] = (int(shared.learner.rounds), equal_on_all(shared.policy), digest(shared._shared_state()))
     other = SharedLearner(AnytimeHeavyTailUCB(3), learn_on="sums")
@@ -580,7 +581,7 @@ def with_threads(way: str) -> Any:
 
     def observe() -> None:
         for _ in range(30):
-            shared.observe(arms[0], 1.0)
+            shared.observe(arms, 0, 1.0)
             time.sleep(0.001)
 
     choosing, observing = threading.Thread(target=choose), threading.Thread(target=observe)
@@ -629,7 +630,8 @@ def coverage(rank: int, world: int) -> dict[str, Any]:
             for _ in range(1 + rank):
                 arms = torch.randn(runs, 4, 2, generator=generator, dtype=D)
                 arms = arms / arms.norm(dim=-1, keepdim=True)
-                x = arms.take_along_dim(shared.select(arms)[:, None, None], 1).squeeze(1)
+                chosen = shared.select(arms)
+                x = arms.take_along_dim(chosen[:, None, None], 1).squeeze(1)
                 mean = (x * theta).sum(-1)
                 if name == "LocalGLB":
                     reward = torch.bernoulli(torch.sigmoid(mean), generator=generator)
@@ -638,7 +640,7 @@ def coverage(rank: int, world: int) -> dict[str, Any]:
                     reward = mean + 0.5 * torch.where(rare, 7.0, -1.0 / 7.0)
                 else:
                     reward = mean + 0.5 * torch.randn(runs, generator=generator, dtype=D)
-                shared.observe(x, reward)
+                shared.observe(arms, chosen, reward)
             shared.sync()
             missed |= has_missed(shared.learner, theta)
         found[name] = (int(missed.sum()), int(shared.learner.rounds.max()), equal_on_all(shared.policy))
