@@ -117,6 +117,8 @@ class Fuzz:
         """Return a value that may be right for an argument of that name."""
         pick, shape = self.random.choice, getattr(learner, "batch_shape", ())
         n = self.random.randrange(1, 4)
+        if name == "inputs" and not getattr(learner, "takes_inputs", True):
+            return None
         if name in ("x", "arms", "context", "features", "inputs", "contribution", "record"):
             extra: Any = pick([(), (), (n,), (ARMS,), (n, ARMS)])
             return pick([self.tensor, lambda *s: self.tensor(*s).float(), lambda *s: self.tensor(*s).numpy()])(
