@@ -106,7 +106,7 @@ class BanditHead(Policy):
 
         def __call__(self, inputs: ArrayLike | None = None) -> Tensor: ...
 
-    __constants__ = ("has_arm_inputs",)
+    __constants__: tuple[str, ...] = (*Policy.__constants__, "has_arm_inputs")
     held_by, has_encoder = "head.policy", True
 
     def __init__(
@@ -283,17 +283,17 @@ class BanditHead(Policy):
     # TorchScript compiles none of these, and files have none of them.
 
     @delegated
-    def estimator(self) -> Estimator:
+    def estimator(self) -> Estimator:  # type: ignore[override]
         """The policy's estimator. Python only."""
         return self.policy.estimator
 
     @delegated
-    def rounds(self) -> Tensor:
+    def rounds(self) -> Tensor:  # type: ignore[override]
         """The policy's count of rounds, ``(*B)``. Python only."""
         return self.policy.rounds
 
     @delegated
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> tuple[int, ...]:  # type: ignore[override]
         """The policy's ``*B``. Python only."""
         return self.policy.batch_shape
 
@@ -306,7 +306,7 @@ class BanditHead(Policy):
         return self.policy.theta_hat
 
     @delegated
-    def learner(self) -> Learner:
+    def learner(self) -> Learner:  # type: ignore[override]
         """The learner that holds the policy's state. Python only."""
         return self.policy.learner
 

@@ -62,8 +62,8 @@ class OnlinePredictor(pl.LightningModule):
             the number of features.
         loss: ``"squared"``, ``"absolute"`` or ``"logistic"``.
         encoder: maps inputs ``(n, *feature)`` to features ``(n, d)``, in evaluation mode; None takes the inputs themselves.
-        scaler: a :class:`~torchonline.StandardScaler` of the inputs, which sees each row after it was predicted; None if they need
-            none. Not with an encoder.
+        scaler: a :class:`~torchonline.StandardScaler` of the inputs, which sees each row after it was predicted; None if they
+            need none. Not with an encoder.
         log_losses: whether to log ``loss``, the mean over the batch, and ``mean_loss``, the mean over all rounds so far.
 
     Shape:

@@ -323,7 +323,7 @@ def check_kind(module: Any) -> None:
         raise TypeError(f"module: expected a Policy or a ConvexLearner, got {type(module).__name__}{instead}")
 
 
-def seeded(function: Any, *arguments: Tensor) -> Any:
+def seeded(function: Any, *arguments: Any) -> Any:
     """Call a function on a fixed seed, and on a generator of its own."""
     with OwnDraws():
         return function(*arguments)

@@ -154,8 +154,8 @@ class FeedbackLog(ABC):
             action: the chosen arm, as the policy's ``select`` and ``step`` call it: an integer of at least 0.
             probability: probability with which it was chosen, in (0, 1]; ``policy.select_with_probability`` returns it.
             mask: arms that were available, ``(K)``, bool.
-            action_ids: ids of the K arms, ``policy.action_ids`` of a policy whose arms come and go. The log keeps a mask with an entry
-                for each id. None if arm k of the mask has the id k.
+            action_ids: ids of the K arms, ``policy.action_ids`` of a policy whose arms come and go. The log keeps a mask with an
+                entry for each id. None if arm k of the mask has the id k.
             encoder: version of the encoder that computed ``inputs``, if one did.
             time: seconds since 1970; now if None. Windows are measured by a clock that jumps of the wall clock do not move, as
                 long as no times are given.

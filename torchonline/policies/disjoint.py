@@ -44,15 +44,15 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     once, in all rounds, with probability at least 1 - ``delta``, if each arm meets the conditions of the estimator and no more
     than ``most_actions`` arms ever exist. With N arms ever, it is at least 1 - ``delta`` N / ``most_actions`` (proof:
     docs/disjoint_arms_theory.md). The radius depends on the m features of one arm, not on K m. A ``scaler`` makes the sets a
-    heuristic while it moves, see :class:`StandardScaler`. With the scaler's ``freeze_after``, all arms start anew when it freezes.
-    Without it, the first 32 rounds of :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into the
-    scaler's new coordinates until round 63 (docs/disjoint_arms.md).
+    heuristic while it moves, see :class:`StandardScaler`. With the scaler's ``freeze_after``, all arms start anew when it
+    freezes. Without it, the first 32 rounds of :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into
+    the scaler's new coordinates until round 63 (docs/disjoint_arms.md).
 
     Cost: O(K m^2) for a decision, O(m^2) for a step, K times the memory of one estimator.
 
     Args:
-        policy: the rule of choice over one arm's estimator, or that estimator, to play by :class:`UCB`. It is a pattern, of m features: every
-            arm gets a new estimator with the same options.
+        policy: the rule of choice over one arm's estimator, or that estimator, to play by :class:`UCB`. It is a pattern, of m
+            features: every arm gets a new estimator with the same options.
         actions: K, the number of arms at first.
         most_actions: number of arms that share ``delta``; None for ``actions``. Name more if arms will be added.
         scaler: a :class:`StandardScaler` of the context with m outputs, shared by the arms; None where contexts are features.
@@ -139,8 +139,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         Scores and masks have no entry for a removed arm any more. A reward that comes late for one is refused by :meth:`step`.
 
         Args:
-            actions: ids of the arms to remove, without repetition and not all of them. ``arms.action_ids[k]`` is the id of the arm
-                whose score is the k-th.
+            actions: ids of the arms to remove, without repetition and not all of them. ``arms.action_ids[k]`` is the id of the
+                arm whose score is the k-th.
 
         Raises:
             TypeError, ValueError: ``actions`` is something else. Nothing has changed.

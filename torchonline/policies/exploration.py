@@ -42,8 +42,8 @@ class EpsilonGreedy(Exploration[E]):
     of a decision: O(K d).
 
     Args:
-        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
-            the number of features, for :class:`~torchonline.RidgeRegression`.
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
         epsilon: in (0, 1], the probability of a uniform draw in the first round.
         decay: at least 0, how fast it falls; 0 keeps it.
         dim: d, in place of ``estimator``.
@@ -97,8 +97,8 @@ class SquareCB(Exploration[E]):
     O(K d).
 
     Args:
-        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
-            the number of features, for :class:`~torchonline.RidgeRegression`.
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
         gamma: above 0, in units of 1 / reward.
         exponent: at least 0.
         dim: d, in place of ``estimator``.
@@ -161,8 +161,8 @@ class Softmax(Exploration[E]):
     No regret bound holds for a constant temperature. Cost of a decision: O(K d).
 
     Args:
-        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
-            the number of features, for :class:`~torchonline.RidgeRegression`.
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
         temperature: above 0, in units of the reward.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in

@@ -138,7 +138,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         return self.arms.size(-2)
 
     @delegated
-    def rounds(self) -> Tensor:
+    def rounds(self) -> Tensor:  # type: ignore[override]
         """The estimator's count of rounds, ``(*B)``. Python only."""
         return self.policy.estimator.rounds
 
@@ -209,7 +209,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         block_size: int | None,
         mask: Tensor | None,
     ) -> None:
-        self.step(None, place, reward, noise_scale)
+        self.step(None, place, reward, noise_scale=noise_scale)
 
     def _follow_(self, basis: list[Tensor], before: list[Tensor]) -> None:
         """Move the squares after a step, given the columns of Q and of MQ before it."""

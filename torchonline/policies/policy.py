@@ -118,7 +118,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     has_own_step = False
     # Why this policy was recommended, for its repr.
     note = ""
-    __constants__ = ("item_dims", "is_random", "draws")
+    __constants__: tuple[str, ...] = ("item_dims", "is_random", "draws")
     # TorchScript compiles no property.
     __jit_unused_properties__: tuple[str, ...] = ("action_ids",)
 
@@ -437,10 +437,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
-        The intervals are those of :meth:`interval`; a policy such as :class:`Greedy` does not use them. The chosen arm is marked by
-        a diamond. On the right stands what decides: the scores, which are not cut; for a policy that draws, the probabilities, and
-        the diamond marks the likeliest arm. The label of the axis says whether a theorem covers the intervals, or whether they are
-        a heuristic. Unavailable arms are grey. Needs matplotlib. Changes no state.
+        The intervals are those of :meth:`interval`; a policy such as :class:`Greedy` does not use them. The chosen arm is marked
+        by a diamond. On the right stands what decides: the scores, which are not cut; for a policy that draws, the probabilities,
+        and the diamond marks the likeliest arm. The label of the axis says whether a theorem covers the intervals, or whether
+        they are a heuristic. Unavailable arms are grey. Needs matplotlib. Changes no state.
 
         Args:
             inputs: of one decision, as in :meth:`select`; or of many, of which ``index`` names one.
@@ -687,10 +687,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
                 rounds = rounds_of_arrays(learner, view.learner, x, reward, noise_scale, is_one, "inputs")
                 if learner is self:
                     if type(place) is int:
-                        places = [place]
-                    elif learner.batch_dims:
+                        places: Any = [place]
+                    elif dims := int(learner.batch_dims):
                         rows = as_array(place)
-                        places = [rows] if is_one else list(np.moveaxis(rows, learner.batch_dims, 0))
+                        places = [rows] if is_one else np.moveaxis(rows, dims, 0)
                     else:
                         places = as_array(place).reshape(-1).tolist()
                     rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, places, strict=True)]
@@ -708,7 +708,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         Other rounds, and so all errors, take the long way.
         """
         number = plain_number(reward, state)
-        rows = None if number is None else plain_array(inputs, state)
+        rows: Any = None if number is None else plain_array(inputs, state)
         k = None if rows is None or learner.batch_dims else integer_at_hand(action)
         if k is None or k < 0 or rows.ndim != self.item_dims or rows.shape[-1] != learner.dim:
             return None

@@ -37,7 +37,7 @@ class PolicyLearner(Policy, Learner):
         self.is_small = estimator.runs_on_arrays and math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
 
     @delegated
-    def estimator(self) -> Estimator:
+    def estimator(self) -> Estimator:  # type: ignore[override]
         """The rule's estimator. Python only."""
         return self.policy.estimator
 
@@ -50,7 +50,7 @@ class PolicyLearner(Policy, Learner):
         return self.policy.estimator.theta_hat
 
     @delegated
-    def learner(self) -> Learner:
+    def learner(self) -> Learner:  # type: ignore[override]
         """The learner that holds the state: the policy itself. Python only."""
         return self
 
@@ -88,7 +88,7 @@ class PolicyLearner(Policy, Learner):
         return self, self._modules["policy"]._modules["estimator"]  # type: ignore[union-attr]
 
     def _is_on_arrays(self) -> bool:
-        return self._modules["policy"]._is_on_arrays()  # type: ignore[union-attr, operator, no-any-return]
+        return self._modules["policy"]._is_on_arrays()  # type: ignore[union-attr, operator]
 
     def _is_ordinary(self, reward: Any) -> bool:
         return self._owners()[1]._is_ordinary(reward)

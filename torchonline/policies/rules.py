@@ -66,8 +66,8 @@ class Rule(Policy[E]):
     arrangements of arms too, such as :class:`~torchonline.DisjointArms`.
 
     Args:
-        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
-            the number of features, for :class:`~torchonline.RidgeRegression`.
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
@@ -75,7 +75,7 @@ class Rule(Policy[E]):
 
     # Whether `scores_of` uses the widths.
     uses_widths = True
-    __constants__ = (*Policy.__constants__, "uses_widths")
+    __constants__: tuple[str, ...] = (*Policy.__constants__, "uses_widths")
     __signature__ = PolicySignature()
 
     # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
@@ -145,17 +145,17 @@ class Rule(Policy[E]):
     # TorchScript compiles none of these, and files have none of them.
 
     @delegated
-    def dim(self) -> int:
+    def dim(self) -> int:  # type: ignore[override]
         """The estimator's number of features, d. Python only."""
         return self.estimator.dim
 
     @delegated
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> tuple[int, ...]:  # type: ignore[override]
         """The estimator's ``*B``: policies in one module. Python only."""
         return self.estimator.batch_shape
 
     @delegated
-    def rounds(self) -> Tensor:
+    def rounds(self) -> Tensor:  # type: ignore[override]
         """The estimator's count of rounds, ``(*B)``. Python only."""
         return self.estimator.rounds
 
@@ -165,7 +165,7 @@ class Rule(Policy[E]):
         return self.estimator.theta_hat
 
     @delegated
-    def learner(self) -> Learner:
+    def learner(self) -> Learner:  # type: ignore[override]
         """The learner that holds the state: the estimator. Python only."""
         return self.estimator
 
@@ -206,8 +206,8 @@ class UCB(Rule[E]):
     one matrix product.
 
     Args:
-        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
-            the number of features, for :class:`~torchonline.RidgeRegression`.
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.
@@ -236,11 +236,12 @@ class ThompsonSampling(Rule[E]):
     estimators no theorem holds. Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
 
     :meth:`probabilities` averages over ``draws`` parameters: an estimate of a probability p has a standard error of
-    :math:`\sqrt{p(1-p)/\text{draws}}`, and costs O(K d) for each draw. :meth:`select_with_probability` chooses by one of these draws.
+    :math:`\sqrt{p(1-p)/\text{draws}}`, and costs O(K d) for each draw. :meth:`select_with_probability` chooses by one of these
+    draws.
 
     Args:
-        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
-            the number of features, for :class:`~torchonline.RidgeRegression`.
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
         draws: number of parameters drawn for :meth:`probabilities`.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
@@ -277,8 +278,8 @@ class Greedy(Rule[E]):
     A baseline, at O(K d) for a decision; no regret bound holds.
 
     Args:
-        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or d,
-            the number of features, for :class:`~torchonline.RidgeRegression`.
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.RidgeRegression`, beside a number of features only.

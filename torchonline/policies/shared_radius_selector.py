@@ -100,7 +100,7 @@ class SharedRadiusSelector(RadiusMultiples, ComposedPolicy):
         block_size: int | None,
         mask: Tensor | None,
     ) -> None:
-        self.step(x, place, reward, noise_scale)
+        self.step(x, place, reward, noise_scale=noise_scale)
 
     # TorchScript does not compile the methods below.
 

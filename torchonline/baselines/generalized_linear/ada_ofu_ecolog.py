@@ -106,9 +106,9 @@ class AdaECOLogRegression(LikelihoodEstimator):
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with a
     ``noise_scale`` of :math:`1/\sqrt n`, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 -
     ``delta``, in all rounds, :math:`\theta^*` is in :math:`\Theta` and the confidence set of
-    :class:`~torchonline.regression.estimator.Estimator` holds. The structure is the paper's. The radii :math:`\rho` and ``radius``
-    are ours, after the paper's form; the proof is ours (docs/generalized_linear_theory.md). The paper's regret theorem is for its
-    own constants.
+    :class:`~torchonline.regression.estimator.Estimator` holds. The structure is the paper's. The radii :math:`\rho` and
+    ``radius`` are ours, after the paper's form; the proof is ours (docs/generalized_linear_theory.md). The paper's regret theorem
+    is for its own constants.
 
     Cost of a round: O(d^2) time; several times O(d^3) if a minimum is outside of :math:`\Theta`; and three passes over the
     warm-up rounds in a warm-up round. Memory O(d^2) and room for T warm-up rounds.
