@@ -27,7 +27,6 @@ from torchonline import (
 )
 from torchonline.models import BanditHead
 from torchonline.policies.chosen import predicted
-from torchonline.policies.rules import on_arms
 
 D = torch.float64
 ARMS = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=D)
@@ -36,7 +35,7 @@ BUFFERS = RidgeRegression(2).state_dict().keys()
 
 
 def learnt(policy: Any) -> Any:
-    policy.step(ARMS, torch.tensor([1.0, 0.0, 1.0]))
+    policy.step(ARMS.expand(3, 3, 2), torch.arange(3), torch.tensor([1.0, 0.0, 1.0]))
     return policy
 
 
@@ -53,7 +52,7 @@ def test_a_policy_says_what_its_estimator_says(build: Any) -> None:
     policy.predict(arms).sum().backward()
     assert arms.grad is not None
     close(policy.predict(ARMS.tolist()), estimator(ARMS))
-    with pytest.raises(ValueError, match=r"^arms: expected shape"):
+    with pytest.raises(ValueError, match=r"^inputs: expected shape"):
         policy.predict(torch.eye(3))
     policy.reset()
     assert int(policy.rounds) == 0
@@ -94,9 +93,8 @@ class Own(UCB):
         self.register_buffer("rounds", torch.tensor(7))
         self.theta_hat = torch.nn.Parameter(torch.ones(2, dtype=D))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        return self.rounds * self.estimator.predictor(arms) + arms @ self.theta_hat
+    def _scores(self, features: Tensor) -> Tensor:
+        return self.rounds * self.estimator.predictor(features) + features @ self.theta_hat
 
 
 class OwnLayer(DisjointArms):
@@ -112,7 +110,7 @@ class OwnLayer(DisjointArms):
 
 def test_what_a_users_class_has_of_its_own_comes_first() -> None:
     policy = Own()
-    policy.step([1.0, 0.0], 1.0)
+    policy.step([[1.0, 0.0]], 0, 1.0)
     scripted = torch.jit.script(policy)
     for twin in (policy, copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), scripted):
         assert int(twin.rounds) == 7
