@@ -688,7 +688,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
                 if learner is self:
                     if type(place) is int:
                         places: Any = [place]
-                    elif dims := int(learner.batch_dims):
+                    elif dims := self._dims():
                         rows = as_array(place)
                         places = [rows] if is_one else np.moveaxis(rows, dims, 0)
                     else:
