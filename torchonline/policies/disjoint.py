@@ -439,7 +439,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return view
 
     def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
-        if len(rounds) > 1:
+        if len(rounds) != 1:
             super()._learn_on_arrays(view, rounds)
             return
         learn, early = view.learner._learn_round, view.learner.early
