@@ -18,7 +18,7 @@ from torch import Tensor
 
 import torchonline
 from tests.interruption import Interrupt, interrupted, is_free
-from tests.learners import differences, snapshot
+from tests.learners import differences, round_of, snapshot
 from torchonline import (
     CAOONS,
     OFUL,
@@ -74,10 +74,11 @@ def step(learner: Any, scale: float = 1.0, arm: int = 1) -> None:
         learner.step(scale * features(learner.dim), arm, 1.0)
         return
     if isinstance(learner, FixedArms):
-        learner.step(arm, scale)
+        learner.step(None, arm, scale)
         return
     if own.batch_shape:
-        learner.step(scale * features(own.dim).expand(own.features_shape), torch.ones(own.batch_shape))
+        x = scale * features(own.dim).expand(own.features_shape)
+        learner.step(*round_of(learner, x, torch.ones(own.batch_shape)))
         return
     if hasattr(own, "queries"):
         learner.step(
@@ -86,7 +87,7 @@ def step(learner: Any, scale: float = 1.0, arm: int = 1) -> None:
     elif own.output_shape:
         learner.step(scale * features(8), torch.ones(2, dtype=D))
     else:
-        learner.step(scale * features(own.dim), torch.tensor(1.0, dtype=D))
+        learner.step(*round_of(learner, scale * features(own.dim), torch.tensor(1.0, dtype=D)))
 
 
 @pytest.mark.parametrize("name", BANDITS)
@@ -171,8 +172,8 @@ def fail_after_writes(learner: Any, call: Callable[[], object]) -> None:
         lambda policy: policy.estimator.theta_hat.zero_(),
         lambda policy: policy.reset(),
         lambda policy: policy.load_state_dict(policy.state_dict()),
-        lambda policy: policy.learn(torch.eye(150), torch.zeros(150)),
-        lambda policy: policy.step(torch.eye(150)[:2], torch.zeros(2)),
+        lambda policy: policy.learn(*round_of(policy, torch.eye(150), torch.zeros(150))),
+        lambda policy: policy.step(*round_of(policy, torch.eye(150)[:2], torch.zeros(2))),
         lambda policy: policy.to(torch.float64),
         lambda policy: None,
     ],
@@ -228,8 +229,8 @@ def test_a_refusal_of_a_large_learner_undoes_nothing(monkeypatch: pytest.MonkeyP
         step(policy)
     start = snapshot(policy)
     monkeypatch.setattr(journal, "restore_", lambda *_: pytest.fail("an undo"))
-    with pytest.raises(ValueError, match=r"^x: expected"):
-        policy.step(1e200 * features(100), 1.0)
+    with pytest.raises(ValueError, match=r"^inputs: expected"):
+        policy.step(1e200 * features(100)[None], 0, 1.0)
     assert differences(start, snapshot(policy)) == []
     step(policy)
 
@@ -240,7 +241,7 @@ def test_a_refused_round_does_not_come_back_with_an_interrupt(monkeypatch: pytes
     policy = DisjointArms(RidgeRegression(8), 3, scaler=StandardScaler(7))
     for arm in (0, 0, 1, 2):
         step(policy, 2.0, arm)
-    with pytest.raises(ValueError, match=r"^context: expected"):
+    with pytest.raises(ValueError, match=r"^inputs: expected"):
         policy.step(1e200 * features(policy.dim), 0, 1.0)
     step(policy, 3.0, 1)
     start = snapshot(policy)
@@ -295,12 +296,12 @@ def test_a_learner_that_cannot_undo_refuses_until_it_is_loaded_or_reset() -> Non
 def test_several_rounds_loads_and_resets_are_all_or_nothing() -> None:
     """Also with state and learners of parts."""
     policy = AnytimeHeavyTailUCB(3)
-    rows, rewards = torch.randn(4, 3, dtype=D), torch.randn(4, dtype=D)
+    rounds = round_of(policy, torch.randn(4, 3, dtype=D), torch.randn(4, dtype=D))
     master = CAOONS(2, lipschitz=1.0, horizon=64)
     step(master)
     other = snapshot(CAOONS(2, lipschitz=1.0, horizon=64))
     for learner, call in (
-        (policy, lambda: policy.step(rows, rewards)),
+        (policy, lambda: policy.step(*rounds)),
         (master, lambda: master.load_state_dict(other)),
         (master, master.reset),
     ):
@@ -464,7 +465,7 @@ def test_an_interrupted_load_is_all_or_nothing(name: str) -> None:
         learner.load_state_dict(before)
         line += 1
     assert line > 50
-    assert learner.arm_ids == [1, 2, 3]
+    assert learner.action_ids == [1, 2, 3]
 
 
 def test_a_refused_assignment_leaves_fixed_arms_as_they_were() -> None:

@@ -97,7 +97,7 @@ def test_deferred_initialisation_makes_the_tables_anew(make: Any, assign: bool) 
     x = torch.tensor([0.1, 0.2], dtype=D)
     for learner in (one, other):
         if hasattr(learner, "select"):
-            learner.step(x, 1.0)
+            learner.step(x[None], 0, 1.0)
         else:
             learner.step(x.expand(learner.queries().shape).clone(), torch.ones(learner.queries().shape[:-1]).double())
     theirs = other.state_dict()

@@ -104,7 +104,7 @@ def test_arms_that_are_added_in_inference_mode_learn_outside() -> None:
         head = BanditHead(nn.Identity(), UCB(RidgeRegression(2)), actions=torch.eye(2))
         head.to(torch.float64)
     arms.step(torch.ones(2), 2, 1.0)
-    fixed.step(2, 1.0)
+    fixed.step(None, 2, 1.0)
     head.step(torch.ones(2, 2), [0, 1], [1.0, 0.0])
     for policy in (arms, fixed, head):
         assert not any(buffer.is_inference() for buffer in policy.buffers())

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.learners import snapshot
+from tests.learners import round_of, snapshot
 from torchonline import (
     OFUL,
     AnytimeHeavyTailUCB,
@@ -92,8 +92,8 @@ def test_four_threads_lose_no_round(make: Callable[[], Any], rounds: int) -> Non
     def learn(number: int) -> Callable[[], None]:
         def run() -> None:
             for x in rows[number]:
-                policy.select(torch.stack([x, -x], -2))
-                policy.step(x, reward)
+                arms = torch.stack([x, -x], -2)
+                policy.step(arms, torch.zeros_like(policy.select(arms)), reward)
 
         return run
 
@@ -114,7 +114,7 @@ def test_copies_of_a_learner_that_learns_are_whole(copied: Callable[[Any], Any])
     def learn() -> None:
         number = 0
         while not stop.is_set():
-            policy.step(rows[number % 64], torch.tensor(1.0))
+            policy.step(rows, number % 64, torch.tensor(1.0))
             number += 1
 
     def take() -> None:
@@ -132,7 +132,7 @@ def test_copies_of_a_learner_that_learns_are_whole(copied: Callable[[Any], Any])
     for number in range(max(by_rounds) + 1):
         if number in by_rounds:
             assert torch.equal(by_rounds[number].estimator.theta_hat, twin.estimator.theta_hat)
-        twin.step(rows[number % 64], torch.tensor(1.0))
+        twin.step(rows, number % 64, torch.tensor(1.0))
 
 
 def by_file(policy: Any) -> Any:
@@ -145,12 +145,12 @@ def by_file(policy: Any) -> Any:
 def test_loads_and_steps_follow_one_another() -> None:
     policy, other = OFUL(16), OFUL(16)
     rows = torch.nn.functional.normalize(torch.randn(200, 16, dtype=D), dim=-1)
-    other.step(rows, torch.ones(200, dtype=D))
+    other.step(*round_of(other, rows, torch.ones(200, dtype=D)))
     states = [snapshot(OFUL(16)), snapshot(other)]
 
     def learn() -> None:
-        for x in rows:
-            policy.step(x, torch.tensor(1.0))
+        for k in range(len(rows)):
+            policy.step(rows, k, torch.tensor(1.0))
 
     def load() -> None:
         for number in range(60):
@@ -232,7 +232,7 @@ def test_a_child_forked_while_another_thread_holds_the_lock_goes_on(is_amid_a_st
     if child == 0:
         signal.alarm(60)  # ends a child that waits for the lock
         try:
-            policy.step(x, 1.0)
+            policy.step(x[None], 0, 1.0)
             os._exit(0)
         except RuntimeError as error:
             os._exit(1 if str(error).startswith("state: ") else 2)
@@ -242,7 +242,7 @@ def test_a_child_forked_while_another_thread_holds_the_lock_goes_on(is_amid_a_st
     thread.join()
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == int(is_amid_a_step)
-    policy.step(x, 1.0)
+    policy.step(x[None], 0, 1.0)
     assert int(policy.estimator.rounds) == 1
 
 
