@@ -15,12 +15,14 @@ from torchonline.policies.policy_learner import PolicyLearner
 from torchonline.policies.rules import Rule
 from torchonline.policies.scaler import StandardScaler, check_scaler
 from torchonline.regression.block_learner import BlockLearner
+from torchonline.regression.blocks import learns_at_once
 
 
 class ComposedPolicy(PolicyLearner, BlockLearner):
     """Base of the policies made of a rule of choice and, if wanted, a scaler of its features.
 
-    The scaler, the estimator and the count of rounds change together or not at all.
+    The scaler, the estimator and the count of rounds change together or not at all. By default the rule scores each arm's own
+    features. A subclass with another transform overrides :meth:`_features`.
 
     Shape:
         - ``rounds``, ``(*B)``: rounds learnt from. The other buffers are those of the parts, ``policy.estimator`` and ``scaler``.
@@ -83,7 +85,46 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         block_size: int | None,
         mask: Tensor | None,
     ) -> None:
+        if mask is not None:
+            raise TypeError("mask: expected None, because rounds may be learnt in order")
         self._learn_log(self.policy.estimator.theta_hat, x, place, reward, noise_scale, mask, block_size)
+
+    def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+        moving = self._rounds_until_freeze()
+        if moving > 0:
+            return min(moving, 8192)
+        return self.policy.estimator._rows_of_next_part(done, block_size, mask)
+
+    def _learn_part(
+        self,
+        x: Tensor,
+        action: Tensor | None,
+        reward: Tensor,
+        noise_scale: Tensor,
+        mask: Tensor | None,
+        block_size: int | None,
+    ) -> None:
+        rows = self.batch_dims
+        if self._learns_blocks_now():
+            self._learn_at_once(x, reward, noise_scale, mask)
+        else:
+            for i in range(x.size(rows)):
+                pay = reward.select(rows, i)
+                self._learn_round(x.select(rows, i), pay, pay, noise_scale.select(rows, i))
+
+    def _learn_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
+        """Learn from n rounds of each learner at once, or from those in a mask.
+
+        The scaler must have frozen.
+        """
+        self.policy.estimator._learn_block(self._features(x), reward, noise_scale, mask)
+        self._count_block_(self.policy.estimator._count_rows(x), mask)
+
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        features = self._features(x)
+        self.policy.estimator._learn_round(features, reward, noise_scale)
+        # One estimator learns them all: the arm says nothing.
+        self._end_round_(x, features, 0 * self.rounds, noise_scale)
 
     def _end_round_(self, x: Tensor, features: Tensor, arm: Tensor, noise_scale: Tensor) -> None:
         """Show the scaler a round's features, count the round, and renew an early one.
@@ -164,9 +205,14 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
     # TorchScript does not compile the methods below.
 
+    def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
+        self._learn_at_once(x, reward, noise_scale, mask)
+
     def _blocks_are_rounds(self) -> bool:
-        """Return whether the class learns a block by the update of its rounds."""
-        return False
+        return learns_at_once(type(self), "_learn_part", ("_learn_round",))
+
+    def _to_score(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.policy._to_score(x, mask)
 
     def estimator_of_blocks(self) -> Any:
         """Return the estimator that learns the blocks. Python only."""

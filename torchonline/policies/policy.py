@@ -108,6 +108,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     learns_rows = True
     # Whether a decision has inputs, and whether an encoder reads them.
     takes_inputs, has_encoder = True, False
+    # Whether `learn` takes a mask, which says for each learner of a batch which rounds it learns.
+    takes_mask = True
     # Whether choices are drawn from `distribution`, not the arms with the highest scores.
     is_random = False
     # Whether the learners of a fleet learn on NumPy views too, where they are small.
@@ -360,6 +362,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     ) -> None:
         if reward is MISSING:
             raise TypeError(f"learn() takes (inputs, action, reward), got no reward; {self._call('learn')}")
+        if mask is not None and not self.takes_mask:
+            raise TypeError(f"mask: expected None for {type(self).__name__}, which may learn rounds in order, got a mask")
         if self.has_own_step:
             learn_by_step(self, block_size, mask, inputs, action, reward, noise_scale=noise_scale)
         else:

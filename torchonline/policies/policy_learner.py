@@ -23,7 +23,7 @@ class PolicyLearner(Policy, Learner):
     if TYPE_CHECKING:
         policy: Rule
 
-    response, output_shape = "reward", ()
+    response, output_shape, takes_mask = "reward", (), False
     held_by = "policy.policy.estimator"
 
     def __init__(self, policy: Rule, batch_shape: tuple[int, ...], dim: int) -> None:
