@@ -129,7 +129,7 @@ def play_digits(log: DecisionLog, rounds: int) -> DisjointArms:
     now, position, on_the_way = 1.7e9, 0, []
     for i, row in enumerate(torch.randint(len(images), (rounds,), generator=generator).tolist()):
         now += 20.0 * float(torch.empty(()).exponential_(generator=generator))
-        action, probability = policy.decide(images[row])
+        action, probability = policy.select_with_probability(images[row])
         log.decide(f"visit {i}", images[row], action, probability, encoder=f"pixels {1 + 2 * i // rounds}", time=now)
         label = int(labels[row]) if i < 0.8 * rounds else (int(labels[row]) + 1) % 10
         delay = 300.0 * float(torch.empty(()).exponential_(generator=generator))
