@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NEEDED = {
     "torchonline/__init__.py",
     "torchonline/py.typed",
+    "torchonline/core/papers.bib",
     "torchonline/regression/heavy_tail.py",
     "torchonline/privacy/learners/frank_wolfe.py",
     "torchonline/environments/linear.py",
@@ -24,6 +25,7 @@ arms = torch.eye(2)
 policy.step(arms[policy.select(arms)], torch.tensor(1.0))
 assert torchonline.__file__.startswith({folder!r}), torchonline.__file__
 assert policy.estimator.rounds == 1
+policy.cite()
 """
 
 
