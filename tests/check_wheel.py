@@ -12,6 +12,7 @@ NEEDED = {
     "torchonline/py.typed",
     "torchonline/core/papers.bib",
     "torchonline/regression/heavy_tail.py",
+    "torchonline/report.html.j2",
     "torchonline/privacy/learners/frank_wolfe.py",
     "torchonline/environments/linear.py",
     "torchonline/privacy/mechanisms/blt.py",
