@@ -72,7 +72,6 @@ ALLOWED = {
     "uvicorn": ("torchonline.command_line.service", "torchonline.serving.protocol"),
     "jinja2": ("torchonline.reporting",),
     "jsonargparse": COMMAND_LINE,
-    "shtab": ("torchonline.command_line.completion",),
     "sqlalchemy": ("torchonline.feedback.sql_log",),
     "ray": (),
     "scipy": (),
