@@ -112,8 +112,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     takes_mask = True
     # Whether choices are drawn from `distribution`, not the arms with the highest scores.
     is_random = False
-    # Whether the learners of a fleet learn on NumPy views too, where they are small.
-    has_fleet_views = True
+    # Whether the learners of a batch learn on NumPy views too, where they are small.
+    has_batch_views = True
     # Draws of the scores that `probabilities` averages over, where scores are random.
     draws = 1
     # Whether a subclass has a step that `learn` must call, because it has no `learn` to match.
@@ -676,17 +676,17 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _learn_decisions(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
         """Check a step's arguments, then learn, on NumPy views where that is faster."""
         learner, estimator = self._owners()
-        is_small = learner.__dict__["is_small"] and (self.has_fleet_views or not learner.batch_dims)
-        view = learner.view_for(inputs) if is_small else None
-        if view is not None and noise_scale is None:
-            one = self._plain_round(learner, estimator._buffers["theta_hat"], inputs, action, reward)
-            if one is not None:
-                self._learn_on_arrays(view, [one])
-                return
-        x, place, reward, noise_scale, is_one = self._checked_rounds(inputs, action, reward, noise_scale)
-        if view is None and is_small:
-            view = learner.view_for(x)
+        is_small = learner.__dict__["is_small"] and (self.has_batch_views or not learner.batch_dims)
         try:
+            view = learner.view_for(inputs) if is_small else None
+            if view is not None and noise_scale is None:
+                one = self._plain_round(learner, estimator._buffers["theta_hat"], inputs, action, reward)
+                if one is not None:
+                    self._learn_on_arrays(view, [one])
+                    return
+            x, place, reward, noise_scale, is_one = self._checked_rounds(inputs, action, reward, noise_scale)
+            if view is None and is_small:
+                view = learner.view_for(x)
             if view is not None:
                 rounds = rounds_of_arrays(learner, view.learner, x, reward, noise_scale, is_one, "inputs")
                 if learner is self:
