@@ -29,7 +29,7 @@ rounds = torch.load(f"{folder}/rounds.pt")
 choices = []
 for arms, reward, noise_scale in rounds:
     index = policy.select(arms)
-    policy.step(arms[index], reward, noise_scale)
+    policy.step(arms, index, reward, noise_scale)
     choices.append(index)
 torch.save((choices, dict(policy.state_dict())), f"{folder}/learnt.pt")
 assert [name for name, module in sys.modules.items() if name.startswith("torchonline") and module] == []
