@@ -69,7 +69,7 @@ def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -
     x = head.policy._features(head._encoded_choice(inputs, place).movedim(0, lead))
     if theta.dim() == lead + 1:
         return (x * theta.unsqueeze(-2)).sum(-1)
-    # The row of each chosen arm among the arms of all learners of the fleet.
+    # The row of each chosen arm among the arms of all learners of the batch of learners.
     first = theta.size(-2) * torch.arange(theta[..., 0, 0].numel(), device=theta.device)
     row = place.movedim(0, lead) + first.reshape(*theta.shape[:-2], 1)
     return (x * functional.embedding(row, theta.flatten(0, -2))).sum(-1)

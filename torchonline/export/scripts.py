@@ -220,7 +220,7 @@ class PolicyFile(Guarded):
             good = good & self._accepts(x, places, reward, None if noise_scale is None else scale)
             fit = good if mask is None else good & mask
             learnt = torch.zeros_like(fit)
-            # A single learner leaves rounds out. Those of a fleet learn round by round if one of them must leave one out.
+            # A single learner leaves rounds out. Those of a batch learn round by round if one of them must leave one out.
             at = torch.arange(good.size(-1), device=good.device)
             size = at.size(0)
             if not bool(good.all()):

@@ -136,7 +136,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         if early is not None:
             are_early = may_hold(early.are_early(self.rounds))
             if are_early and may_hold(early.is_kept(self.rounds)):
-                # On NumPy views, the learners of a fleet may have one scale in common.
+                # On NumPy views, the learners of a batch may have one scale in common.
                 weight = self.noise_scale / noise_scale + 0.0 * real(self.rounds, features)
                 a = along(weight, features) * features
                 early.keep_(self.rounds, x, a, weight, self._last_target(), arm)

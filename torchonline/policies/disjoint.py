@@ -32,7 +32,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         k = arms.select(context)  # the id of an arm
         arms.step(context, k, reward)
 
-    The K estimators are a fleet, ``policy.estimator``, whose ``batch_shape`` ends with K. The policy scores each arm by the arm's
+    The K estimators are a batch, ``policy.estimator``, whose ``batch_shape`` ends with K. The policy scores each arm by the arm's
     own estimator, and only the chosen arm's estimator learns.
 
     Each arm has an id for ever: the first K arms have 0 to K - 1, and :meth:`add_actions` returns those of new arms. Ids are what
@@ -69,7 +69,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         tensor([1, 1, 0])
     """
 
-    item_dims, has_arm_inputs, has_fleet_views = 1, False, False
+    item_dims, has_arm_inputs, has_batch_views = 1, False, False
     copied: list[str]
     pooled: list[str]
 
@@ -92,18 +92,18 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         if delta is not None:
             options["delta"] = delta / most
         one = rebuilt(one, **options)
-        fleet = rebuilt(one, batch_shape=(*one.batch_shape, count))
+        batch = rebuilt(one, batch_shape=(*one.batch_shape, count))
         dim = scaler.dim if isinstance(scaler, StandardScaler) else one.dim
-        super().__init__(_with_estimator(pattern, fleet), scaler, one.batch_shape, dim)
+        super().__init__(_with_estimator(pattern, batch), scaler, one.batch_shape, dim)
         self.most_actions = most
         # Where the chosen arm's statistics are while it learns, except on NumPy views. They are no state.
         self.arm = one
         one._non_persistent_buffers_set.update(one._buffers)
         self.undetermined = tuple(f"arm.{name}" for name in one._buffers)
         self.copied = [name for name in one._buffers if name not in one.unchanging]
-        self.pooled = list(fleet.pooled)
+        self.pooled = list(batch.pooled)
         # TorchScript sees no class attributes.
-        self.takes_one_row = fleet.takes_one_row
+        self.takes_one_row = batch.takes_one_row
         self._create_buffers()
         self._create_ids()
 
@@ -212,9 +212,9 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         self._count_block_(self.policy.estimator._count_rows(context), mask)
 
     def _can_count_in_python(self) -> bool:
-        fleet = self.policy.estimator
-        is_known = is_readable(fleet.rounds) and fleet.rounds.is_cpu
-        return not self.batch_dims and is_known and fleet.__dict__.get("_workers") is None
+        batch = self.policy.estimator
+        is_known = is_readable(batch.rounds) and batch.rounds.is_cpu
+        return not self.batch_dims and is_known and batch.__dict__.get("_workers") is None
 
     @in_python(_can_count_in_python)
     def _can_count(self) -> bool:
@@ -228,8 +228,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
         To learn at once costs time for every arm, and room for the longest block.
         """
-        fleet, arm = self.policy.estimator, self.arm
-        arms, n = fleet.rounds.size(0), action.size(0)
+        batch, arm = self.policy.estimator, self.arm
+        arms, n = batch.rounds.size(0), action.size(0)
         counts = torch.bincount(action, minlength=arms)
         has_few = (counts > 0) & (counts * arms <= 4 * n)
         if 4 * int(has_few.sum()) < arms:
@@ -265,15 +265,15 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         block_size: int | None,
     ) -> None:
         """Let all arms learn blocks of their own rounds at once."""
-        fleet = self.policy.estimator
+        batch = self.policy.estimator
         x, rewards, scales, taken = self._by_arm(x, action, reward, noise_scale, mask)
         if block_size is None:
-            fleet._learn_own_blocks(x, rewards, scales, taken)
+            batch._learn_own_blocks(x, rewards, scales, taken)
             return
         done, most, is_first = 0, x.size(-2), True
         while done < most or is_first:  # once without rounds too, for the sums of other workers
-            size, is_first = min(fleet._at_most_an_epoch(most), most - done), False
-            fleet._learn_block(
+            size, is_first = min(batch._at_most_an_epoch(most), most - done), False
+            batch._learn_block(
                 x.narrow(-2, done, size),
                 rewards.narrow(-1, done, size),
                 scales.narrow(-1, done, size),
@@ -289,15 +289,15 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         Features ``(*B, n, m)`` come back as ``(*B, K, most, m)``, and the rest alike. ``most`` is the largest number of rounds
         that an arm has. The last result is True where there is a round, of the mask if one is given.
         """
-        fleet, n = self.policy.estimator, x.size(-2)
-        sizes, arms = list(fleet.rounds.shape), fleet.rounds.numel()
+        batch, n = self.policy.estimator, x.size(-2)
+        sizes, arms = list(batch.rounds.shape), batch.rounds.numel()
         place = action.reshape(arms // sizes[-1], n)
         learner = torch.arange(place.size(0), device=place.device).unsqueeze(-1)
         arm = (place + sizes[-1] * learner).reshape(-1)
         order = arm.argsort(stable=True)
         arm = arm[order]
         count = torch.zeros(arms, dtype=arm.dtype, device=arm.device).scatter_add(0, arm, torch.ones_like(arm))
-        most = int(count.max()) if fleet._can_ask(count) else n
+        most = int(count.max()) if batch._can_ask(count) else n
         slot = most * arm + torch.arange(arm.size(0), device=arm.device) - (count.cumsum(0) - count)[arm]
         room = x.new_zeros(arms * most)
         rows = x.new_zeros((arms * most, x.size(-1))).index_copy_(0, slot, x.flatten(0, -2)[order])
@@ -349,13 +349,13 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
 
     def _copy_chosen_(self, action: Tensor) -> Tensor:
-        """Copy the chosen arms' statistics out of the fleet; return where they are in it."""
-        fleet = self.policy.estimator
+        """Copy the chosen arms' statistics out of the batch; return where they are in it."""
+        batch = self.policy.estimator
         index = action.reshape(-1)
-        index = index + fleet.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
+        index = index + batch.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
         statistics = self.arm._statistics(self.copied)
         before: dict[str, Tensor] = {}
-        for name, chosen in fleet._of_chosen(index, self.copied).items():
+        for name, chosen in batch._of_chosen(index, self.copied).items():
             before[name] = chosen.reshape(statistics[name].shape)
             assign_(statistics[name], before[name])
         self._remember(index, before)
@@ -460,9 +460,9 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         view.mark_written()
 
     def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
-        fleet, state = self.policy.estimator, self.state()
+        batch, state = self.policy.estimator, self.state()
         is_plain = (
-            view is None and len(rounds) == 1 and all(map(is_readable, state.values())) and fleet.theta_hat.is_cpu
+            view is None and len(rounds) == 1 and all(map(is_readable, state.values())) and batch.theta_hat.is_cpu
         )
         if not is_plain or self._starts_anew_next():
             super()._run(view, learn, rounds)
@@ -475,7 +475,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         def undo() -> None:
             restore_(others, copies)
             for index, before in reversed(gathered):
-                fleet._write_chosen_(index, before, self.pooled)
+                batch._write_chosen_(index, before, self.pooled)
 
         try:
             self.__dict__["gathered"] = gathered
@@ -496,15 +496,15 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return self.actions
 
     def _rearrange(self, kept: Iterable[int], added: int) -> None:
-        """Replace the fleet by one with some of its arms, and new ones."""
-        fleet, old, dims = self.policy.estimator, list(kept), self.batch_dims
+        """Replace the batch by one with some of its arms, and new ones."""
+        batch, old, dims = self.policy.estimator, list(kept), self.batch_dims
         with torch.no_grad():
-            place, count = {"device": fleet.theta_hat.device}, len(old) + added
+            place, count = {"device": batch.theta_hat.device}, len(old) + added
             # Its buffers are those of the dtype that the others were made with.
-            new = rebuilt(fleet, batch_shape=(*self.batch_shape, count), validate=fleet.validate, **place)
-            new = new.to(fleet.theta_hat.dtype)
-            index = torch.tensor(old, device=fleet.theta_hat.device)
-            for name, buffer in fleet.state().items():
+            new = rebuilt(batch, batch_shape=(*self.batch_shape, count), validate=batch.validate, **place)
+            new = new.to(batch.theta_hat.dtype)
+            index = torch.tensor(old, device=batch.theta_hat.device)
+            for name, buffer in batch.state().items():
                 rows = buffer.index_select(dims, index)
                 new._buffers[name].narrow(dims, 0, len(old)).copy_(rows)
                 if name in self.pooled and added:
@@ -513,7 +513,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             if self.early is not None:
                 modules["early"] = self.early.with_arms(old)
             ids = self._ids_after(old, added)
-        # At once: an interrupt in between would leave the ids of other arms, or a view of another fleet.
+        # At once: an interrupt in between would leave the ids of other arms, or a view of another batch.
         changed = {"_buffers": self._buffers | ids, "_modules": self._modules | modules}
         self.__dict__.update(changed, _view=None, multiplications=new.dim * count)
 
@@ -535,25 +535,25 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
 
 class _ArmView:
-    """One arm of a fleet on NumPy views: a learner on slices of the fleet's arrays."""
+    """One arm of a batch on NumPy views: a learner on slices of the batch's arrays."""
 
     def __init__(self, view: NumpyView, k: int, arms: DisjointArms) -> None:
-        fleet: Any = view.learner.policy.estimator
-        slices = {name: fleet.__dict__[name][k, ...] for name in arms.copied if fleet.__dict__[name] is not None}
-        self.learner: Any = object.__new__(type(fleet))
-        self.learner.__dict__.update(fleet.__dict__ | slices)
+        batch: Any = view.learner.policy.estimator
+        slices = {name: batch.__dict__[name][k, ...] for name in arms.copied if batch.__dict__[name] is not None}
+        self.learner: Any = object.__new__(type(batch))
+        self.learner.__dict__.update(batch.__dict__ | slices)
         single: dict[str, Any] = {
             "batch_dims": 0,
             "batch_shape": (),
-            "features_shape": (fleet.dim,),
+            "features_shape": (batch.dim,),
             "response_shape": (),
         }
         self.learner.__dict__.update(single, named_buffers=slices.items)
         written = [array for name, array in slices.items() if name not in arms.pooled]
-        self.pooled = [(fleet.__dict__[name], slices[name]) for name in arms.pooled]
+        self.pooled = [(batch.__dict__[name], slices[name]) for name in arms.pooled]
         scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
         own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
-        shared = [*own, *(fleet.__dict__[name] for name in arms.pooled), *scaler]
+        shared = [*own, *(batch.__dict__[name] for name in arms.pooled), *scaler]
         # What the arm's rounds alone write, with its size, and what all rounds write.
         self.written = (written, shared, sum(array.nbytes for array in written))
 

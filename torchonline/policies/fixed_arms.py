@@ -83,7 +83,7 @@ class FixedArms(WithArmIds, PolicyLearner):
     Args:
         policy: a :class:`UCB`, :class:`Greedy`, :class:`EpsilonGreedy`, :class:`SquareCB` or :class:`Softmax`, or a rule of your
             own with ``scores_of``; or an estimator, to play by :class:`UCB`. It is not copied.
-        arms: features of the K arms, ``(K, d)``; or ``(*B, K, d)``, for learners of a fleet that have arms of their own. A copy
+        arms: features of the K arms, ``(K, d)``; or ``(*B, K, d)``, for learners of a batch that have arms of their own. A copy
             is kept.
 
     Shape:
@@ -280,7 +280,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         The others keep their squares.
 
         Args:
-            features: ``(n, d)``, or ``(*B, n, d)`` if the learners of a fleet have arms of their own.
+            features: ``(n, d)``, or ``(*B, n, d)`` if the learners of a batch have arms of their own.
 
         Raises:
             TypeError, ValueError: ``features`` is something else. Nothing has changed.
@@ -395,7 +395,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         return x, index if one is None else one, reward, noise_scale, len(shape) == dims
 
     def _small_view(self) -> Any:
-        """Return the view, on the CPU and if no large fleet; or None."""
+        """Return the view, on the CPU and if no large batch; or None."""
         return self.view_for(self.arms) if self.is_small else None
 
     def _known_squares(self) -> Tensor | None:

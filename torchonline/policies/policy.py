@@ -363,7 +363,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
         if reward is MISSING:
             raise TypeError(f"learn() takes (inputs, action, reward), got no reward; {self._call('learn')}")
         if mask is not None and not self.takes_mask:
-            raise TypeError(f"mask: expected None for {type(self).__name__}, which may learn rounds in order, got a mask")
+            raise TypeError(
+                f"mask: expected None for {type(self).__name__}, which may learn rounds in order, got a mask"
+            )
         if self.has_own_step:
             learn_by_step(self, block_size, mask, inputs, action, reward, noise_scale=noise_scale)
         else:

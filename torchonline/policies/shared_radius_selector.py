@@ -51,7 +51,7 @@ class SharedRadiusSelector(RadiusMultiples, ComposedPolicy):
         That of :class:`RadiusSelector`, for EXP4-IX.
     """
 
-    learns_rows, has_fleet_views = False, False
+    learns_rows, has_batch_views = False, False
 
     def __init__(
         self,

@@ -106,7 +106,7 @@ class Estimator(BlockEstimator):
     guarantee = ""
     # Whether the features of an earlier round can be replaced by others.
     can_replace = False
-    # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for that of all learners of a fleet.
+    # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for that of all learners of a batch.
     takes_one_row = True
     # Whether a step can run on NumPy views.
     runs_on_arrays = True
@@ -290,7 +290,7 @@ class Estimator(BlockEstimator):
         Args:
             ax: matplotlib axes; None for a new figure of pyplot.
             coordinates: i and j, two different ones from 0 to d - 1.
-            index: which learner of a fleet, an integer or a tuple; of several outputs, also which output. None for a single one.
+            index: which learner of a batch, an integer or a tuple; of several outputs, also which output. None for a single one.
             truth: the true parameter ``(d)``, to be marked, where it is known.
             label: written at the right end of the ellipse, for several sets in the same axes.
             style: options of matplotlib for its line, such as ``color`` and ``linestyle``.
@@ -394,7 +394,7 @@ class Estimator(BlockEstimator):
             noise_scale: of each round, if it is known before the reward, shaped like ``reward``; None for the constructor's.
             block_size: rounds in a block. None, also for rewards that came together, for blocks of an eighth of the rounds
                 learnt, but at least d and at most 8192. A first block that is much longer than d makes the set wider.
-            mask: True where a learner of a fleet learns the round, ``(*B, n)``; None for all.
+            mask: True where a learner of a batch learns the round, ``(*B, n)``; None for all.
 
         Raises:
             TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.
@@ -452,7 +452,7 @@ class Estimator(BlockEstimator):
                         fill_(entries, along(due, entries), fill)
 
     def _of_chosen(self, index: Tensor, names: list[str]) -> dict[str, Tensor]:
-        """Return copies of some buffers of the learners of a fleet that ``index`` names."""
+        """Return copies of some buffers of the learners of a batch that ``index`` names."""
         found: dict[str, Tensor] = {}
         for name, buffer in self.named_buffers():
             if buffer is not None and name in names:
@@ -460,7 +460,7 @@ class Estimator(BlockEstimator):
         return found
 
     def _write_chosen_(self, index: Tensor, values: dict[str, Tensor], pooled: list[str]) -> None:
-        """Write buffers back to some learners of a fleet, the pooled ones to all."""
+        """Write buffers back to some learners of a batch, the pooled ones to all."""
         for name, buffer in self.named_buffers():
             if buffer is not None and name in values:
                 if name in pooled:

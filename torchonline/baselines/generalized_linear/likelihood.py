@@ -20,7 +20,7 @@ from torchonline.regression.estimator import on_rows
 from torchonline.regression.glm.base import GeneralizedEstimator
 
 HISTORY = ("history", "history_reward", "history_weight")
-# Which learner of a fleet: its index in `batch_shape`, () for a single learner.
+# Which learner of a batch: its index in `batch_shape`, () for a single learner.
 Member = tuple[int, ...]
 
 
@@ -43,7 +43,7 @@ def on_host(value: Tensor) -> Array:
 class LikelihoodEstimator(GeneralizedEstimator):
     r"""Base of the models that keep all rounds and fit them anew by Newton's method.
 
-    A subclass fits one learner of a fleet in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
+    A subclass fits one learner of a batch in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
     torch.export cannot compile it, and on an accelerator each round copies the history to the host. ``step`` raises ValueError
     after ``horizon`` rounds, and warns if a solver ends before it reaches its optimum.
 
