@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.stepping import all_or_nothing_with
-from torchonline.distributed.ranks import told
+from torchonline.distributed.ranks import text_of_error
 from torchonline.policies.policy import Policy, of_inputs
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateLearner
@@ -106,7 +106,7 @@ class Records(Steps):
         try:
             self._step(rank, record)
         except (TypeError, ValueError) as error:
-            return told(error)
+            return text_of_error(error)
         return None
 
     def _record(self, arguments: Arguments, rank: int) -> Any:
@@ -122,7 +122,7 @@ class Records(Steps):
         try:
             return {name: converted(name, value) for name, value in arguments.items()}
         except (TypeError, ValueError) as error:
-            return told(error, rank)
+            return text_of_error(error, rank)
 
     def _missing(self, name: str) -> Arguments:
         """Return the record of ``step(None)``, under its argument's name."""

@@ -13,7 +13,15 @@ from torchonline.core.backend import check_keywords
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.learner import Learner
 from torchonline.core.stepping import all_or_nothing, all_or_nothing_with, copied, torn_error
-from torchonline.distributed.ranks import Ranks, digest, digest_of_text, error_of, packed, told, unpacked
+from torchonline.distributed.ranks import (
+    Ranks,
+    digest,
+    digest_of_text,
+    error_from_text,
+    packed,
+    text_of_error,
+    unpacked,
+)
 from torchonline.distributed.rounds import Arguments, Logs, copy_of, rounds_for
 from torchonline.distributed.sums import learn_shares
 from torchonline.policies.policy import Policy
@@ -171,7 +179,7 @@ class SharedLearner(nn.Module):
                 f"block_size, got others on rank {other} than on rank 0"
             )
         if error is not None:
-            raise error_of(error)
+            raise error_from_text(error)
         self._hear(_Outcome())
 
     def sync(self) -> int:
@@ -237,7 +245,7 @@ class SharedLearner(nn.Module):
         """Learn the rounds of this rank, in sums with those of the others."""
         logs: Any = self._rounds
         refused = learn_shares(logs, self.ranks, rounds, counts, self.block_size)
-        outcome = self._hear(_Outcome() if refused is None else _Outcome(told(refused), False, False, refused))
+        outcome = self._hear(_Outcome() if refused is None else _Outcome(text_of_error(refused), False, False, refused))
         if outcome.error is not None:
             raise _UndoneError(outcome)
 
@@ -247,9 +255,9 @@ class SharedLearner(nn.Module):
         try:
             error = self._rounds.learn([unpacked(message) for message in messages], self.block_size)
         except Exception as caught:
-            failure, error = caught, told(caught)
+            failure, error = caught, text_of_error(caught)
         except BaseException as caught:  # an interrupt, of which the other ranks have to hear
-            failure, error = caught, told(caught, self.ranks.rank)
+            failure, error = caught, text_of_error(caught, self.ranks.rank)
         is_over = error is None or isinstance(self.learner, PrivateLearner)
         return _Outcome(error, is_over and not self.learner._is_torn, is_over, failure)
 
@@ -292,7 +300,7 @@ class SharedLearner(nn.Module):
         learner, way = self.learner, self.learn_on
         allowed, why = '"leader" or "all"', None
         if learner._is_torn:
-            return told(torn_error(learner), self.ranks.rank)
+            return text_of_error(torn_error(learner), self.ranks.rank)
         if isinstance(learner, PrivateLearner):
             allowed, why = '"leader"', None if way == "leader" else "whose noise one rank draws once"
         elif way == "sums":
@@ -314,7 +322,7 @@ class SharedLearner(nn.Module):
                 rounds = self._rounds.checked(queue, self.ranks.rank)
                 message = message if self.learn_on == "sums" else packed(rounds)
             except Exception as caught:
-                error = told(caught, self.ranks.rank)
+                error = text_of_error(caught, self.ranks.rank)
         return rounds, message, error
 
 
@@ -332,7 +340,7 @@ class _Outcome(NamedTuple):
             raise self.failure
         if self.error is not None:
             what = "" if self.is_over else "; no rank has learnt anything, and discard() drops a rank's queued rounds"
-            raise error_of(f"{self.error}{what}") from self.failure
+            raise error_from_text(f"{self.error}{what}") from self.failure
 
     def as_note(self) -> Tensor:
         """Return all but the failure, in as many bytes as all outcomes have."""
