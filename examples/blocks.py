@@ -308,15 +308,16 @@ def play(policy: UCB, environment: Any, rounds: int, way: str) -> Tensor:
     of that state that has learnt the rewards since then by steps, so that nothing is late.
     """
     total, done, shown = torch.zeros(()), 0, copy.deepcopy(policy)
+    first = torch.zeros(environment.batch_shape, dtype=torch.int64)
     while done < rounds:
         rows = min(rows_of_block(done, policy.estimator.dim), rounds - done)
         seen = []
         for _ in range(rows):
             x, reward, regret = environment.pull(shown.select(environment.arms()))
             total = total + regret
-            seen.append((x, reward))
+            seen.append((x.unsqueeze(-2), first, reward))  # the chosen arm alone
             if way != "blocks":
-                shown.step(x, reward)
+                shown.step(*seen[-1])
         if way != "step":
             policy.learn(*(torch.stack(values, 1) for values in zip(*seen, strict=True)), block_size=rows)
             shown.load_state_dict(policy.state_dict())

@@ -4,9 +4,9 @@ Setting: dimension 4, 20 fixed unit arms, 8000 rounds, Student-t noise with 2.1 
 batched learner. In the first world the parameter flips its sign every 1700 rounds. In the second it turns steadily, once
 around in 8000 rounds.
 
-Learners: OFUL and AnytimeHeavyTailUCB, each without forgetting and with ``restart_every``, and the discounted heuristic. A learner
-that forgets has a memory in rounds: H for ``restart_every=H`` and 1 / (1 - gamma) for ``discount=gamma``. For each world its
-memory is the best of the same seven values, by mean regret over as many trials with another seed.
+Learners: OFUL and AnytimeHeavyTailUCB, each without forgetting and with ``restart_every``, and the discounted heuristic. A
+learner that forgets has a memory in rounds: H for ``restart_every=H`` and 1 / (1 - gamma) for ``discount=gamma``. For each world
+its memory is the best of the same seven values, by mean regret over as many trials with another seed.
 
 The script prints the final regret against the best arm of each round, and draws the regret curves.
 
@@ -84,8 +84,10 @@ def play(policy: UCB, environment: DriftingBandit, rounds: int, advance: Callabl
     """Return the cumulative regret of all trials."""
     regret = torch.empty((rounds, *environment.batch_shape), dtype=torch.float64)
     for t in range(rounds):
-        x, reward, regret[t] = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        arms = environment.arms()
+        k = policy.select(arms)
+        _, reward, regret[t] = environment.pull(k)
+        policy.step(arms, k, reward)
         advance()
     return regret.cumsum(0)
 

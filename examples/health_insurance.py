@@ -50,7 +50,7 @@ from torch.nn.functional import one_hot
 from torchonline import OFUL, AnytimeHeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
 from torchonline.datasets import health_insurance
 from torchonline.off_policy import bootstrap_means, effective_sample_size, propensities, replay, self_normalised_mean
-from torchonline.policies.rules import Policy
+from torchonline.policies.policy import Policy
 
 ARMS = ("free", "25-50 %", "95 %", "deductible")
 # Arm of each plan of `health_insurance`. 25 %, mixed and 50 % are one arm: only together were they offered at every site.

@@ -40,7 +40,7 @@ from torchonline.callbacks import ArtifactExporter, RegretLogger
 from torchonline.datasets import ClassificationBandit, digits
 from torchonline.environments import StudentT
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
-from torchonline.policies.rules import Policy
+from torchonline.policies.rules import Rule
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -73,14 +73,14 @@ class Encoder(pl.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=1e-2, weight_decay=1e-4)
 
 
-class Uniform(Policy):
+class Uniform(Rule):
     """Uniform random choice."""
 
-    def forward(self, arms: Tensor) -> Tensor:
-        return torch.rand(arms.shape[:-1], dtype=torch.float64)
+    def _scores(self, features: Tensor) -> Tensor:
+        return torch.rand(features.shape[:-1], dtype=torch.float64)
 
 
-def make_policy(name: str, radius_scale: float) -> Policy:
+def make_policy(name: str, radius_scale: float) -> Rule:
     """Return a policy for a fleet of SEEDS learners."""
     noise_scale = NOISE.moment_norm(2.0)
     options = {"noise_scale": noise_scale, "theta_bound": THETA_BOUND, "batch_shape": (SEEDS,)}
@@ -132,7 +132,7 @@ def stream(rounds: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def play(
     encoder: Encoder,
-    policy: Policy,
+    policy: Rule,
     rounds: tuple[Tensor, ...],
     name: str,
     output: Path,

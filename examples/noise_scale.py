@@ -70,11 +70,12 @@ def play(noise: Noise, rounds: int, trials: int, advance: Callable[[int], None])
     look_every = rounds // 100
     seen: list[tuple[Tensor, Tensor]] = []
     for t in range(rounds):
-        outcomes = [world.pull(k) for world, k in zip(environments, policy.select(arms), strict=True)]
+        chosen = policy.select(arms)
+        outcomes = [world.pull(k) for world, k in zip(environments, chosen, strict=True)]
         x, reward, regret[t] = map(torch.stack, zip(*outcomes, strict=True))
         # Residual and error bar of the prediction, before the learner sees the reward.
         seen.append((reward - estimator(x), estimator.radius() * estimator.width(x)))
-        policy.step(x, reward, noise_scale=told)
+        policy.step(arms, chosen, reward, noise_scale=told)
         missed |= has_missed(estimator, theta)
         if len(seen) == look_every:
             residual, error = map(torch.stack, zip(*seen, strict=True))

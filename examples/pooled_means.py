@@ -5,7 +5,7 @@ much the group's mean number of visits to a doctor in a year is below that of al
 number has a standard deviation of at most sigma, the group's mean has one of at most sigma / sqrt(n), and n is known before
 the reward. A policy takes it in ``step``::
 
-    policy.step(x, reward, noise_scale=sigma / n**0.5)
+    policy.step(arms, k, reward, noise_scale=sigma / n**0.5)
 
 The visits are real: they are drawn, with replacement, from the persons of each of the six plans of the RAND experiment (a
 file of statsmodels, 20,190 person-years). The groups are simulated: their size is log-uniform from 1 to 1000. So the mean of
@@ -96,15 +96,15 @@ def make_policy(name: str, world: Visits, groups: int) -> UCB:
 
 
 def play(policy: UCB, told: bool, world: Visits, groups: int, advance: Callable[[], None]) -> Run:
-    arms = torch.eye(world.dim, dtype=torch.float64)
+    arms = torch.eye(world.dim, dtype=torch.float64).expand(world.trials, -1, -1)
     regret = torch.empty(groups, world.trials, dtype=torch.float64)
     missed = torch.zeros(world.trials, dtype=torch.bool)
     truth = world.rewards.expand(world.trials, -1)
     for t in range(groups):
         scale = world.sigma / world.size.sqrt() if told else None
-        plan = policy.select(arms.expand(world.trials, -1, -1))
+        plan = policy.select(arms)
         reward, regret[t] = world.pull(plan)
-        policy.step(arms[plan], reward, noise_scale=scale)
+        policy.step(arms, plan, reward, noise_scale=scale)
         missed |= has_missed(policy.estimator, truth)
         advance()
     return Run(regret.cumsum(0), int(missed.sum()))

@@ -71,11 +71,12 @@ def measured(
     def normal(*shape: int) -> Tensor:
         return torch.nn.functional.normalize(torch.randn((*batch, *shape), device=device, dtype=dtype), dim=-1)
 
-    x, reward = normal(n, d), torch.rand((*batch, n), device=device, dtype=dtype)
-    choices = normal(64, arms, d)
-    learn = seconds(lambda: policy.learn(x, reward, block_size=n), device, least)
-    one, pay = x[..., 0, :].contiguous(), reward[..., 0].contiguous()
-    step = seconds(lambda: policy.step(one, pay), device, least)
+    # Rounds hold the chosen arm alone.
+    x, reward = normal(n, 1, d), torch.rand((*batch, n), device=device, dtype=dtype)
+    k, choices = torch.zeros((*batch, n), dtype=torch.int64, device=device), normal(64, arms, d)
+    learn = seconds(lambda: policy.learn(x, k, reward, block_size=n), device, least)
+    one, first, pay = x[..., 0, :, :].contiguous(), k[..., 0].contiguous(), reward[..., 0].contiguous()
+    step = seconds(lambda: policy.step(one, first, pay), device, least)
     select = seconds(lambda: policy.select(choices), device, least)
     work = 2.0 * PRODUCTS[name] * n * d * d * fleet
     return [n * fleet / learn, fleet / step, 64 * fleet / select, work / learn]
@@ -86,11 +87,13 @@ def rounds_in_a_graph(name: str, d: int, dtype: torch.dtype, least: float) -> tu
     device = torch.device("cuda")
     policy: Any = POLICIES[name](d, device=device, dtype=dtype, validate=False)
     arms = torch.nn.functional.normalize(torch.randn(100, d, device=device, dtype=dtype), dim=-1)
-    x, reward = arms[0].clone(), torch.rand((), device=device, dtype=dtype)  # what a caller writes before each replay
+    # What a caller writes before each replay.
+    past, reward = arms[:1].clone(), torch.rand((), device=device, dtype=dtype)
+    k = torch.zeros((), dtype=torch.int64, device=device)
 
     def play() -> None:
         policy.select(arms)
-        policy.step(x, reward)
+        policy.step(past, k, reward)
 
     eager = seconds(play, device, least)
     graph = torch.cuda.CUDAGraph()

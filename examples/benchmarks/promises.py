@@ -111,8 +111,9 @@ def simulated(policy: str, option: str, told: float, rounds: int, runs: int) -> 
     mean = mean if link is None else link.mean(mean)
     missed, regret = torch.zeros(runs, dtype=torch.bool), torch.zeros(runs, dtype=torch.float64)
     for _ in range(rounds):
-        outcome = environment.pull(learner.select(arms))
-        learner.step(outcome.x, outcome.reward)
+        k = learner.select(arms)
+        outcome = environment.pull(k)
+        learner.step(arms, k, outcome.reward)
         low, high = learner.estimator.interval(arms)
         missed |= ((mean < low - 1e-9) | (mean > high + 1e-9)).any(-1)
         regret += outcome.regret

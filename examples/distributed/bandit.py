@@ -52,9 +52,9 @@ def play(shared: SharedLearner | None, policy: AnytimeHeavyTailUCB, rank: int, r
         reward = means[k] + NOISE.sample((), visitors)
         regret += float(means.max() - means[k])
         if shared is None:
-            policy.step(arms[k], reward)
+            policy.step(arms, k, reward)
             continue
-        shared.observe(arms[k], reward)
+        shared.observe(arms, k, reward)
         # All processes come here equally often, or they would wait for one another.
         if (t + 1) % every == 0 or t + 1 == rounds:
             shared.sync()

@@ -37,7 +37,7 @@ for n in range(1001):
     if n in (*moments, 100):
         then[n] = copy.deepcopy(policy), plays.clone()
     k = policy.select(arms)
-    policy.step(arms[k], arms[k] @ theta + 0.3 * torch.randn((), generator=generator, dtype=torch.float64))
+    policy.step(arms, k, arms[k] @ theta + 0.3 * torch.randn((), generator=generator, dtype=torch.float64))
     plays[k] += 1
 
 # %%

@@ -2,9 +2,9 @@
 
 *Linear rewards*: 2 dimensions, 20 unit arms that stay, 3000 rounds and Student-t noise with 2.1 degrees of freedom and standard
 deviation 1, in 40 trials. CRT and MoM (Medina and Yang, 2016), BTC and BMM (Xue, Wang, Wang and Zhang, 2020), HuberBandit (Kang
-and Kim, 2023) and RobustUCB (Bubeck, Cesa-Bianchi and Lugosi, 2013) play beside HvtUCB, AnytimeHeavyTailUCB and OFUL. RobustUCB sees no
-features: it has a mean for each arm. BTC and BMM are without the groups of rounds of SupBTC and SupBMM. HEAVY-OFUL has the scales
-of its paper, and the recursive ones of the paper of HvtUCB (Section 3.3).
+and Kim, 2023) and RobustUCB (Bubeck, Cesa-Bianchi and Lugosi, 2013) play beside HvtUCB, AnytimeHeavyTailUCB and OFUL. RobustUCB
+sees no features: it has a mean for each arm. BTC and BMM are without the groups of rounds of SupBTC and SupBMM. HEAVY-OFUL has
+the scales of its paper, and the recursive ones of the paper of HvtUCB (Section 3.3).
 
 *Logistic rewards*: the mean reward is the logistic function of x'theta, |theta| = 3, with the same noise. CRTM and CRMM (Xue,
 Wang, Wan, Yi and Zhang, 2023) play with the link, and beside it with their linear model, which is wrong here.
@@ -114,8 +114,8 @@ def play_once(name: str, law: str, radius_scale: float, rounds: int, trials: int
     total, missed = torch.zeros(trials, dtype=torch.float64), torch.zeros(trials, dtype=torch.bool)
     for _ in range(rounds):
         index = policy.select(shown)
-        x, reward, regret = environment.pull(index)
-        policy.step(one_hot[0][index] if name == "RobustUCB" else x, reward)
+        _, reward, regret = environment.pull(index)
+        policy.step(shown, index, reward)
         total += regret
         if name in BY_ARM:
             low, high = policy.estimator.interval(shown)

@@ -132,11 +132,12 @@ def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, **opt
     at, curve, seconds = [], [], 0.0
     for t in range(1, rounds + 1):
         start = time.process_time()
-        index = policy.select(environment.arms())
+        arms = environment.arms()
+        index = policy.select(arms)
         seconds += time.process_time() - start
-        x, reward, regret = environment.pull(index)
+        _, reward, regret = environment.pull(index)
         start = time.process_time()
-        policy.step(x, reward)
+        policy.step(arms, index, reward)
         seconds += time.process_time() - start
         total += regret
         missed |= has_missed(policy.estimator, environment.theta)

@@ -56,8 +56,9 @@ def failures(name: str, law: str, dim: int, rounds: int, runs: int, seed: int) -
     environment = LinearBandit(dim, ARMS, noise=noise, batch_shape=(runs,), seed=seed)
     failed = torch.zeros(runs, dtype=torch.bool)
     for _ in range(rounds):
-        x, reward, _ = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        arms = environment.arms()
+        k = policy.select(arms)
+        policy.step(arms, k, environment.pull(k).reward)
         failed |= has_missed(policy.estimator, environment.theta)
     return int(failed.sum())
 

@@ -119,9 +119,11 @@ def play(policies: dict[str, UCB], environment: LinearBandit, rounds: int) -> in
         estimator: Any = policy.estimator
         world = copy.deepcopy(environment)
         for _ in range(rounds):
-            x, reward, _ = world.pull(policy.select(world.arms()))
+            arms = world.arms()
+            k = policy.select(arms)
+            reward = world.pull(k).reward
             expansion_point = estimator.expansion_point.clone() if name == "HEAVY-OFUL" else None
-            policy.step(x, reward)
+            policy.step(arms, k, reward)
             passes += expansion_point is not None and not torch.equal(expansion_point, estimator.expansion_point)
     return passes
 
@@ -133,7 +135,7 @@ def seconds(work: Callable[[], None]) -> float:
 
 
 def one_round(policy: UCB, arms: torch.Tensor, reward: torch.Tensor) -> None:
-    policy.step(arms[policy.select(arms)], reward)
+    policy.step(arms, policy.select(arms), reward)
 
 
 def compare(

@@ -80,8 +80,10 @@ def play_once(policy: UCB, law: str, told: bool, redraw: bool, rounds: int, tria
     curve = []
     for t in range(1, rounds + 1):
         scale = environment.noise_scale if told else None
-        x, reward, regret = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward, noise_scale=scale)
+        arms = environment.arms()
+        k = policy.select(arms)
+        _, reward, regret = environment.pull(k)
+        policy.step(arms, k, reward, noise_scale=scale)
         total += regret
         missed |= has_missed(policy.estimator, environment.theta)
         if t % max(1, rounds // 50) == 0:
