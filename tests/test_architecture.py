@@ -20,7 +20,8 @@ from docs.site_parts.arguments import arguments_of, section
 from tests import policy_arguments
 from tests.fake_device import environment
 from tests.learners import public_classes
-from torchonline.policies.rules import UCB, Policy
+from torchonline.policies.policy import Policy
+from torchonline.policies.rules import UCB, Rule
 from torchonline.regression.estimator import Estimator
 
 PACKAGE = Path(torchonline.__file__).parent
@@ -52,7 +53,8 @@ LAYERS = [
     {"torchonline.core"},
     {"torchonline.linalg", "torchonline.links"},
     {"torchonline.privacy", *(f"torchonline.privacy.learners.{name}" for name in ("base", "clock", "released"))},
-    {"torchonline.bandits", "torchonline.convex", "torchonline.privacy.learners"},
+    {"torchonline.regression", "torchonline.convex", "torchonline.privacy.learners"},
+    {"torchonline.policies"},
     {"torchonline.baselines"},
 ]
 # The command line builds Lightning modules from configurations, and runs them.
@@ -110,7 +112,8 @@ def test_imports_point_one_way(name: str, path: Path) -> None:
         assert of_processes == [] or name.startswith("torchonline.distributed"), "learners know nothing of processes"
     of_no_learner = ("environments", "metrics", "diagnostics", "datasets")
     if name.startswith(tuple(f"torchonline.{part}" for part in of_no_learner)):
-        assert not any(module.startswith("torchonline.bandits") for module in inside), "know learners by the contract"
+        of_learners = ("torchonline.regression", "torchonline.policies")
+        assert not any(module.startswith(of_learners) for module in inside), "know learners by the contract"
 
 
 @EACH_SOURCE
@@ -175,7 +178,7 @@ def test_all_modules_are_found() -> None:
     assert set(SOURCES) >= {"torchonline", "torchonline.core.learner", "torchonline.regression.huber", *OUTSIDE}
 
 
-WRAPPERS = [cls for cls in public_classes(Policy) if "estimator" not in inspect.signature(cls).parameters]
+WRAPPERS = [cls for cls in public_classes(Rule) if "estimator" not in inspect.signature(cls).parameters]
 
 
 @pytest.mark.fast

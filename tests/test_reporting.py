@@ -65,7 +65,7 @@ def filled(n: int = 240, *, policy: Any = None, inputs: Callable[[torch.Generato
     torch.manual_seed(0)
     for i in range(n):
         x = torch.rand(ARMS, DIM, generator=generator) if inputs is None else inputs(generator)
-        action, probability = policy.decide(x)
+        action, probability = policy.select_with_probability(x)
         now = START + 10.0 * i
         log.decide(f"id {i}", x, action, probability, encoder=f"<v{3 * i // n}> $x$", time=now)
         if i % 10 or 50 < i < 230:
