@@ -258,8 +258,9 @@ def test_wrong_arguments(log: DecisionLog, tmp_path: Path) -> None:
     path = tmp_path / "p.pt"
     with pytest.raises(ValueError, match=r"policy: expected one without a batch shape, got \(2,\)"):
         Follower(OFUL(2, batch_shape=(2,)), log, path)
-    with pytest.raises(ValueError, match="blocks: expected False for FixedArms"):
-        Follower(FixedArms(OFUL(2), ARMS), log, path, blocks=True)
+    private = DPHDB(2, arms=3, horizon=9, warmup=2, epsilon=1.0, delta=1e-3)
+    with pytest.raises(ValueError, match="blocks: expected False for DPHDB, which has no learn"):
+        Follower(private, log, path, blocks=True)
     with pytest.raises(TypeError, match="log: expected a FeedbackLog, got str"):
         Follower(OFUL(2), "log.db", path)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="every: expected a number above 0"):
