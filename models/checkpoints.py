@@ -18,7 +18,6 @@ from torchonline.core.learner import Learner
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.models.bandit_head import BanditHead
 
-
 # Classes that version 0.1 called otherwise.
 FORMER_NAMES = {
     "HeavyTailUCB": "AnytimeHeavyTailUCB",
