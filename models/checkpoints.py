@@ -196,7 +196,7 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _classes_in(data: bytes) -> list[Any]:
-    """Return the classes and functions that packed bytes name, with these names, if all are allowed."""
+    """Return the classes that packed bytes name, with these names, if allowed."""
     names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
     return [(_allowed(_place_now(name)), name) for name in names]
 

@@ -42,7 +42,7 @@ from torchonline import (
     SystemIdentification,
     ThompsonSampling,
 )
-from torchonline.distributed import Ranks, SharedLearner, error_of, told
+from torchonline.distributed import Ranks, SharedLearner, error_from_text, text_of_error
 from torchonline.distributed.ranks import digest, packed, unpacked
 from torchonline.distributed.shared_learner import NOTE_BYTES, _Outcome
 from torchonline.distributed.sums import shares_of
@@ -737,10 +737,10 @@ def test_notes_and_errors_arrive() -> None:
     assert long.error is not None
     assert long.error.startswith("ValueError: é")
     for error in (ValueError("x: 1"), TypeError("y"), RuntimeError("z"), torch.linalg.LinAlgError("w")):
-        back = error_of(told(error, 3))
+        back = error_from_text(text_of_error(error, 3))
         assert str(back) == f"rank 3: {error}"
         assert type(back) is (type(error) if isinstance(error, (ValueError, TypeError)) else RuntimeError)
-    assert str(error_of(told(KeyboardInterrupt()))) == "interrupted by KeyboardInterrupt"
+    assert str(error_from_text(text_of_error(KeyboardInterrupt()))) == "interrupted by KeyboardInterrupt"
 
 
 @pytest.mark.fast
