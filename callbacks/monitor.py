@@ -185,5 +185,5 @@ WATCHED = ("reward", "regret", "probability", "low", "high")
 
 
 def _flat(value: Tensor | None) -> Tensor | None:
-    """Return the rounds of a fleet as a list, float64 on the CPU."""
+    """Return the rounds of a batch of learners as a list, float64 on the CPU."""
     return None if value is None else value.detach().cpu().double().reshape(-1)

@@ -20,7 +20,7 @@ class MisspecifiedWarning(UserWarning):
 class NoiseMonitor(Watching):
     r"""Callback that warns when the data contradict ``noise_scale`` or the model.
 
-    It watches two things, each for every learner of a fleet, and warns once of each:
+    It watches two things, each for every learner of a batch, and warns once of each:
 
     - ``noise_scale``, by a :class:`~torchonline.diagnostics.NoiseDiagnostic` on the residuals, with the confidence interval as
       the error of the prediction: :class:`~torchonline.diagnostics.NoiseScaleWarning`. If the promise holds, a false warning has
@@ -31,9 +31,9 @@ class NoiseMonitor(Watching):
       :class:`MisspecifiedWarning`.
 
     After each batch it logs ``noise_evidence``, the logarithm of the wealth of bets against the promise, and ``moment_ratio``:
-    the largest over a fleet. The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another with ``head.policy``
-    whose ``training_step`` returns ``reward``, ``prediction``, ``low`` and ``high``; the callback sets its ``watched`` during a
-    fit.
+    the largest over a batch of learners. The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another with
+    ``head.policy`` whose ``training_step`` returns ``reward``, ``prediction``, ``low`` and ``high``; the callback sets its
+    ``watched`` during a fit.
 
     *Arms with a model each.* One test covers all arms, round by round in the order in which they are learnt. *Several processes.*
     Each rank tests its own rounds at level ``alpha`` and gives its own warning. A checkpoint holds the tests of all ranks. If a

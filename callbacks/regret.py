@@ -16,7 +16,8 @@ class RegretLogger(pl.Callback):
     """Callback that logs regret to the trainer's loggers and its progress bar.
 
     After each batch it logs ``regret``, the total since the first round, and ``regret_per_round``, the mean over the batch. Both
-    are averaged over a fleet. The x axis of the logs counts rounds. A resumed run continues from the total of its checkpoint.
+    are averaged over a batch of learners. The x axis of the logs counts rounds. A resumed run continues from the total of its
+    checkpoint.
 
     The module's ``training_step`` returns ``outputs["regret"]``, shape ``(N, *B)``, as that of
     :class:`~torchonline.models.NeuralLinearBandit` does. Nothing is logged where it returns none, as for logged rounds, or for

@@ -37,17 +37,15 @@ from torch.nn.functional import normalize, pad
 
 from torchonline import (
     UCB,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     HeavyTailRegression,
-    HeavyTailUCB,
     LocalGLB,
     LocalGLMRegression,
     Logistic,
     Poisson,
     RidgeRegression,
 )
-from torchonline.bandits.blocks import rows_of_block
-from torchonline.bandits.estimator import Estimator
 from torchonline.datasets import ClassificationBandit, digits
 from torchonline.environments import (
     GaussianNoise,
@@ -60,6 +58,8 @@ from torchonline.environments import (
 )
 from torchonline.links import Link
 from torchonline.metrics import has_missed
+from torchonline.regression.blocks import rows_of_block
+from torchonline.regression.estimator import Estimator
 
 DELTAS, ARMS = (0.5, 0.1, 0.05), 5
 # Of each size of blocks: its name, the rounds of a run, and the runs that are one fleet, whose arrays have a moderate size.
@@ -308,15 +308,16 @@ def play(policy: UCB, environment: Any, rounds: int, way: str) -> Tensor:
     of that state that has learnt the rewards since then by steps, so that nothing is late.
     """
     total, done, shown = torch.zeros(()), 0, copy.deepcopy(policy)
+    first = torch.zeros(environment.batch_shape, dtype=torch.int64)
     while done < rounds:
         rows = min(rows_of_block(done, policy.estimator.dim), rounds - done)
         seen = []
         for _ in range(rows):
             x, reward, regret = environment.pull(shown.select(environment.arms()))
             total = total + regret
-            seen.append((x, reward))
+            seen.append((x.unsqueeze(-2), first, reward))  # the chosen arm alone
             if way != "blocks":
-                shown.step(x, reward)
+                shown.step(*seen[-1])
         if way != "step":
             policy.learn(*(torch.stack(values, 1) for values in zip(*seen, strict=True)), block_size=rows)
             shown.load_state_dict(policy.state_dict())
@@ -338,7 +339,9 @@ def regret(smoke: bool) -> Iterator[str]:
                 rounds = 3000 // shrink
             else:
                 law: Noise = {"Student-t 2.1": StudentT(2.1), "Gaussian": GaussianNoise()}[name]
-                build = partial(HeavyTailUCB, 2, noise_scale=law.moment_norm(2.0), delta=0.05, batch_shape=(trials,))
+                build = partial(
+                    AnytimeHeavyTailUCB, 2, noise_scale=law.moment_norm(2.0), delta=0.05, batch_shape=(trials,)
+                )
                 world = partial(LinearBandit, 2, 50, noise=law, **options)
                 rounds = 18_000 // shrink
             found = [play(build(), world(), rounds, way) for way in WAYS]
@@ -426,7 +429,10 @@ def warm(smoke: bool) -> Iterator[str]:
     fleet: dict[str, Any] = {"batch_shape": (seeds,)}
     clicks = partial(LocalGLB, 65, feature_bound=1.5, **fleet)
     starts: dict[str, tuple[Callable[[], UCB], bool]] = {
-        "HeavyTailUCB, noisy": (partial(HeavyTailUCB, 65, noise_scale=0.5, theta_bound=2.0, **fleet), True),
+        "AnytimeHeavyTailUCB, noisy": (
+            partial(AnytimeHeavyTailUCB, 65, noise_scale=0.5, theta_bound=2.0, **fleet),
+            True,
+        ),
         "LocalGLB, theta_bound 2": (partial(clicks, theta_bound=2.0), False),
         "LocalGLB, theta_bound 5": (partial(clicks, theta_bound=5.0), False),
     }

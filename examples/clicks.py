@@ -37,8 +37,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from torchonline import OFUL, Greedy, LocalGLB, LocalGLMRegression, RidgeRegression, ThompsonSampling
-from torchonline.bandits.policies import Policy
 from torchonline.off_policy import replay
+from torchonline.policies.policy import Policy
 
 CAMPAIGN, BOUND = "men", 12.0
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -199,13 +199,14 @@ def play(
             x = chosen(arms, torch.randint(arms.size(-2), (trials,), generator=generator))
             rows.append(x)
             clicks.append(torch.bernoulli(torch.sigmoid(x @ theta), generator=generator))
-        policy.learn(torch.stack(rows, 1), torch.stack(clicks, 1))
+        first = torch.zeros(trials, logged, dtype=torch.int64)  # a logged row is the only arm of its round
+        policy.learn(torch.stack(rows, 1).unsqueeze(-2), first, torch.stack(clicks, 1))
     means = torch.zeros(rounds, trials, dtype=torch.float64)
     for t in range(rounds):
         arms = draw(log, trials, generator)
-        x = chosen(arms, policy.select(arms))
-        means[t] = torch.sigmoid(x @ theta)
-        policy.step(x, torch.bernoulli(means[t], generator=generator))
+        index = policy.select(arms)
+        means[t] = torch.sigmoid(chosen(arms, index) @ theta)
+        policy.step(arms, index, torch.bernoulli(means[t], generator=generator))
     flags = f"{int(estimator.misspecified.sum())} of {trials}" if hasattr(estimator, "misspecified") else ""
     return 1e3 * means.mean(0), 1e3 * means[-(-3 * rounds // 4) :].mean(0), flags
 

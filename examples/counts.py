@@ -44,10 +44,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from torchonline import OFUL, Greedy, LocalGLB, LocalGLMRegression, Poisson, RidgeRegression, ThompsonSampling
-from torchonline.bandits.policies import Policy
 from torchonline.datasets import health_insurance
 from torchonline.diagnostics import NoiseDiagnostic, NoiseScaleWarning
 from torchonline.metrics import has_missed
+from torchonline.policies.policy import Policy
 
 COLUMNS = ("xage", "child", "female", "linc", "disea", "xghindx")
 ARMS, ALPHA = 10, 0.01
@@ -164,7 +164,8 @@ def play(make: Maker, data: Visits, rounds: int, trials: int) -> tuple[Tensor, T
         chosen[t] = data.visits[row]
         if policy is not None:
             policy.step(
-                data.features[row],
+                arms,
+                index,
                 chosen[t],
                 noise_scale=torch.full((trials,), scale).double() if scale > 0.0 else None,
             )
@@ -206,7 +207,9 @@ def count_sets(
     own = torch.zeros(trials, dtype=torch.float64)
     for t in range(rounds):
         rows = torch.randint(len(data.features), (trials, ARMS), generator=generator)
-        row = rows.gather(1, policy.select(data.features[rows]).unsqueeze(1)).squeeze(1)
+        arms = data.features[rows]
+        index = policy.select(arms)
+        row = rows.gather(1, index.unsqueeze(1)).squeeze(1)
         x = data.features[row]
         visits = data.visits[row] if a is None else draw((x @ theta).exp(), a, generator).clamp(max=cut)
         low, high = estimator.interval(x)
@@ -216,7 +219,7 @@ def count_sets(
             visits - mean, noise_scale=scale * high.sqrt(), error=torch.maximum(high - mean, mean - low)
         )
         diagnostics[1].update(visits - mean, noise_scale=scale * mean.sqrt())
-        policy.step(x, visits, noise_scale=scales)
+        policy.step(arms, index, visits, noise_scale=scales)
         missed |= has_missed(estimator, theta.expand(trials, -1))
         flagged |= estimator.misspecified
         warned = [diagnostic.compute().noise_scale_is_small for diagnostic in diagnostics]

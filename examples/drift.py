@@ -4,14 +4,14 @@ Setting: dimension 4, 20 fixed unit arms, 8000 rounds, Student-t noise with 2.1 
 batched learner. In the first world the parameter flips its sign every 1700 rounds. In the second it turns steadily, once
 around in 8000 rounds.
 
-Learners: OFUL and HeavyTailUCB, each without forgetting and with ``restart_every``, and the discounted heuristic. A learner
-that forgets has a memory in rounds: H for ``restart_every=H`` and 1 / (1 - gamma) for ``discount=gamma``. For each world its
-memory is the best of the same seven values, by mean regret over as many trials with another seed.
+Learners: OFUL and AnytimeHeavyTailUCB, each without forgetting and with ``restart_every``, and the discounted heuristic. A
+learner that forgets has a memory in rounds: H for ``restart_every=H`` and 1 / (1 - gamma) for ``discount=gamma``. For each world
+its memory is the best of the same seven values, by mean regret over as many trials with another seed.
 
 The script prints the final regret against the best arm of each round, and draws the regret curves.
 
 All learners are told the noise's standard deviation and have ridge = d. No theorem covers OFUL under this noise,
-HeavyTailUCB while the parameter turns, or the heuristic in any setting. docs/drift_theory.md says what is proved.
+AnytimeHeavyTailUCB while the parameter turns, or the heuristic in any setting. docs/drift_theory.md says what is proved.
 
     python examples/drift.py    # a few minutes; seconds with --smoke
 """
@@ -34,7 +34,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from torch import Tensor
 
-from torchonline import OFUL, UCB, DiscountedHeavyTailRegression, HeavyTailUCB
+from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, DiscountedHeavyTailRegression
 from torchonline.environments import DriftingBandit, StudentT
 
 DIM, ARMS, ROUNDS, TRIALS = 4, 20, 8000, 40
@@ -45,7 +45,7 @@ TUNING_SEED, SEED = 2, 1
 COMMON = {"noise_scale": NOISE.moment_norm(2.0), "ridge": DIM, "delta": 0.05}
 NEVER_FORGET: dict[str, Callable[..., UCB]] = {
     "OFUL": partial(OFUL, DIM, **COMMON),
-    "HeavyTailUCB": partial(HeavyTailUCB, DIM, **COMMON),
+    "AnytimeHeavyTailUCB": partial(AnytimeHeavyTailUCB, DIM, **COMMON),
 }
 
 
@@ -56,7 +56,7 @@ def discounted(memory: int, batch_shape: tuple[int, ...]) -> UCB:
 
 FORGET: dict[str, Callable[[int, tuple[int, ...]], UCB]] = {
     "OFUL, restarted": lambda memory, batch: OFUL(DIM, restart_every=memory, batch_shape=batch, **COMMON),
-    "HeavyTailUCB, restarted": lambda memory, batch: HeavyTailUCB(
+    "AnytimeHeavyTailUCB, restarted": lambda memory, batch: AnytimeHeavyTailUCB(
         DIM, restart_every=memory, batch_shape=batch, **COMMON
     ),
     "discounted (heuristic)": discounted,
@@ -84,8 +84,10 @@ def play(policy: UCB, environment: DriftingBandit, rounds: int, advance: Callabl
     """Return the cumulative regret of all trials."""
     regret = torch.empty((rounds, *environment.batch_shape), dtype=torch.float64)
     for t in range(rounds):
-        x, reward, regret[t] = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        arms = environment.arms()
+        k = policy.select(arms)
+        _, reward, regret[t] = environment.pull(k)
+        policy.step(arms, k, reward)
         advance()
     return regret.cumsum(0)
 

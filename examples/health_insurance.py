@@ -47,10 +47,10 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from torchonline import OFUL, HeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
-from torchonline.bandits.policies import Policy
+from torchonline import OFUL, AnytimeHeavyTailUCB, HvtUCB, RidgeRegression, ThompsonSampling
 from torchonline.datasets import health_insurance
 from torchonline.off_policy import bootstrap_means, effective_sample_size, propensities, replay, self_normalised_mean
+from torchonline.policies.policy import Policy
 
 ARMS = ("free", "25-50 %", "95 %", "deductible")
 # Arm of each plan of `health_insurance`. 25 %, mixed and 50 % are one arm: only together were they offered at every site.
@@ -61,7 +61,7 @@ DIM = len(ARMS) * (1 + len(COLUMNS))
 MOMENT_ORDER = 1.2
 UNIT = 100.0  # rewards are in hundreds of dollars
 SCALES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
-LEARNERS = ("HeavyTailUCB", "HeavyTailUCB, order 2", "HvtUCB", "OFUL", "LinTS")
+LEARNERS = ("AnytimeHeavyTailUCB", "AnytimeHeavyTailUCB, order 2", "HvtUCB", "OFUL", "LinTS")
 
 
 @dataclass
@@ -140,10 +140,10 @@ def promises(log: Log) -> Promises:
 def make_policy(name: str, radius_scale: float, told: Promises, horizon: int, orders: int) -> Policy:
     """Return a fleet with one learner for each order of the families."""
     options = {"theta_bound": told.theta_bound, "radius_scale": radius_scale, "batch_shape": (orders,)}
-    if name == "HeavyTailUCB":
-        return HeavyTailUCB(DIM, moment_order=MOMENT_ORDER, noise_scale=told.noise_scale, **options)
-    if name == "HeavyTailUCB, order 2":
-        return HeavyTailUCB(DIM, moment_order=2.0, noise_scale=told.deviation, **options)
+    if name == "AnytimeHeavyTailUCB":
+        return AnytimeHeavyTailUCB(DIM, moment_order=MOMENT_ORDER, noise_scale=told.noise_scale, **options)
+    if name == "AnytimeHeavyTailUCB, order 2":
+        return AnytimeHeavyTailUCB(DIM, moment_order=2.0, noise_scale=told.deviation, **options)
     if name == "HvtUCB":
         return HvtUCB(
             DIM,

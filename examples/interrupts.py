@@ -19,15 +19,25 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from torchonline import OFUL, OONS, DisjointArms, FreeGrad, HeavyTailUCB, LocalGLB, RidgeRegression, RunningScaler
+from torchonline import (
+    OFUL,
+    OONS,
+    AnytimeHeavyTailUCB,
+    DisjointArms,
+    FreeGrad,
+    LocalGLB,
+    RidgeRegression,
+    StandardScaler,
+)
+from torchonline.policies.policy import Policy
 
 DIMS = (2, 64, 256, 512)
 ARMS, ROUNDS = 10, 60
 LEARNERS: dict[str, Callable[[int], Any]] = {
     "OFUL": OFUL,
-    "HeavyTailUCB": HeavyTailUCB,
+    "AnytimeHeavyTailUCB": AnytimeHeavyTailUCB,
     "LocalGLB": LocalGLB,
-    "arms with a model each, scaled": lambda d: DisjointArms(RidgeRegression(d + 1), 3, scaler=RunningScaler(d)),
+    "arms with a model each, scaled": lambda d: DisjointArms(RidgeRegression(d + 1), 3, scaler=StandardScaler(d)),
     "OONS": lambda d: OONS(d, lipschitz=1.0),
     "FreeGrad": FreeGrad,
 }
@@ -39,10 +49,9 @@ class Interrupt(BaseException):
 
 def play(learner: Any, number: int, table: Tensor) -> None:
     """Play the round of that number: choose and learn."""
-    if isinstance(learner, DisjointArms):
-        learner.step(table[number, 0], int(learner.select(table[number, 0])), 0.5)
-    elif hasattr(learner, "select"):
-        learner.step(table[number, int(learner.select(table[number]))], float(number % 2))
+    if isinstance(learner, Policy):
+        inputs = table[number] if learner.has_arm_inputs else table[number, 0]
+        learner.step(inputs, learner.select(inputs), float(number % 2))
     else:
         learner.predict()
         learner.step(table[number, 0])

@@ -49,9 +49,9 @@ from rich.table import Table
 from torch import Tensor
 
 from torchonline import HeavyTailRegression, HuberRegression, RidgeRegression, SystemIdentification
-from torchonline.bandits.estimator import Estimator
 from torchonline.environments import Noise, StudentT
 from torchonline.metrics import has_missed
+from torchonline.regression.estimator import Estimator
 
 STAGES, STATES, ACTIONS, DIM, EPISODES, DELTA = 5, 10, 3, 6, 5000, 0.05
 # Each law with the moment order for HeavyTailRegression.

@@ -34,8 +34,7 @@ from torchonline import AdaptiveRidgeRegression, DisjointArms, EpsilonGreedy
 from torchonline.environments import GaussianNoise, Pareto, StudentT
 from torchonline.feedback import DecisionLog
 from torchonline.metrics import DriftAlarm
-from torchonline.report_page import pictures_of, style
-from torchonline.reporting import Reader, Summary
+from torchonline.reporting import Reader, Summary, pictures_of, style
 
 WINDOW, ALPHA, COMPARISONS = 100, 0.05, 50
 SHOWN = (
@@ -129,7 +128,7 @@ def play_digits(log: DecisionLog, rounds: int) -> DisjointArms:
     now, position, on_the_way = 1.7e9, 0, []
     for i, row in enumerate(torch.randint(len(images), (rounds,), generator=generator).tolist()):
         now += 20.0 * float(torch.empty(()).exponential_(generator=generator))
-        action, probability = policy.decide(images[row])
+        action, probability = policy.select_with_probability(images[row])
         log.decide(f"visit {i}", images[row], action, probability, encoder=f"pixels {1 + 2 * i // rounds}", time=now)
         label = int(labels[row]) if i < 0.8 * rounds else (int(labels[row]) + 1) % 10
         delay = 300.0 * float(torch.empty(()).exponential_(generator=generator))
@@ -149,11 +148,11 @@ def play_digits(log: DecisionLog, rounds: int) -> DisjointArms:
 def draw_parts(log: DecisionLog, policy: DisjointArms, window: int, path: Path) -> None:
     """Draw some of the page's pictures in one file."""
     summary = Summary(log, Reader(policy, None), window, 0.01, 1000)
-    pictures = {picture.title: picture for picture in pictures_of(summary)}
+    pictures = pictures_of(summary)
     with style():
         figure, axes = plt.subplots(2, 3, figsize=(14.5, 6.6), layout="constrained")
         for axis, title in zip(axes.flat, SHOWN, strict=True):
-            pictures[title].draw(axis)
+            pictures[title](axis)
             axis.set_title(title, loc="left", fontweight="bold")
         figure.savefig(path, format="png", dpi=90)
         plt.close(figure)

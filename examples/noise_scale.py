@@ -1,6 +1,6 @@
 """Effect of a wrong noise_scale, and detection by NoiseDiagnostic.
 
-HeavyTailUCB plays on fixed arms (dimension 2, 10 unit arms, 40 trials). It is told the noise's exact standard deviation
+AnytimeHeavyTailUCB plays on fixed arms (dimension 2, 10 unit arms, 40 trials). It is told the noise's exact standard deviation
 times 0.1, 0.3, 1, 3 and 10. The noise is Student-t with 2.1 degrees of freedom, or a two-point law whose variance sits in
 jumps of probability 0.01 or 0.0001. All factors and trials of a law are one batched learner.
 
@@ -32,7 +32,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from torch import Tensor
 
-from torchonline import HeavyTailUCB
+from torchonline import AnytimeHeavyTailUCB
 from torchonline.diagnostics import NoiseDiagnostic, NoiseReport, NoiseScaleWarning
 from torchonline.environments import LinearBandit, Noise, StudentT, TwoPoint
 from torchonline.metrics import has_missed
@@ -63,18 +63,19 @@ def play(noise: Noise, rounds: int, trials: int, advance: Callable[[int], None])
     environments = [LinearBandit(DIM, ARMS, noise=noise, batch_shape=(trials,), seed=1) for _ in FACTORS]
     arms, theta = (value.expand(len(FACTORS), *value.shape) for value in (environment.arms(), environment.theta))
     told = noise.moment_norm(2.0) * torch.tensor(FACTORS, dtype=torch.float64).unsqueeze(-1).expand(shape)
-    policy = HeavyTailUCB(DIM, delta=DELTA, batch_shape=shape)
+    policy = AnytimeHeavyTailUCB(DIM, delta=DELTA, batch_shape=shape)
     estimator, diagnostic = policy.estimator, NoiseDiagnostic(2.0, shape, ALPHA)
     regret = torch.empty((rounds, *shape), dtype=torch.float64)
     missed = torch.zeros(shape, dtype=torch.bool)
     look_every = rounds // 100
     seen: list[tuple[Tensor, Tensor]] = []
     for t in range(rounds):
-        outcomes = [world.pull(k) for world, k in zip(environments, policy.select(arms), strict=True)]
+        chosen = policy.select(arms)
+        outcomes = [world.pull(k) for world, k in zip(environments, chosen, strict=True)]
         x, reward, regret[t] = map(torch.stack, zip(*outcomes, strict=True))
         # Residual and error bar of the prediction, before the learner sees the reward.
         seen.append((reward - estimator(x), estimator.radius() * estimator.width(x)))
-        policy.step(x, reward, noise_scale=told)
+        policy.step(arms, chosen, reward, noise_scale=told)
         missed |= has_missed(estimator, theta)
         if len(seen) == look_every:
             residual, error = map(torch.stack, zip(*seen, strict=True))

@@ -75,7 +75,7 @@ def failures(claim: str, dim: int, features: str, delta: float, rounds: int, run
                 scale = torch.tensor([0.3, 1.0, 3.0]).double()[torch.randint(3, batch, generator=generator)]
             x = x * (scale * math.sqrt(SQUARED_WIDTH) / estimator.width(x)).unsqueeze(-1)
         reward = (x * theta).sum(-1) + scale * draw_noise(runs, generator)
-        policy.step(x, reward, noise_scale=share * scale)
+        policy.step(x.unsqueeze(-2), torch.zeros(batch, dtype=torch.int64), reward, noise_scale=share * scale)
         failed |= has_missed(estimator, theta)
     return failed.sum(-1).tolist()
 
@@ -86,8 +86,10 @@ def regret_curve(radius: str, dim: int, rounds: int, trials: int) -> Tensor:
     policy = OFUL(dim, noise_scale=NOISE, radius=radius, batch_shape=(trials,))
     regret = torch.empty(rounds, trials, dtype=torch.float64)
     for t in range(rounds):
-        x, reward, regret[t] = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        arms = environment.arms()
+        k = policy.select(arms)
+        _, reward, regret[t] = environment.pull(k)
+        policy.step(arms, k, reward)
     return regret.cumsum(0)
 
 

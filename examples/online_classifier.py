@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline import LocalGLMRegression, RunningScaler
+from torchonline import LocalGLMRegression, StandardScaler
 
 Data = tuple[Tensor, Tensor]
 
@@ -59,7 +59,7 @@ def main() -> None:
     if options.smoke:
         x, y = x[:200], y[:200]
 
-    scaler = RunningScaler(x.size(1), clip=5.0)
+    scaler = StandardScaler(x.size(1), clip=5.0)
     learner = LocalGLMRegression(scaler.features, theta_bound=3.0, feature_bound=scaler.bound)
     loss = of_share = hits = positives = 0.0
     for t, (row, label) in enumerate(zip(x, y.tolist(), strict=True)):

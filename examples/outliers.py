@@ -1,4 +1,4 @@
-"""Outliers and changes of scale: what rows that are far out cost a policy under ``RunningScaler``, and how it follows a change.
+"""Outliers and changes of scale: what rows that are far out cost a policy under ``StandardScaler``, and how it follows a change.
 
 Three actions, three normal features and rewards of 0 or 1 with probability sigmoid(2 w·x), over 2000 rounds and 20 seeds. An
 outlier has features of ±1e6 and a reward by chance. ``torchonline.bandit(3, "binary", 3)`` and the policy of
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import torchonline
-from torchonline import DisjointArms, EpsilonGreedy, LocalGLMRegression, Logistic, RunningScaler
+from torchonline import DisjointArms, EpsilonGreedy, LocalGLMRegression, Logistic, StandardScaler
 from torchonline.core.ops import along, count_, real
 
 DIM, ACTIONS, SEEDS, ROUNDS, SIZE = 3, 3, 20, 2000, 1e6
@@ -28,7 +28,7 @@ AGE, AGE_DEVIATION, MISSING = 40.0, 12.0, 999.0
 WINDOWS = ((-250, 0), (0, 30), (30, 60), (60, 100), (100, 500), (500, 1000))
 
 
-class PlainScaler(RunningScaler):
+class PlainScaler(StandardScaler):
     """A scaler whose rows enter as they are."""
 
     def _observe(self, x: Tensor) -> None:
@@ -50,7 +50,7 @@ def default_bandit(members: int, *, is_plain: bool) -> DisjointArms:
 
 def clicks(members: int, *, is_plain: bool) -> DisjointArms:
     """Return the policy of examples/configs/clicks.yaml, many at once."""
-    scaler = (PlainScaler if is_plain else RunningScaler)(DIM, intercept=1.0, clip=5.0, batch_shape=(members,))
+    scaler = (PlainScaler if is_plain else StandardScaler)(DIM, intercept=1.0, clip=5.0, batch_shape=(members,))
     model = LocalGLMRegression(4, link=Logistic(), theta_bound=3.0, feature_bound=9.0, batch_shape=(members,))
     return DisjointArms(EpsilonGreedy(model, epsilon=0.05), ACTIONS, scaler=scaler)
 

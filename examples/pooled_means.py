@@ -5,7 +5,7 @@ much the group's mean number of visits to a doctor in a year is below that of al
 number has a standard deviation of at most sigma, the group's mean has one of at most sigma / sqrt(n), and n is known before
 the reward. A policy takes it in ``step``::
 
-    policy.step(x, reward, noise_scale=sigma / n**0.5)
+    policy.step(arms, k, reward, noise_scale=sigma / n**0.5)
 
 The visits are real: they are drawn, with replacement, from the persons of each of the six plans of the RAND experiment (a
 file of statsmodels, 20,190 person-years). The groups are simulated: their size is log-uniform from 1 to 1000. So the mean of
@@ -15,7 +15,7 @@ groups are one batched learner, and all learners meet the same groups and draws.
 
 Each learner plays told sigma / sqrt(n) in each round, and told the largest, sigma, in all rounds. HvtUCB has a thousandth of
 its radius, a heuristic. OFUL's theorem needs a sub-Gaussian scale; for visits, which are skewed counts up to 77, sigma is
-not shown to be one. The theorem of HeavyTailUCB covers the stream. The least visits say nothing about health or welfare.
+not shown to be one. The theorem of AnytimeHeavyTailUCB covers the stream. The least visits say nothing about health or welfare.
 
     python examples/pooled_means.py    # two minutes; seconds with --smoke
 """
@@ -37,12 +37,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import Tensor
 
-from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
+from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, HvtUCB
 from torchonline.datasets import health_insurance
 from torchonline.metrics import has_missed
 
 LARGEST_GROUP, DELTA = 1000, 0.05
-LEARNERS = ("HeavyTailUCB", "OFUL", "HvtUCB x 0.001")
+LEARNERS = ("AnytimeHeavyTailUCB", "OFUL", "HvtUCB x 0.001")
 
 
 class Visits:
@@ -87,8 +87,8 @@ class Run:
 def make_policy(name: str, world: Visits, groups: int) -> UCB:
     bound = float(world.rewards.norm())
     options = {"noise_scale": world.sigma, "theta_bound": bound, "batch_shape": (world.trials,)}
-    if name == "HeavyTailUCB":
-        return HeavyTailUCB(world.dim, delta=DELTA, **options)
+    if name == "AnytimeHeavyTailUCB":
+        return AnytimeHeavyTailUCB(world.dim, delta=DELTA, **options)
     if name == "OFUL":
         return OFUL(world.dim, delta=DELTA, ridge=world.dim / bound**2, **options)
     ridge = world.dim / bound**2  # the paper's is for a bound of 1
@@ -96,15 +96,15 @@ def make_policy(name: str, world: Visits, groups: int) -> UCB:
 
 
 def play(policy: UCB, told: bool, world: Visits, groups: int, advance: Callable[[], None]) -> Run:
-    arms = torch.eye(world.dim, dtype=torch.float64)
+    arms = torch.eye(world.dim, dtype=torch.float64).expand(world.trials, -1, -1)
     regret = torch.empty(groups, world.trials, dtype=torch.float64)
     missed = torch.zeros(world.trials, dtype=torch.bool)
     truth = world.rewards.expand(world.trials, -1)
     for t in range(groups):
         scale = world.sigma / world.size.sqrt() if told else None
-        plan = policy.select(arms.expand(world.trials, -1, -1))
+        plan = policy.select(arms)
         reward, regret[t] = world.pull(plan)
-        policy.step(arms[plan], reward, noise_scale=scale)
+        policy.step(arms, plan, reward, noise_scale=scale)
         missed |= has_missed(policy.estimator, truth)
         advance()
     return Run(regret.cumsum(0), int(missed.sum()))

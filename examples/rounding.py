@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from torchonline import LocalGLB, LocalGLMRegression, Poisson, RidgeRegression
-from torchonline.bandits.estimator import Estimator
 from torchonline.metrics import has_missed
+from torchonline.regression.estimator import Estimator
 
 DIMS, NOISE = (1, 2, 5), 0.5
 LENGTHS = (1e5, 1e6, 1e7)

@@ -1,25 +1,19 @@
 """A bandit policy on top of an encoder, as one plain module."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.arguments import as_actions
-from torchonline.bandits.composed import ComposedPolicy, as_policy, learner_of
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
-from torchonline.bandits.scaler import RunningScaler
-from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.core.backend import in_python, writable
-from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
-from torchonline.core.citations import Citable
-from torchonline.core.delegated import WithDelegated, delegated
+from torchonline.core.checks import check_values, one_of, passes, positive_integer, shape_text
+from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
+from torchonline.core.learner import Learner
 from torchonline.core.loading import load_whole
-from torchonline.core.ops import of_chosen
+from torchonline.core.ops import in_type_of, of_chosen
 from torchonline.core.options import described
 from torchonline.models.encoding import as_inputs, encoded_items, encoder_width, evaluating, typed_like
 from torchonline.models.input_scaling import (
@@ -30,12 +24,18 @@ from torchonline.models.input_scaling import (
     for_encoder,
     step_together,
 )
+from torchonline.policies.disjoint import DisjointArms
+from torchonline.policies.policy import Policy
+from torchonline.policies.rules import as_rule
+from torchonline.policies.scaler import StandardScaler
+from torchonline.regression.arguments import as_actions
+from torchonline.regression.estimator import Estimator
 
 # Items that the encoder gets in one pass where a log is learnt.
 ENCODED_AT_ONCE = 8192
 
 
-class BanditHead(Citable, WithDelegated):
+class BanditHead(Policy):
     r"""Encoder of the arms' features with a policy on top.
 
     A round::
@@ -48,7 +48,7 @@ class BanditHead(Citable, WithDelegated):
 
     *One context, K actions with a model each* (``actions=K``): the encoder maps the context to :math:`\phi(z)`, and each action
     has an estimator of its own, see :class:`~torchonline.DisjointArms`. Actions may come and go, by ``head.policy.add_actions``
-    and ``remove_actions``: what the head returns and takes are their ids, ``head.policy.arm_ids``.
+    and ``remove_actions``: what the head returns and takes are their ids, ``head.policy.action_ids``.
 
     *One context, K actions with embeddings* (``actions`` of shape (K, e)): :math:`\phi(z)` is combined with the embedding
     :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
@@ -61,18 +61,18 @@ class BanditHead(Citable, WithDelegated):
     the encoder changes, the policy's statistics must be rebuilt, as :class:`~torchonline.models.NeuralLinearBandit` does.
 
     Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes only
-    the chosen arm. If the features are known, call ``head.policy.step`` directly.
+    the chosen arm. If the features are known, call ``head.policy.step``.
 
     Args:
         encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
-        policy: what :func:`torchonline.bandit` returns, to start with; any :class:`~torchonline.bandits.policies.Policy`; an
+        policy: what :func:`torchonline.bandit` returns, to start with; any :class:`~torchonline.policies.rules.Policy`; an
             estimator, to play by :class:`~torchonline.UCB`; or one with a scaler, :class:`~torchonline.ScaledPolicy` or
             :class:`~torchonline.DisjointArms`. ``*B`` is its ``batch_shape``.
         actions: K, if each action gets an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists,
             kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a :class:`~torchonline.DisjointArms`.
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with embeddings.
         feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images.
-        scaler: a :class:`~torchonline.RunningScaler` of the raw inputs, for inputs of any units; None if they need none. The
+        scaler: a :class:`~torchonline.StandardScaler` of the raw inputs, for inputs of any units; None if they need none. The
             encoder gets ``scaler(inputs)``, in the type of its parameters; give raw inputs in float64 if float32 would round
             off what differs between them. A step shows the scaler the context, or the chosen arm's inputs, after the policy
             has learnt; deciding never does. Scaler and policy learn both or not at all, for which each step copies their
@@ -102,47 +102,45 @@ class BanditHead(Citable, WithDelegated):
     if TYPE_CHECKING:  # at run time the annotations would hide the buffer and the policy from TorchScript
         actions: Tensor | None
         policy: Any
-        scaler: RunningScaler | None
+        scaler: StandardScaler | None
 
-        def __call__(self, inputs: ArrayLike) -> Tensor: ...
+        def __call__(self, inputs: ArrayLike | None = None) -> Tensor: ...
 
-    __constants__ = ("has_models",)
-    held_by = "head.policy"
+    __constants__: tuple[str, ...] = (*Policy.__constants__, "has_arm_inputs")
+    held_by, has_encoder = "head.policy", True
 
     def __init__(
         self,
         encoder: nn.Module,
-        policy: Policy | ComposedPolicy | Estimator,
+        policy: Policy | Estimator,
         *,
         actions: int | Tensor | Sequence[Sequence[float]] | None = None,
         combine: str = "product",
         feature_dims: int = 1,
-        scaler: RunningScaler | None = None,
+        scaler: StandardScaler | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(encoder, nn.Module):
             raise TypeError(f"encoder: expected a torch.nn.Module, got {type(encoder).__name__}")
-        chosen: Any = policy if isinstance(policy, ComposedPolicy) else as_policy("policy", policy)
         self.encoder = encoder
-        self.policy = chosen = _with_models(chosen, actions)
+        self.policy = chosen = _with_models(policy, actions)
         self.combine = one_of("combine", combine, ("product", "outer"))
         self.feature_dims = positive_integer("feature_dims", feature_dims)
         self.scaler = checked_scaler(scaler, chosen, self.feature_dims)
-        # Whether each action has an estimator of its own.
-        self.has_models = isinstance(chosen, DisjointArms)
-        self.encoder_width = learner_of(chosen).dim
-        self.item_dims = self.feature_dims
+        self.encoder_width = chosen.dim
         embeddings = None
-        if not self.has_models and actions is None:
-            self.item_dims += 1
-        elif not self.has_models:
+        is_of_arms = chosen.item_dims == 2
+        # Whether each arm has its own inputs.
+        self.has_arm_inputs = is_of_arms and actions is None
+        self.item_dims = self.feature_dims + self.has_arm_inputs
+        if is_of_arms and actions is not None:
             embeddings = check_tensor("actions", actions, chosen.estimator.theta_hat).detach().clone()
             check_values("actions", embeddings)
             self.encoder_width = encoder_width(embeddings, self.combine, self.encoder_width)
         self.register_buffer("actions", writable(embeddings))
 
     def _encode_in_python(self, inputs: Any) -> Tensor:
-        inputs = self._checked_inputs(inputs, ())
+        inputs = self._checked_items(inputs, ())
         with evaluating(self.encoder):
             return self._arms(inputs)
 
@@ -165,8 +163,8 @@ class BanditHead(Citable, WithDelegated):
         return self._arms(inputs)
 
     def _chosen_features_in_python(self, inputs: Any, action: Any) -> Tensor:
-        inputs = self._checked_inputs(inputs, ())
-        return self._chosen(inputs, self._checked_action(action, inputs))
+        inputs = self._checked_items(inputs, ())
+        return self._encoded_choice(inputs, self._checked_action(action, inputs))
 
     @torch.jit.export
     @in_python(_chosen_features_in_python)
@@ -179,14 +177,125 @@ class BanditHead(Citable, WithDelegated):
             inputs: as in :meth:`encode`, whose errors are raised.
             action: chosen arm of each decision, int64, ``(...)``.
         """
-        return self._chosen(inputs, action)
+        return self._encoded_choice(inputs, self._placed(action))
+
+    # The hooks of a policy.
+
+    def _read(self, inputs: Tensor) -> Tensor:
+        return self._arms(inputs)
+
+    def _features(self, x: Tensor) -> Tensor:
+        return self.policy._features(x)
+
+    def _scores(self, features: Tensor) -> Tensor:
+        return self.policy._scores(features)
+
+    def choice(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        return self.policy.choice(scores, rounds)
+
+    def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        return self.policy.distribution(scores, rounds)
+
+    def _mixture(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.policy._mixture(x, mask)
+
+    def _chosen(self, inputs: Tensor, place: Tensor) -> Tensor:
+        """Return the encoded features of the chosen arms, or raw inputs if these are scaled in each round."""
+        if self.scaler is None:
+            return in_type_of(self._encoded_choice(inputs, place), self.policy._like())
+        return of_chosen(inputs, place) if self.has_arm_inputs else inputs
+
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        scaler = self.scaler
+        if scaler is None:
+            self.policy._learn_round(x, place, reward, noise_scale)
+        else:
+            features = in_type_of(self._combined_choice(self._encoded(x), place), self.policy._like())
+            self.policy._learn_round(features, place, reward, noise_scale)
+            scaler._observe(in_type_of(x, scaler.mean))
+
+    def _learn_rounds(
+        self,
+        x: Tensor,
+        place: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None,
+        block_size: int | None,
+        mask: Tensor | None,
+    ) -> None:
+        if self.scaler is None:
+            self.policy._learn_rounds(x, place, reward, noise_scale, block_size, mask)
+        else:
+            like = self.policy._like()
+            pay = reward.detach().to(like.dtype)
+            scale = self._own_scale(pay) if noise_scale is None else noise_scale.detach().to(like.dtype)
+            for i in range(place.size(0)):
+                self._learn_round(x[i], place[i], pay[i], scale[i])
+
+    def _accepts(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
+        if self.scaler is None:
+            return self.policy._accepts(x, place, reward, noise_scale)
+        features = in_type_of(self._combined_choice(self._encoded(x), place), self.policy._like())
+        is_finite = passes(in_type_of(x, features)).all(-1)  # the scaler would clip infinity
+        return is_finite & self.policy._accepts(features, place, reward, noise_scale)
+
+    def _can_score(self, inputs: Tensor, x: Tensor) -> Tensor:
+        possible, scaler = self.policy._can_score(x, x), self.scaler
+        if scaler is not None:  # which would clip infinity
+            possible = possible & passes(in_type_of(inputs, scaler.mean)).flatten(inputs.dim() - self.item_dims).all(-1)
+        return possible
+
+    def _as_round(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        raise TypeError("_as_round: expected a policy without an encoder, got a head")
+
+    def _count(self, inputs: Tensor) -> int:
+        actions = self.actions
+        if actions is not None:
+            return actions.size(0)
+        if self.has_arm_inputs:
+            return inputs.size(inputs.dim() - self.item_dims)
+        return self.policy._count(inputs)
+
+    def _named(self, place: Tensor) -> Tensor:
+        return self.policy._named(place)
+
+    def _named_if_any(self, place: Tensor) -> Tensor:
+        return self.policy._named_if_any(place)
+
+    def _placed(self, action: Tensor) -> Tensor:
+        return self.policy._placed(action)
+
+    def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        return self.policy._found(action, count)
+
+    def _like(self) -> Tensor:
+        return self.policy._like()
+
+    def _clock(self) -> Tensor:
+        return self.policy._clock()
+
+    def _dims(self) -> int:
+        return self.policy._dims()
+
+    def _own_scale(self, reward: Tensor) -> Tensor:
+        return self.policy._own_scale(reward)
 
     # TorchScript compiles none of these, and files have none of them.
 
     @delegated
-    def rounds(self) -> Tensor:
+    def estimator(self) -> Estimator:  # type: ignore[override]
+        """The policy's estimator. Python only."""
+        return self.policy.estimator
+
+    @delegated
+    def rounds(self) -> Tensor:  # type: ignore[override]
         """The policy's count of rounds, ``(*B)``. Python only."""
         return self.policy.rounds
+
+    @delegated
+    def batch_shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The policy's ``*B``. Python only."""
+        return self.policy.batch_shape
 
     @delegated
     def theta_hat(self) -> Tensor:
@@ -196,22 +305,55 @@ class BanditHead(Citable, WithDelegated):
         """
         return self.policy.theta_hat
 
-    def predict(self, inputs: Any) -> Tensor:
-        """Return the estimated mean reward of each arm, ``(*B, ..., K)``, differentiable.
+    @delegated
+    def learner(self) -> Learner:  # type: ignore[override]
+        """The learner that holds the policy's state. Python only."""
+        return self.policy.learner
 
-        Inputs are raw, as in :meth:`select`. ``head(inputs)`` returns scores instead, by which arms are chosen. Changes no state.
-        Python only.
-        """
-        return self.policy.predict(self._features_of(inputs))
+    @delegated
+    def _rule(self) -> Policy:
+        """The rule of choice. Python only."""
+        return self.policy._rule
 
-    def interval(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Return lower and upper confidence bounds of each arm's mean reward.
+    @property
+    def action_ids(self) -> list[int] | None:
+        """The ids of arms that may come and go, in the order of scores; None for others."""
+        return self.policy.action_ids
 
-        Shapes: ``(*B, ..., K)`` twice. Inputs are raw, as in :meth:`select`. The bounds are those of the policy on the encoder's
-        features. A theorem behind them asks for an encoder that stays, and with a ``scaler`` they are a heuristic. Changes no
-        state. Python only.
-        """
-        return self.policy.interval(self._features_of(inputs))
+    def _owners(self) -> tuple[Any, Any]:
+        return self.policy._owners()
+
+    def _decider(self, inputs: Any, with_gradients: bool = True) -> tuple[Policy, Any]:
+        inputs = self._checked_items(inputs, self._learner().batch_shape)
+        if self._passes_inputs_on():
+            return self.policy, inputs
+        check_scalable(self.scaler, inputs)
+        with nullcontext() if with_gradients else torch.no_grad(), evaluating(self.encoder):
+            return self.policy, self._arms(inputs)
+
+    def _learners(self) -> list[Learner]:
+        return [self._learner(), *([] if self.scaler is None else [self.scaler])]
+
+    def with_ids(self) -> Any:
+        """Return the policy whose arms have ids, or None."""
+        return self.policy.with_ids()
+
+    def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
+        self.policy._learn_block(x, place, reward, noise_scale, mask)
+
+    def _why_no_blocks(self) -> str | None:
+        if self.scaler is not None:
+            return "a head with a scaler learns rounds in order"
+        return self.policy._why_no_blocks()
+
+    def _why_heuristic(self) -> str:
+        return "" if self.scaler is None else "the inputs are scaled"
+
+    def number_of_actions(self, inputs: Any = None) -> int:
+        """Return K, the number of arms of a decision on some inputs."""
+        return self._count(
+            self._checked_items(inputs, self._learner().batch_shape) if self.has_arm_inputs else self._like()
+        )
 
     def reset(self) -> None:
         """Put the policy and the scalers back to their first state, in place.
@@ -241,111 +383,24 @@ class BanditHead(Citable, WithDelegated):
         """
         return load_whole(self, super().load_state_dict, state_dict, *arguments, **options)
 
-    def _features_of(self, inputs: Any) -> Tensor:
-        """Return the features of raw inputs of decisions, which are checked. Python only."""
-        inputs = self._checked_inputs(inputs, learner_of(self.policy).batch_shape)
-        check_scalable(self.scaler, inputs)
-        return self.encode(inputs)
-
-    def _forward_in_python(self, inputs: Any) -> Tensor:
-        return self.policy(self.encode(self._checked_inputs(inputs, learner_of(self.policy).batch_shape)))
-
-    @in_python(_forward_in_python)
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the policy's score of each arm, ``(*B, ..., K)``."""
-        return self.policy(self.encode(inputs))
-
-    def _select_in_python(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
-        policy: Any = self._modules["policy"]  # a fifth of the time of self.policy
-        inputs = self._checked_inputs(inputs, learner_of(policy).batch_shape)
+    def _learn_decisions(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
+        inputs = self._checked_items(inputs, self._learner().batch_shape, 1)
         if self._passes_inputs_on():
-            return policy.select(inputs, mask)
-        check_scalable(self.scaler, inputs)
-        with torch.no_grad(), evaluating(self.encoder):
-            arms = self._arms(inputs)
-        return policy.select(arms, mask)
-
-    @torch.jit.export
-    @in_python(_select_in_python)
-    def select(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Choose an arm in each decision, ``(*B, ...)``, without changing any state.
-
-        Args:
-            inputs: as in :meth:`encode`, with leading dimensions ``(*B, ...)``.
-            mask: ``(*B, ..., K)``, True for available arms. None if all are available.
-        """
-        with torch.no_grad():
-            return self.policy.select(self.encode(inputs), mask)
-
-    def _probabilities_in_python(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
-        with torch.no_grad():
-            return self.policy.probabilities(self._features_of(inputs), mask)
-
-    @torch.jit.export
-    @in_python(_probabilities_in_python)
-    def probabilities(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the probability with which each arm is chosen, ``(*B, ..., K)``.
-
-        Changes no state. Arguments are those of :meth:`select`.
-        """
-        with torch.no_grad():
-            return self.policy.probabilities(self.encode(inputs), mask)
-
-    def _decide_in_python(self, inputs: Any, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            return self.policy.decide(self._features_of(inputs), mask)
-
-    @torch.jit.export
-    @in_python(_decide_in_python)
-    def decide(self, inputs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Choose an arm in each decision, and return its probability too, for a log.
-
-        See :meth:`Policy.decide`. Arguments are those of :meth:`select`.
-        """
-        with torch.no_grad():
-            return self.policy.decide(self.encode(inputs), mask)
-
-    def _step_in_python(self, inputs: Any, action: Any, reward: Any, *, noise_scale: Any = None) -> None:
-        policy: Any = self._modules["policy"]
-        inputs = self._checked_inputs(inputs, learner_of(policy).batch_shape, 1)
-        if self._passes_inputs_on():
-            policy.step(inputs, action, reward, noise_scale=noise_scale)
-            return
-        if self.scaler is not None:
+            self.policy.step(inputs, action, reward, noise_scale=noise_scale)
+        elif self.scaler is not None:
             step_together(self, self.scaler, inputs, action, reward, noise_scale)
-            return
-        if not self.has_models:  # otherwise the policy checks the action
-            action = self._checked_action(action, inputs)
-        with torch.no_grad(), evaluating(self.encoder):
-            x = self._chosen(inputs, action)
-        self._learn(x, action, reward, noise_scale)
+        else:
+            with torch.no_grad(), evaluating(self.encoder):
+                x, action = self.round_of(inputs, action)
+            self.policy.step(x, action, reward, noise_scale=noise_scale)
 
-    @torch.jit.export
-    @in_python(_step_in_python)
-    def step(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
-        """Learn from one or more rewards in order, as the policy's ``step`` does.
-
-        The encoder does not change.
-
-        Args:
-            inputs: as in :meth:`encode`, with leading dimensions ``(*B)`` or ``(*B, n)``.
-            action: chosen arms, as :meth:`select` returns them, ``(*B)`` or ``(*B, n)``; int64, or integers and lists of them.
-            reward: rewards of the chosen arms, shaped like ``action``.
-            noise_scale: noise scale of each round if known, shaped like ``action``.
-        """
-        with torch.no_grad():
-            if self.scaler is None:
-                self._learn(self._chosen(inputs, action), action, reward, noise_scale)
-            else:
-                self._learn_in_order(inputs, action, reward, noise_scale)
-
-    def _learn_blocks_in_python(
-        self, inputs: Any, action: Any, reward: Any, *, noise_scale: Any = None, block_size: int | None = None
+    def _learn_log_of_decisions(
+        self, inputs: Any, action: Any, reward: Any, noise_scale: Any, block_size: Any, mask: Any
     ) -> None:
-        policy: Any = self._modules["policy"]
-        inputs = self._checked_inputs(inputs, learner_of(policy).batch_shape, 1)
+        inputs = self._checked_items(inputs, self._learner().batch_shape, 1)
+        options: dict[str, Any] = {"noise_scale": noise_scale, "block_size": block_size, "mask": mask}
         if self._passes_inputs_on():
-            policy.learn(inputs, action, reward, noise_scale=noise_scale, block_size=block_size)
+            self.policy.learn(inputs, action, reward, **options)
             return
         if self.scaler is not None:
             if block_size is not None:
@@ -356,68 +411,27 @@ class BanditHead(Citable, WithDelegated):
         rows = inputs.dim() - self.item_dims - 1
         with torch.no_grad(), evaluating(self.encoder):
             if rows < 0 or inputs.size(rows) <= ENCODED_AT_ONCE:
-                x = self._chosen(inputs, action)
+                x, action = self.round_of(inputs, action)
             else:
                 parts = zip(inputs.split(ENCODED_AT_ONCE, rows), action.split(ENCODED_AT_ONCE, rows), strict=True)
-                x = torch.cat([self._chosen(*part) for part in parts], rows)
-        self._learn_blocks(x, action, reward, noise_scale, block_size)
+                found = [self.round_of(*part) for part in parts]
+                x, action = (torch.cat(column, rows) for column in zip(*found, strict=True))
+        self.policy.learn(x, action, reward, **options)
 
-    @torch.jit.export
-    @in_python(_learn_blocks_in_python)
-    def learn(
-        self,
-        inputs: Tensor,
-        action: Tensor,
-        reward: Tensor,
-        noise_scale: Tensor | None = None,
-        block_size: int | None = None,
-    ) -> None:
-        """Learn from many rewards, in blocks: see :meth:`Estimator.learn`.
+    def round_of(self, inputs: Tensor, action: Any) -> tuple[Tensor, Any]:
+        """Return what the policy gets to learn from a round: its inputs, and the action.
 
-        Under a scaler of the head, the rounds are learnt in order. Arguments are those of :meth:`step`, and ``block_size``.
+        The chosen arm alone is encoded. The encoder runs in its current mode.
         """
-        with torch.no_grad():
-            if self.scaler is None:
-                self._learn_blocks(self._chosen(inputs, action), action, reward, noise_scale, block_size)
-            else:
-                self._learn_in_order(inputs, action, reward, noise_scale)
-
-    def _learn_in_order(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
-        """Let policy and scaler learn from one round, or from n in order."""
-        if inputs.dim() == self.item_dims:
-            self._learn_and_scale(inputs, action, reward, noise_scale)
-        else:
-            for i in range(inputs.size(0)):
-                scale = None if noise_scale is None else noise_scale[i]
-                self._learn_and_scale(inputs[i], action[i], reward[i], scale)
-
-    def _learn_and_scale(self, inputs: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
-        """Let the policy learn from a round, and then the scaler."""
-        self._learn(self._chosen(inputs, action), action, reward, noise_scale)
-        scaler = self.scaler
-        if scaler is not None:
-            raw = of_chosen(inputs, action) if self.item_dims > self.feature_dims else inputs
-            scaler._observe(raw.to(scaler.mean.dtype))
-
-    def _learn(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
-        """Let the policy learn from the features of the chosen arms."""
-        if self.has_models:
-            self.policy.step(x, action, reward, noise_scale=noise_scale)
-        else:
-            self.policy.step(x, reward, noise_scale=noise_scale)
-
-    def _learn_blocks(
-        self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor | None, block_size: int | None
-    ) -> None:
-        """Let the policy learn from the features of the chosen arms, in blocks."""
-        if self.has_models:
-            self.policy.learn(x, action, reward, noise_scale=noise_scale, block_size=block_size)
-        else:
-            self.policy.learn(x, reward, noise_scale=noise_scale, block_size=block_size)
+        if not self.has_arm_inputs and self.actions is None:  # the policy checks the action
+            return self._encoded(inputs), action
+        place = self._checked_action(action, inputs)
+        chosen = of_chosen(inputs, place) if self.has_arm_inputs else inputs
+        return self.policy._as_round(self._combined_choice(self._encoded(chosen), place), place)
 
     def extra_repr(self) -> str:
         values = {
-            "actions": self.policy.actions if self.has_models else self.actions,
+            "actions": getattr(self.policy, "actions", None) if self.actions is None else self.actions,
             "combine": self.combine,
             "feature_dims": self.feature_dims,
         }
@@ -428,13 +442,15 @@ class BanditHead(Citable, WithDelegated):
         actions = self.actions
         return encoded if actions is None else self._combined(encoded.unsqueeze(-2), actions)
 
-    def _chosen(self, inputs: Tensor, action: Tensor) -> Tensor:
+    def _encoded_choice(self, inputs: Tensor, place: Tensor) -> Tensor:
+        """Return the encoded features of the chosen arms."""
+        chosen = of_chosen(inputs, place) if self.has_arm_inputs else inputs
+        return self._combined_choice(self._encoded(chosen), place)
+
+    def _combined_choice(self, encoded: Tensor, place: Tensor) -> Tensor:
+        """Combine encoded contexts with the chosen actions, where these have embeddings."""
         actions = self.actions
-        if self.has_models:
-            return self._encoded(inputs)
-        if actions is None:
-            return self._encoded(of_chosen(inputs, action))
-        return self._combined(self._encoded(inputs), nn.functional.embedding(action, actions))
+        return encoded if actions is None else self._combined(encoded, nn.functional.embedding(place, actions))
 
     def _encoded(self, items: Tensor) -> Tensor:
         """Encode each item: ``(..., *feature)`` to ``(..., m)``."""
@@ -453,29 +469,6 @@ class BanditHead(Citable, WithDelegated):
     def _encoded_batch(self, items: Tensor) -> Tensor:
         """Encode a copy of a batch, because the encoder may work in place."""
         return self.encoder(items.clone())
-
-    def plot_confidence(
-        self,
-        inputs: Any,
-        ax: Any = None,
-        *,
-        names: Sequence[str] | None = None,
-        mask: Tensor | None = None,
-        index: Any = None,
-        label: str | None = None,
-    ) -> tuple[Any, Any]:
-        """Draw each arm's estimated mean reward and its confidence interval.
-
-        See :meth:`torchonline.UCB.plot_confidence`; ``inputs`` are those of :meth:`select`. The intervals are those of the policy
-        on the encoder's features. A theorem behind them asks for an encoder that stays, and with a ``scaler`` they are a
-        heuristic.
-        """
-        from torchonline.bandits.pictures import draw_confidence
-
-        with torch.no_grad():
-            features = self._features_of(inputs)
-        heuristic = "" if self.scaler is None else "the inputs are scaled"
-        return draw_confidence(self.policy, (features,), ax, names, mask, index, label, heuristic)
 
     def _scaled_in_python(self, items: Tensor) -> Tensor:
         scaler: Any = self.scaler
@@ -502,7 +495,7 @@ class BanditHead(Citable, WithDelegated):
         if encoded.dim() != 2 or encoded.size(-1) != self.encoder_width:
             raise ValueError(
                 f"encoder: expected output of shape (n, {self.encoder_width}) under a policy of dim "
-                f"{learner_of(self.policy).dim}, got {shape_text(encoded.shape)}"
+                f"{self.policy.dim}, got {shape_text(encoded.shape)}"
             )
 
     @in_python(_check_encoded_in_python)
@@ -522,10 +515,10 @@ class BanditHead(Citable, WithDelegated):
         """Return whether contexts are features already: then the policy checks them."""
         if self.feature_dims != 1 or type(self._modules["encoder"]) is not nn.Identity:
             return False
-        return self.has_models and self._modules.get("scaler") is None
+        return not self.has_arm_inputs and self.actions is None and self._modules.get("scaler") is None
 
-    def _checked_inputs(self, inputs: Any, batch: tuple[int, ...], most: int | None = None) -> Tensor:
-        """Return inputs led by ``batch`` and at most ``most`` dimensions, or raise."""
+    def _checked_items(self, inputs: Any, batch: tuple[int, ...], most: int | None = None) -> Tensor:
+        """Return inputs led by ``batch`` and at most ``most`` dimensions more, or raise."""
         if (
             type(inputs) is Tensor
             and inputs.dim() == self.item_dims
@@ -551,33 +544,28 @@ class BanditHead(Citable, WithDelegated):
         raise ValueError(f"inputs: expected shape {shape}, got {got}")
 
     def _checked_action(self, action: Any, inputs: Tensor) -> Tensor:
-        """Return actions as a tensor, one for each of the inputs, or raise."""
+        """Return the places of actions as a tensor, one for each of the inputs, or raise."""
         shape = inputs.shape[: inputs.dim() - self.item_dims]
-        validate, count = self.policy.estimator.validate, self._number_of_arms(inputs)
-        if not self.has_models:
-            return as_actions(action, shape, inputs.device, count, validate)
-        return self.policy._named(as_actions(self.policy._placed(action), shape, inputs.device, count, validate))
-
-    def _number_of_arms(self, inputs: Tensor) -> int:
-        """Return K of decisions on checked inputs."""
-        if self.has_models:
-            return int(self.policy.actions)
-        return inputs.size(inputs.dim() - self.item_dims) if self.actions is None else self.actions.size(0)
+        return as_actions(
+            self._placed(action), shape, inputs.device, self._count(inputs), self.policy.estimator.validate
+        )
 
 
 def _with_models(policy: Any, actions: Any) -> Any:
     """Return the policy, with a model for each action if ``actions`` is a number."""
-    if isinstance(policy, SharedRadiusMaster):
-        raise TypeError("policy: expected one that learns from the chosen arm's features, got a SharedRadiusMaster")
-    if isinstance(policy, DisjointArms):
-        if actions not in (None, policy.actions):
-            raise ValueError(f"actions: expected None or {policy.actions}, the policy's actions, got {actions!r}")
-        return policy
+    chosen: Any = policy if isinstance(policy, Policy) else as_rule("policy", policy)
+    if isinstance(chosen, BanditHead) or not chosen.learns_rows:
+        wanted = "expected one that learns from the chosen arm's features"
+        raise TypeError(f"policy: {wanted}, got {type(chosen).__name__}")
+    if chosen.item_dims == 1:
+        if actions not in (None, chosen.actions):
+            raise ValueError(f"actions: expected None or {chosen.actions}, the policy's actions, got {actions!r}")
+        return chosen
     if isinstance(actions, bool) or not isinstance(actions, int):
-        return policy
-    if isinstance(policy, ComposedPolicy):
+        return chosen
+    if chosen._rule is not chosen:
         raise TypeError(
-            f"actions: expected None under a {type(policy).__name__}, got {actions}; "
+            f"actions: expected None under a {type(chosen).__name__}, got {actions}; "
             f"give actions={actions} to torchonline.bandit or DisjointArms instead"
         )
-    return DisjointArms(policy, actions)
+    return DisjointArms(chosen, actions)

@@ -2,13 +2,12 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from torch import nn
 
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.recommended import bandit
 from torchonline.core.checks import one_of, sizes
+from torchonline.policies.policy import Policy
+from torchonline.policies.recommended import bandit
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
@@ -41,7 +40,7 @@ def mlp(widths: Sequence[int], *, activation: str = "relu") -> nn.Sequential:
 
 def recommended_policy(
     dim: int, rewards: str = "unit", actions: int | None = None, *, scale: bool = True, magnitudes: bool | None = None
-) -> ComposedPolicy:
+) -> Policy:
     """Return :func:`torchonline.bandit` of the arguments, for configuration files.
 
     Command lines look at the type that a function says it returns, and ``bandit`` says that it returns one of two.
@@ -50,5 +49,4 @@ def recommended_policy(
         >>> recommended_policy(3, actions=2).actions
         2
     """
-    policy: Any = bandit(dim, rewards, actions, scale=scale, magnitudes=magnitudes)
-    return policy
+    return bandit(dim, rewards, actions, scale=scale, magnitudes=magnitudes)

@@ -137,18 +137,17 @@ def facts(head: BanditHead) -> dict[str, Any]:
     found: dict[str, Any] = {"encoder": type(uncompiled(head.encoder)).__name__}
     parameters = sum(parameter.numel() for parameter in head.encoder.parameters())
     found |= {"encoder_parameters": parameters, "combine": head.combine, "feature_dims": head.feature_dims}
-    if head.has_models:
-        found["actions"] = policy.actions
-    elif head.actions is not None:
-        found |= {"actions": len(head.actions), "embedding_width": head.actions.size(1)}
+    if not head.has_arm_inputs:
+        found["actions"] = head.number_of_actions()
+    if head.actions is not None:
+        found["embedding_width"] = head.actions.size(1)
     if head.scaler is not None:
         found |= {"input_scaler": type(head.scaler).__name__} | _options(head.scaler, "input_scaler_")
-    if isinstance(policy, Learner):
+    if policy._rule is not policy:
         scaler: Any = policy.scaler
         found |= {"scaler": type(scaler).__name__} | ({} if scaler is None else _options(scaler, "scaler_"))
         found |= {"composition": type(policy).__name__}
-        policy = policy.policy
-    return found | _own(policy) | {"estimator": type(policy.estimator).__name__} | _options(policy.estimator)
+    return found | _own(policy._rule) | {"estimator": type(policy.estimator).__name__} | _options(policy.estimator)
 
 
 def _own(policy: Any) -> dict[str, Any]:

@@ -8,31 +8,31 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 
-from torchonline.bandits.arguments import as_reward, checked_responses
-from torchonline.bandits.composed import learner_of
-from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, shape_text
-from torchonline.core.stepping import all_or_nothing_with, torn_error
+from torchonline.core.ops import in_type_of
+from torchonline.core.stepping import all_or_nothing_with, in_order, torn_error
 from torchonline.models.encoding import evaluating, typed_like
+from torchonline.policies.scaler import StandardScaler
+from torchonline.regression.arguments import as_reward, checked_responses
 
 
-def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> RunningScaler | None:
+def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> StandardScaler | None:
     """Return a head's scaler, or raise."""
     if scaler is None:
         return None
-    if not isinstance(scaler, RunningScaler):
-        raise TypeError(f"scaler: expected None or a RunningScaler, got {type(scaler).__name__}")
+    if not isinstance(scaler, StandardScaler):
+        raise TypeError(f"scaler: expected None or a StandardScaler, got {type(scaler).__name__}")
     if feature_dims != 1:
         raise ValueError(f"scaler: expected None with feature_dims={feature_dims}, got one, which scales vectors")
-    batch_shape = learner_of(policy).batch_shape
+    batch_shape = policy.batch_shape
     if scaler.batch_shape or batch_shape:
         sizes = f"{shape_text(scaler.batch_shape)} and {shape_text(batch_shape)}"
         raise ValueError(f"scaler: expected it and the policy to have no batch_shape, got {sizes}")
     return scaler
 
 
-def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
+def check_inputs(scaler: StandardScaler, inputs: Tensor) -> None:
     """Raise unless a scaler is whole, and scales inputs of this shape and type."""
     if not is_dynamo_compiling():  # a traced program has no threads
         with scaler._lock:
@@ -45,13 +45,13 @@ def check_inputs(scaler: RunningScaler, inputs: Tensor) -> None:
         raise ValueError(f"inputs: expected shape {wanted} for the scaler, got {shape_text(inputs.shape)}")
 
 
-def check_scalable(scaler: RunningScaler | None, inputs: Tensor) -> None:
+def check_scalable(scaler: StandardScaler | None, inputs: Tensor) -> None:
     """Raise unless inputs are finite in the type of the scaler, which clips them."""
     if scaler is not None and scaler.validate and is_readable(inputs):
         check_values("inputs", inputs.to(scaler.mean.dtype))
 
 
-def for_encoder(scaler: RunningScaler, encoder: nn.Module, inputs: Tensor) -> Tensor:
+def for_encoder(scaler: StandardScaler, encoder: nn.Module, inputs: Tensor) -> Tensor:
     """Scale inputs for an encoder, in its type, while no other thread steps.
 
     If the encoder has no type, the inputs keep theirs.
@@ -60,21 +60,32 @@ def for_encoder(scaler: RunningScaler, encoder: nn.Module, inputs: Tensor) -> Te
         return scaler._scaled(inputs).to(typed_like(encoder, inputs).dtype)
 
 
-def step_together(head: Any, scaler: RunningScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any) -> None:
+def step_together(
+    head: Any, scaler: StandardScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any
+) -> None:
     """Let a head's policy and scaler learn both or not at all."""
-    state = head.policy.estimator.theta_hat
-    action = head._checked_action(action, inputs)
-    reward, noise_scale = checked_responses("reward", reward, noise_scale, state, action.shape)
+    place = head._checked_action(action, inputs)
+    reward, noise_scale = checked_responses("reward", reward, noise_scale, head._like(), place.shape)
     with torch.no_grad(), evaluating(head.encoder):
-        arguments = (inputs.detach(), action, as_reward(reward), noise_scale)
+        x, reward = head._chosen(inputs.detach(), place), as_reward(reward)
+        scale = head._own_scale(reward) if noise_scale is None else noise_scale
+        rounds = [(x, place, reward, scale)] if place.dim() == 0 else list(zip(x, place, reward, scale, strict=True))
         if not is_readable(inputs):  # a traced step
-            head._learn_in_order(*arguments)
+            in_order(head._learn_round, rounds)
             return
-        check_scalable(scaler, inputs)
-        together(scaler, head.policy, head._learn_in_order, *arguments)
+        check_scalable(scaler, x)
+        together(scaler, head.policy, _learn_checked, head, rounds)
 
 
-def together(scaler: RunningScaler, policy: Any, learn: Callable[..., None], *arguments: Any) -> None:
+def _learn_checked(head: Any, rounds: list[Any]) -> None:
+    """Learn from rounds in order by the steps of the policy, which check what the encoder returns."""
+    for x, place, reward, noise_scale in rounds:
+        features, action = head.policy._as_round(head._combined_choice(head._encoded(x), place), place)
+        head.policy.step(features, action, reward, noise_scale=noise_scale)
+        head.scaler._observe(in_type_of(x, head.scaler.mean))
+
+
+def together(scaler: StandardScaler, policy: Any, learn: Callable[..., None], *arguments: Any) -> None:
     """Let a scaler and a policy learn both or not at all, one thread at a time."""
     with scaler._lock:
         if scaler._is_torn:
@@ -82,9 +93,9 @@ def together(scaler: RunningScaler, policy: Any, learn: Callable[..., None], *ar
         both_or_neither(scaler, policy, learn, *arguments)
 
 
-def both_or_neither(scaler: RunningScaler, policy: Any, write: Callable[..., None], *arguments: Any) -> None:
+def both_or_neither(scaler: StandardScaler, policy: Any, write: Callable[..., None], *arguments: Any) -> None:
     """Call what writes a scaler and a policy; undo both if it raises."""
-    learner = learner_of(policy)
+    learner = policy.learner
     state = [*scaler.state().values(), *learner.state().values()]
     with scaler._lock, learner._lock:
         all_or_nothing_with(learner, scaler, state, write, *arguments)

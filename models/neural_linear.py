@@ -9,10 +9,6 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import names_of, places_of
-from torchonline.bandits.chosen import chosen_probability, predicted
-from torchonline.bandits.composed import learner_of
-from torchonline.bandits.policies import drawn_with_probability
 from torchonline.core.backend import writable
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
 from torchonline.core.citations import Citable
@@ -31,6 +27,8 @@ from torchonline.models.replay import Replay
 from torchonline.models.shared_rounds import SharedRounds
 from torchonline.models.strategy import LearnerStrategy
 from torchonline.models.weight_averages import refuse_weight_averages
+from torchonline.policies.chosen import chosen_probability, predicted
+from torchonline.policies.policy import drawn_with_probability
 
 # Where a checkpoint has the rounds of all ranks that wait for a sync.
 WAITING = "torchonline_waiting_rounds"
@@ -97,7 +95,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions.
         - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Both are of any real type, also
           booleans. Regret is measured by the means, or by the rewards if there are no means. Columns are in the order of
-          ``head.policy.arm_ids``; actions are these ids.
+          ``head.policy.action_ids``; actions are these ids.
         - Or a batch is a log: :class:`~torchonline.models.LoggedRounds`, or a dict with ``inputs``, ``action`` and ``reward``.
           Its rounds are learnt in order, and nothing is decided.
         - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
@@ -318,7 +316,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         with torch.no_grad(), self._own_random_draws(1 + batch_idx):
             probabilities = self.head.probabilities(inputs.movedim(0, lead))
             place, probability = drawn_with_probability(probabilities)
-            action = names_of(self.head.policy, place)
+            action = self.head._named(place)
         found = {"action": action, "probability": probability, "probabilities": probabilities}
         return {name: value.movedim(lead, 0) for name, value in found.items()}
 
@@ -369,23 +367,23 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         super()._load_from_state_dict(*arguments)
 
     def _ids_of_arms(self) -> list[int]:
-        return list(self.head.policy.arm_ids) if self.head.has_models else []
+        return self.head.action_ids or []
 
     def _places(self, action: Tensor) -> Tensor:
         """Return where the entries of actions are in a table."""
-        return places_of(self.head.policy, action)
+        return self.head._placed(action)
 
     def _follow_arms(self, replay: Replay) -> None:
         """Drop the rounds of removed arms from the replay if arms came or went."""
-        arm_ids = self._ids_of_arms()
-        if arm_ids == self._arm_ids:
+        action_ids = self._ids_of_arms()
+        if action_ids == self._arm_ids:
             return
-        replay.keep_arms(arm_ids)
+        replay.keep_arms(action_ids)
         self.readout = torch.zeros_like(self.head.policy.estimator.theta_hat)
-        self._arm_ids = arm_ids
+        self._arm_ids = action_ids
 
     def _batch_dims(self) -> int:
-        return learner_of(self.head.policy).batch_dims
+        return self.head._dims()
 
     def _evaluate(self, stage: str, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         batch = self._typed(batch)
@@ -447,9 +445,9 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     def _check_table(self, inputs: Tensor, rewards: Tensor) -> None:
         """Raise unless there is a reward for each arm."""
         head = self.head
-        arms = head._number_of_arms(inputs)
+        arms = head._count(inputs)
         expected = (*inputs.shape[: inputs.dim() - head.item_dims], arms)
-        if rewards.shape != expected and not head.has_models and head.actions is None:
+        if rewards.shape != expected and head.has_arm_inputs:
             raise ValueError(
                 f"rewards: expected shape {shape_text(expected)}, got {shape_text(rewards.shape)}; a head without actions "
                 f"takes an input for each arm, (N, *B, K, *feature), and got {shape_text(inputs.shape)}. For one context "
@@ -462,7 +460,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         lead = self._batch_dims()
         moved = tuple(values.movedim(0, lead) for values in (inputs, action, reward))
         if self.watched and self._shared is None:
-            self._see(self.head.encode(moved[0]), self.head._checked_action(moved[1], moved[0]))
+            self._see(self.head.encode(moved[0]), self.head._named(self.head._checked_action(moved[1], moved[0])))
         self.head.learn(*moved)
         self._record(inputs, action, reward)
         return action
@@ -502,7 +500,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return self.head.select(inputs.movedim(0, lead)).movedim(lead, 0)
 
     def _sync(self, shared: SharedRounds) -> None:
-        with learner_of(self.head.policy)._lock:
+        with self.head.learner._lock:
             shared.sync(self._learn_together, self._state_of_all_ranks())
 
     def _learn_together(self, rounds: Any) -> None:
@@ -524,9 +522,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         """Count the rounds learnt from and keep them for the encoder."""
         self.rounds += len(action)
         if self.replay is not None:
-            if self.head.actions is None and not self.head.has_models:
-                # Only the chosen arm is ever encoded again: keep a decision with that single arm.
-                inputs, action = of_chosen(inputs, action).unsqueeze(action.dim()), torch.zeros_like(action)
+            # Only the chosen arm is ever encoded again.
+            inputs, action = self.head._alone(inputs, self._places(action))
             # The first round sets the types, and later rewards may be no integers.
             self.replay.push(inputs, action, as_real(reward, self.head.policy.estimator.theta_hat.dtype))
 
@@ -541,13 +538,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         action = self.head.policy.select(x)
         if self.watched:
             self._see(x, action)
-        if not self.head.has_models:
-            x = of_chosen(x, action)
-        reward = of_chosen(rewards, self._places(action))
-        if action.dim() > self._batch_dims():
-            self.head._learn_blocks(x, action, reward, None, None)
-        else:
-            self.head._learn(x, action, reward, None)
+        learn = self.head.policy.learn if action.dim() > self._batch_dims() else self.head.policy.step
+        learn(x, action, of_chosen(rewards, self._places(action)))
         return action
 
     def _see(self, x: Tensor, action: Tensor) -> None:
@@ -584,7 +576,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
                 fit_encoder(self.head, readout, rounds, batch_size=self.encoder_batch_size, **options)
             relearn(self.head, rounds, max(256, self.encoder_batch_size))
 
-        encoder, learner = self.head.encoder, learner_of(self.head.policy)
+        encoder, learner = self.head.encoder, self.head.learner
         state = [readout, *encoder.parameters(), *encoder.buffers(), *learner.state().values()]
         all_or_nothing_with(learner, self, state, train)
 

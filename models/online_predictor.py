@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from torchonline.bandits.scaler import RunningScaler
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.backend import writable
 from torchonline.core.checks import check_shape, instance_of, one_of, shape_text
@@ -17,6 +16,7 @@ from torchonline.models.checkpoints import load_module
 from torchonline.models.encoding import encoded_copy, evaluating, typed_inputs
 from torchonline.models.pass_guard import PassGuard
 from torchonline.models.weight_averages import refuse_weight_averages
+from torchonline.policies.scaler import StandardScaler
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.point import PrivatePoint
 
@@ -62,8 +62,8 @@ class OnlinePredictor(pl.LightningModule):
             the number of features.
         loss: ``"squared"``, ``"absolute"`` or ``"logistic"``.
         encoder: maps inputs ``(n, *feature)`` to features ``(n, d)``, in evaluation mode; None takes the inputs themselves.
-        scaler: a :class:`~torchonline.RunningScaler` of the inputs, which sees each row after it was predicted; None if they need
-            none. Not with an encoder.
+        scaler: a :class:`~torchonline.StandardScaler` of the inputs, which sees each row after it was predicted; None if they
+            need none. Not with an encoder.
         log_losses: whether to log ``loss``, the mean over the batch, and ``mean_loss``, the mean over all rounds so far.
 
     Shape:
@@ -99,7 +99,7 @@ class OnlinePredictor(pl.LightningModule):
         *,
         loss: str = "squared",
         encoder: nn.Module | None = None,
-        scaler: RunningScaler | None = None,
+        scaler: StandardScaler | None = None,
         log_losses: bool = True,
     ) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class OnlinePredictor(pl.LightningModule):
         self.dim, self.is_private = self.learner.dim, bool(private_learners(learner))
         self.loss = one_of("loss", loss, tuple(LOSSES))
         self.encoder = None if encoder is None else instance_of("encoder", encoder, nn.Module, "a torch.nn.Module")
-        self.scaler = None if scaler is None else instance_of("scaler", scaler, RunningScaler, "a RunningScaler")
+        self.scaler = None if scaler is None else instance_of("scaler", scaler, StandardScaler, "a StandardScaler")
         if scaler is not None and (encoder is not None or self.is_private):
             raise ValueError("scaler: expected None with an encoder or a private learner, got one")
         self.log_losses: bool = instance_of("log_losses", log_losses, bool, "True or False")

@@ -4,8 +4,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchonline.bandits.arm_ids import places_of
-from torchonline.bandits.composed import ComposedPolicy, learner_of
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.encoding import evaluating
 
@@ -30,7 +28,7 @@ def fit_encoder(
         learning_rate: of Adam.
     """
     inputs, action, reward = rounds
-    lead = learner_of(head.policy).batch_dims
+    lead = head._dims()
     theta = readout.clone().requires_grad_()
     parameters = [parameter for parameter in head.encoder.parameters() if parameter.requires_grad]
     # In half precision Adam would divide by squares that are rounded to 0: it moves float32 copies of such parameters.
@@ -67,15 +65,13 @@ def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -
 
     It is differentiable in the encoder's parameters and ``theta``.
     """
-    policy, lead = head.policy, learner_of(head.policy).batch_dims
-    x = head._chosen(inputs, action).movedim(0, lead)
-    if isinstance(policy, ComposedPolicy):
-        x = policy._features(x)
-    if not head.has_models:
+    lead, place = head._dims(), head._placed(action)
+    x = head.policy._features(head._encoded_choice(inputs, place).movedim(0, lead))
+    if theta.dim() == lead + 1:
         return (x * theta.unsqueeze(-2)).sum(-1)
-    # The row of each chosen arm among the arms of all learners of the fleet.
+    # The row of each chosen arm among the arms of all learners of the batch of learners.
     first = theta.size(-2) * torch.arange(theta[..., 0, 0].numel(), device=theta.device)
-    row = places_of(policy, action).movedim(0, lead) + first.reshape(*theta.shape[:-2], 1)
+    row = place.movedim(0, lead) + first.reshape(*theta.shape[:-2], 1)
     return (x * functional.embedding(row, theta.flatten(0, -2))).sum(-1)
 
 
@@ -84,10 +80,9 @@ def relearn(head: BanditHead, rounds: Rounds, batch_size: int) -> None:
 
     The head's scaler has seen the inputs already, and scales them as it is now: each counts once more.
     """
-    learner = learner_of(head.policy)
-    learner.reset()
+    head.policy.reset()
     for some in zip(*(values.split(batch_size) for values in rounds), strict=True):
-        inputs, action, reward = (values.movedim(0, learner.batch_dims) for values in some)
+        inputs, action, reward = (values.movedim(0, head._dims()) for values in some)
         with torch.no_grad(), evaluating(head.encoder):
-            x = head._chosen(inputs, action)
-        head._learn_blocks(x, action, reward, None, None)
+            past, action = head.round_of(inputs, action)
+        head.policy.learn(past, action, reward)

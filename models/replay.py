@@ -69,12 +69,12 @@ class Replay(nn.Module):
             expected = f"features of shape {shape_text(wanted)} and {self.inputs.dtype}, as in the rounds before"
             raise ValueError(f"inputs: expected {expected}, got {shape_text(got)} and {inputs.dtype}")
 
-    def keep_arms(self, arm_ids: list[int]) -> None:
+    def keep_arms(self, action_ids: list[int]) -> None:
         """Drop the rounds of all other arms."""
         if self.inputs is None:
             return
         inputs, action, reward = self.in_order()
-        stays = torch.isin(action, torch.tensor(arm_ids, device=action.device))
+        stays = torch.isin(action, torch.tensor(action_ids, device=action.device))
         stays = stays.flatten(1).all(-1) if stays.dim() > 1 else stays
         self.rounds.zero_()
         self.push(inputs[stays], action[stays], reward[stays])

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.distributed import Ranks, error_of, told
+from torchonline.distributed.ranks import Ranks, error_from_text, text_of_error
 
 # Inputs, actions and rewards, (n, *B, ...).
 Rounds = tuple[Tensor, Tensor, Tensor]
@@ -42,14 +42,14 @@ class SharedRounds:
         If a batch of some rank has failed, or the learner refuses the rounds, all ranks raise the error and nothing is learnt.
         """
         own = None if self.error else _joined([part for part in self.queue if len(part[1])])
-        text = None if self.error is None else told(self.error, self.ranks.rank)
+        text = None if self.error is None else text_of_error(self.error, self.ranks.rank)
         gathered = self.ranks.gather((_on(own, "cpu"), text))
         answer, failure = (None, None) if gathered is None else self._learnt(learn, gathered, state[0].device)
         answer = self.ranks.broadcast_object(answer)
         if failure is not None and not isinstance(failure, Exception):
             raise failure
         if answer is not None:
-            raise error_of(answer) from (self.error or failure)
+            raise error_from_text(answer) from (self.error or failure)
         self.queue, self.batches = [], 0
         self.broadcast(state)
 
@@ -84,7 +84,7 @@ class SharedRounds:
             if rounds is not None:
                 learn(_on(rounds, device))
         except BaseException as error:
-            return told(error, self.ranks.rank), error
+            return text_of_error(error, self.ranks.rank), error
         return None, None
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import torchonline
 from tests.learners import DIM
-from torchonline.bandits.estimator import Estimator
 from torchonline.convex.domains import Box, NuclearBall, Simplex
+from torchonline.regression.estimator import Estimator
 
 Bad = tuple[str, str, dict[str, Any]]
 
@@ -164,28 +164,48 @@ def bad_steps(
     output_shape: tuple[int, ...] = (),
     response: str = "reward",
     possible: Callable[[Tensor], Tensor] = torch.Tensor.clone,
+    arms: int = 0,
 ) -> Iterator[Bad]:
-    """Kinds of bad input to ``step``, the argument to blame, and the arguments."""
+    """Kinds of bad input to ``step``, the argument to blame, and the arguments: a policy's on so many arms, or a regression's."""
+    features, item = ("inputs", (arms, DIM)) if arms else ("x", (DIM,))
     good = {
-        "x": torch.randn(*batch_shape, *rows, DIM, dtype=torch.float64),
+        features: torch.randn(*batch_shape, *rows, *item, dtype=torch.float64),
+        # The last arm, whose features end with what is spoilt.
+        **({"action": torch.full((*batch_shape, *rows), arms - 1)} if arms else {}),
         response: possible(torch.randn((*batch_shape, *rows, *output_shape), dtype=torch.float64)),
         "noise_scale": torch.rand((*batch_shape, *rows, *output_shape), dtype=torch.float64) + 0.5,
     }
     for name, value in good.items():
-        kinds = no_floats(value, is_real=name != "x") | no_values(value)
-        kinds |= wrong_shapes(value, len(batch_shape), features=name == "x")
+        kinds = no_actions(value, arms) if name == "action" else no_floats(value, name != features) | no_values(value)
+        kinds |= wrong_shapes(value, len(batch_shape), name == features, len(item))
         if name != "noise_scale":
             kinds["None"] = None
         else:
             kinds["negative"] = with_last(value, -0.1)
-        if rows and name != "x":
+        if rows and name != features:
             at = len(batch_shape)
             row = value.narrow(at, 0, 1)
             kinds |= {"a row too few": value.narrow(at, 1, rows[0] - 1), "a row too many": torch.cat([value, row], at)}
-        if output_shape and name != "x":
+        if output_shape and name != features:
             kinds |= {"an output too few": value[..., 1:], "an output too many": torch.cat([value, value[..., :1]], -1)}
         for kind, bad in kinds.items():
             yield kind, name, good | {name: bad}
+
+
+def no_actions(good: Tensor, arms: int) -> dict[str, Any]:
+    """What is no arm of so many."""
+    return {
+        "a string": "all",
+        "a number": 1.5,
+        "True": True,
+        "numbers": good.double(),
+        "complex numbers": good.to(torch.complex128),
+        "booleans": good.bool(),
+        "32 bits": good.int(),
+        "negative": with_last(good, -1),
+        "too large": with_last(good, arms),
+        "on another device": good.to("meta"),
+    }
 
 
 def bad_logs(log: dict[str, Tensor], rounds: tuple[int, ...]) -> Iterator[Bad]:
@@ -235,9 +255,13 @@ def bad_selects(batch_shape: tuple[int, ...]) -> Iterator[Bad]:
         if not batch_shape:
             del kinds[extra]
     for kind, bad in kinds.items():
-        yield kind, "arms", {"arms": bad}
+        yield kind, "inputs", {"inputs": bad}
         if isinstance(bad, Tensor) and bad.dim() > 0 and bad.device.type == "cpu" and bad.layout == torch.strided:
-            yield f"{kind}, with a mask", "arms", {"arms": bad, "mask": torch.ones(bad.shape[:-1], dtype=torch.bool)}
+            yield (
+                f"{kind}, with a mask",
+                "inputs",
+                {"inputs": bad, "mask": torch.ones(bad.shape[:-1], dtype=torch.bool)},
+            )
     mask = torch.ones(*batch_shape, 4, dtype=torch.bool)
     one_without = mask.clone()
     one_without.view(-1, 4)[-1] = False
@@ -257,7 +281,7 @@ def bad_selects(batch_shape: tuple[int, ...]) -> Iterator[Bad]:
         "nothing available in one decision": one_without,
     }
     for kind, bad in masks.items():
-        yield kind, "mask", {"arms": arms, "mask": bad}
+        yield kind, "mask", {"inputs": arms, "mask": bad}
 
 
 def bad_rounds(learner: Any) -> Iterator[Bad]:

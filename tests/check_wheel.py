@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 NEEDED = {
     "torchonline/__init__.py",
     "torchonline/py.typed",
-    "torchonline/bandits/heavy_tail.py",
+    "torchonline/core/papers.bib",
+    "torchonline/regression/heavy_tail.py",
+    "torchonline/report.html.j2",
     "torchonline/privacy/learners/frank_wolfe.py",
     "torchonline/environments/linear.py",
     "torchonline/privacy/mechanisms/blt.py",
@@ -19,11 +21,12 @@ NEEDED = {
 }
 USE = """
 import torch, torchonline, torchonline.models, torchonline.callbacks
-policy = torchonline.HeavyTailUCB(2)
+policy = torchonline.AnytimeHeavyTailUCB(2)
 arms = torch.eye(2)
 policy.step(arms[policy.select(arms)], torch.tensor(1.0))
 assert torchonline.__file__.startswith({folder!r}), torchonline.__file__
 assert policy.estimator.rounds == 1
+policy.cite()
 """
 
 

@@ -16,16 +16,15 @@ from torchonline import (
     EpsilonGreedy,
     HeavyTailRegression,
     LocalGLMRegression,
-    RadiusMaster,
+    RadiusSelector,
     RidgeRegression,
     RobustRidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
     ThompsonSampling,
 )
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.policies import on_arms
+from torchonline.policies.composed import ComposedPolicy
 
 DIM, ARMS = 3, 4
 
@@ -33,9 +32,8 @@ DIM, ARMS = 3, 4
 class MeanPlusWidth(UCB):
     """A user's policy, with scores of its own."""
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        return self.estimator.predictor(arms) + 0.5 * self.estimator.width(arms)
+    def _scores(self, features: Tensor) -> Tensor:
+        return self.estimator.predictor(features) + 0.5 * self.estimator.width(features)
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Case:
 
     def build(self, **options: Any) -> Any:
         """A new one; ``options`` are those that all learners have."""
-        scaler = None if self.scaler is None else RunningScaler(DIM, **self.scaler, **options)
+        scaler = None if self.scaler is None else StandardScaler(DIM, **self.scaler, **options)
         policy = self.over(DIM if scaler is None else scaler.features, **options)
         if self.cls is ScaledPolicy:
             return ScaledPolicy(policy, scaler)  # type: ignore[arg-type]
@@ -67,23 +65,16 @@ class Case:
         return issubclass(self.cls, DisjointArms)
 
     @property
-    def item(self) -> tuple[str, tuple[int, ...]]:
-        """What ``step`` calls the features of a round, and their shape."""
-        if self.has_models:
-            return "context", (DIM,)
-        return ("arms", (ARMS, DIM)) if self.cls is SharedRadiusMaster else ("x", (DIM,))
-
-    @property
-    def has_action(self) -> bool:
-        """Whether ``step`` wants the chosen arm."""
-        return self.item[0] != "x"
+    def item(self) -> tuple[int, ...]:
+        """The shape of the inputs of a decision."""
+        return (DIM,) if self.has_models else (ARMS, DIM)
 
     def stream(self, count: int, *, batch_shape: tuple[int, ...] = (), seed: int = 0) -> "list[Round]":
         """Rounds whose features have three units, with heavy-tailed rewards and noise scales that vary."""
         random, rounds = np.random.default_rng(seed), []
         possible = self.build().estimator.possible_reward
         for t in range(count):
-            shape = (*batch_shape, *((2 + t % 4, DIM) if self.item[0] == "x" else self.item[1]))
+            shape = (*batch_shape, *((2 + t % 4, DIM) if self.cls is ScaledPolicy else self.item))
             context = random.standard_normal(shape)
             if self.scaler is not None:
                 context = context * [1.0, 100.0, 0.01] + [0.0, 30.0, 1.0]
@@ -98,15 +89,17 @@ class Case:
 
     def arguments(self, round_: "Round", index: Tensor) -> dict[str, Tensor]:
         """What ``step`` gets in a round in which ``index`` was chosen."""
-        rest = {"reward": round_.reward, "noise_scale": round_.noise_scale}
-        if self.has_action:
-            return {self.item[0]: round_.context, "action": index} | rest
-        return {"x": chosen(round_.context, index)} | rest
+        given = {"inputs": round_.context, "action": index}
+        return given | {"reward": round_.reward, "noise_scale": round_.noise_scale}
 
     def several(self, rounds: "list[Round]", indices: list[Tensor]) -> dict[str, Tensor]:
-        """What ``step`` gets for some rounds at once."""
+        """What ``step`` gets for some rounds at once. Where the numbers of arms vary, the chosen ones are the only arms."""
         dims = rounds[0].reward.dim()
         each = [self.arguments(*both) for both in zip(rounds, indices, strict=True)]
+        if self.cls is ScaledPolicy:
+            for one in each:
+                one["inputs"] = chosen(one["inputs"], one["action"]).unsqueeze(-2)
+                one["action"] = torch.zeros_like(one["action"])
         return {name: torch.stack([one[name] for one in each], dims) for name in each[0]}
 
     def play(self, policy: Any, rounds: "list[Round]") -> list[Tensor]:
@@ -187,17 +180,17 @@ CASES = [
         is_random="choices",
     ),
     Case("a user's policy", DisjointArms, lambda dim, **o: MeanPlusWidth(RidgeRegression(dim, **o)), None),
-    Case("ucb", RadiusMaster, RidgeRegression, {"freeze_after": 6}),
+    Case("ucb", RadiusSelector, RidgeRegression, {"freeze_after": 6}),
     Case(
         "exp4",
-        RadiusMaster,
+        RadiusSelector,
         robust,
         None,
         {"rule": "exp4", "scales": (1.0, 0.1), "reward_range": (-2.0, 3.0)},
         "scores",
     ),
-    Case("ucb", SharedRadiusMaster, RidgeRegression, {"freeze_after": 6}),
-    Case("exp4", SharedRadiusMaster, robust, None, {"rule": "exp4", "scales": (1.0, 0.1)}, "scores"),
+    Case("ucb", SharedRadiusSelector, RidgeRegression, {"freeze_after": 6}),
+    Case("exp4", SharedRadiusSelector, robust, None, {"rule": "exp4", "scales": (1.0, 0.1)}, "scores"),
 ]
 
 
@@ -207,24 +200,16 @@ def use(policy: Any, batch_shape: tuple[int, ...], dtype: torch.dtype, device: s
     has_models = isinstance(policy, DisjointArms)
     reward, two = torch.zeros(batch_shape, **like), torch.zeros(*batch_shape, 2, **like)
     action, actions = (torch.zeros(each.shape, dtype=torch.int64, device=device) for each in (reward, two))
-    one, several = torch.randn(*batch_shape, DIM, **like), torch.randn(*batch_shape, 2, DIM, **like)
     context, many = torch.randn(*batch_shape, ARMS, DIM, **like), torch.randn(*batch_shape, 6, ARMS, DIM, **like)
     if has_models:
-        policy.step(one, action, reward)
-        policy.step(several, actions, two, noise_scale=two + 1.0)
-        policy.learn(several, actions, two)
-        policy.learn(several, actions, two, noise_scale=two + 1.0, block_size=1)
-        context, many = one, torch.randn(*batch_shape, 6, DIM, **like)
-    elif isinstance(policy, SharedRadiusMaster):
-        policy.step(context, action, reward)
-        policy.step(many.narrow(len(batch_shape), 0, 2), actions, two, noise_scale=two + 1.0)
-    else:
-        policy.step(one, reward)
-        policy.step(several, two, noise_scale=two + 1.0)
-        policy.learn(several, two)
-        policy.learn(several, two, noise_scale=two + 1.0, block_size=1)
+        context, many = torch.randn(*batch_shape, DIM, **like), torch.randn(*batch_shape, 6, DIM, **like)
+    several = many.narrow(len(batch_shape), 0, 2)
+    policy.step(context, action, reward)
+    policy.step(several, actions, two, noise_scale=two + 1.0)
+    policy.learn(several, actions, two)
+    policy.learn(several, actions, two, noise_scale=two + 1.0, block_size=1)
     mask = torch.ones((*batch_shape, ARMS), dtype=torch.bool, device=device)
     seen = [policy(context), policy.select(context, mask), policy.select(many), policy.probabilities(context, mask)]
-    seen += policy.decide(context)
+    seen += policy.select_with_probability(context)
     policy.reset()
     return seen

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from tests import composed_policies, convex_learners, learners
-from tests.learners import DIM, estimator_of
-from torchonline import OFUL, EpsilonGreedy, FixedArms, HeavyTailUCB, RidgeRegression
-from torchonline.bandits.composed import ComposedPolicy
+from tests.learners import DIM, estimator_of, round_of
+from torchonline import OFUL, AnytimeHeavyTailUCB, EpsilonGreedy, FixedArms, RidgeRegression
 from torchonline.convex.learner import ConvexLearner
+from torchonline.policies.composed import ComposedPolicy
 
 DEVICE = "imaginary"
 
@@ -89,19 +89,20 @@ def use_bandit(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) -
     """Ask a bandit everything and teach it, with tensors of the device; the answers."""
     like = {"device": DEVICE, "dtype": dtype}
     arms, outputs = torch.randn(*batch_shape, 5, DIM, **like), estimator_of(learner).output_shape
-    learner.step(arms[..., 0, :], torch.zeros((*batch_shape, *outputs), **like))
+    one, rows = arms[..., 0, :], arms[..., :2, :]
+    learner.step(*round_of(learner, one, torch.zeros((*batch_shape, *outputs), **like)))
     log, learnt = torch.zeros(*batch_shape, 2, *outputs, **like), torch.ones(*batch_shape, 2, device=DEVICE) > 0.0
-    learner.learn(arms[..., :2, :], log)
-    learner.learn(arms[..., :2, :], log, noise_scale=log + 1.0, block_size=1, mask=learnt)
+    learner.learn(*round_of(learner, rows, log))
+    learner.learn(*round_of(learner, rows, log), noise_scale=log + 1.0, block_size=1, mask=learnt)
     seen = [learner(arms)]
     if hasattr(learner, "select"):
         mask = torch.ones(arms.shape[:-1], dtype=torch.bool, device=DEVICE)
         seen += [learner.select(arms, mask), learner.select(arms.unsqueeze(-3).expand(*batch_shape, 4, 5, DIM))]
     else:
         several = (*batch_shape, 2, *outputs)
-        learner.step(arms[..., :2, :], torch.zeros(several, **like), noise_scale=torch.ones(several, **like))
+        learner.step(rows, torch.zeros(several, **like), noise_scale=torch.ones(several, **like))
         half = {"device": DEVICE, "dtype": torch.bfloat16}
-        learner.step(arms[..., 0, :].bfloat16(), torch.zeros((*batch_shape, *outputs), **half))
+        learner.step(one.bfloat16(), torch.zeros((*batch_shape, *outputs), **half))
         seen += [learner.width(arms), learner.radius(), *learner.interval(arms)]
         learner.reset()
     return seen
@@ -111,11 +112,12 @@ def use_fixed(learner: Any, batch_shape: tuple[int, ...], dtype: torch.dtype) ->
     """Ask fixed arms everything and teach them, with tensors of the device; the answers."""
     like = {"device": DEVICE, "dtype": dtype}
     action = torch.zeros(batch_shape, dtype=torch.int64, device=DEVICE)
-    learner.step(action, torch.zeros(batch_shape, **like))
+    learner.step(None, action, torch.zeros(batch_shape, **like))
     several = action.unsqueeze(-1).expand(*batch_shape, 2)
-    learner.step(several, torch.zeros(several.shape, **like), noise_scale=torch.ones(several.shape, **like))
+    learner.step(None, several, torch.zeros(several.shape, **like), noise_scale=torch.ones(several.shape, **like))
     mask = torch.ones(*batch_shape, 5, dtype=torch.bool, device=DEVICE)
-    seen = [learner(), learner.select(), learner.select(mask), learner.probabilities(mask), *learner.decide()]
+    seen = [learner(), learner.select(), learner.select(mask=mask), learner.probabilities(mask=mask)]
+    seen += learner.select_with_probability()
     learner.add_arms(torch.randn(2, DIM, **like))
     learner.reset()
     return seen
@@ -180,7 +182,7 @@ def fixed_arms(over: Any) -> Any:
 # Policies under fixed arms, by the name that tests ask for.
 UNDER_FIXED_ARMS = {
     "FixedArms(OFUL)": lambda **options: OFUL(DIM, **options),
-    "FixedArms(HeavyTailUCB)": lambda **options: HeavyTailUCB(DIM, restart_every=3, **options),
+    "FixedArms(AnytimeHeavyTailUCB)": lambda **options: AnytimeHeavyTailUCB(DIM, restart_every=3, **options),
     "FixedArms(EpsilonGreedy)": lambda **options: EpsilonGreedy(RidgeRegression(DIM, **options)),
 }
 

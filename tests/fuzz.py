@@ -29,10 +29,10 @@ from torchonline import (
     Greedy,
     LocalGLMRegression,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
     Softmax,
     SquareCB,
+    StandardScaler,
     ThompsonSampling,
     metrics,
 )
@@ -64,7 +64,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "float32": lambda: OFUL(DIM, dtype=torch.float32),
     "arms in a fleet": lambda: DisjointArms(RidgeRegression(DIM, batch_shape=(2,)), ARMS),
     "fixed arms of SquareCB": lambda: FixedArms(SquareCB(DIM), golden.numbers(0, ARMS, DIM)),
-    "scaled Softmax": lambda: ScaledPolicy(Softmax(DIM + 1), RunningScaler(DIM)),
+    "scaled Softmax": lambda: ScaledPolicy(Softmax(DIM + 1), StandardScaler(DIM)),
     "head with actions": lambda: BanditHead(nn.Linear(2, DIM), torchonline.bandit(DIM, actions=ARMS, scale=False)),
 }
 METRICS: dict[str, Callable[[], Any]] = {
@@ -117,6 +117,8 @@ class Fuzz:
         """Return a value that may be right for an argument of that name."""
         pick, shape = self.random.choice, getattr(learner, "batch_shape", ())
         n = self.random.randrange(1, 4)
+        if name == "inputs" and not getattr(learner, "takes_inputs", True):
+            return None
         if name in ("x", "arms", "context", "features", "inputs", "contribution", "record"):
             extra: Any = pick([(), (), (n,), (ARMS,), (n, ARMS)])
             return pick([self.tensor, lambda *s: self.tensor(*s).float(), lambda *s: self.tensor(*s).numpy()])(

@@ -25,24 +25,25 @@ import torchonline
 from tests import convex_learners, learners, private_learners
 from torchonline import (
     OFUL,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     FixedArms,
     FreeGrad,
-    HeavyTailUCB,
     ParameterFree,
-    RadiusMaster,
+    RadiusSelector,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
     baselines,
 )
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.export import to_torchscript
 from torchonline.models import BanditHead
+from torchonline.policies.policy import Policy
+from torchonline.policies.rules import Rule
 from torchonline.privacy import PrivateLearner, prefix_sum
+from torchonline.regression.estimator import Estimator
 
 FOLDER = Path(__file__).parent / "data" / "golden"
 DIM, ARMS, ROUNDS = learners.DIM, 4, 12
@@ -66,16 +67,23 @@ SUM: dict[str, Any] = {"clip": 1.0, "epsilon": 1.0, "delta": 1e-3, "noise_source
 SUM |= {"participations": 1, "min_separation": 1}
 COMPOSED: dict[str, Callable[[], Any]] = {
     "FixedArms": lambda: FixedArms(OFUL(DIM, **RIDGE), numbers(0, ARMS, DIM)),
-    "ScaledPolicy": lambda: ScaledPolicy(OFUL(DIM + 1, **RIDGE), RunningScaler(DIM, **SCALER)),
+    "ScaledPolicy": lambda: ScaledPolicy(OFUL(DIM + 1, **RIDGE), StandardScaler(DIM, **SCALER)),
     "DisjointArms": lambda: DisjointArms(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, scaler=None),
-    "RadiusMaster": lambda: RadiusMaster(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, **MASTER),
-    "SharedRadiusMaster": lambda: SharedRadiusMaster(RidgeRegression(DIM, **RIDGE), **MASTER),
-    "RunningScaler": lambda: RunningScaler(DIM, **SCALER),
+    "RadiusSelector": lambda: RadiusSelector(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, **MASTER),
+    "SharedRadiusSelector": lambda: SharedRadiusSelector(RidgeRegression(DIM, **RIDGE), **MASTER),
+    "StandardScaler": lambda: StandardScaler(DIM, **SCALER),
     "MultinomialLogisticBandit": lambda: baselines.MultinomialLogisticBandit(
         DIM, revenues=(1.0, 2.0), radius_scale=1.0, **LOGISTIC
     ),
     "BanditHead": lambda: BanditHead(torch.nn.Identity(), OFUL(DIM, **RIDGE), **HEAD),
     "PrefixSum": lambda: prefix_sum("blt", 30, (DIM,), **SUM),
+}
+# Learners that have another name today than in files.
+FORMER_NAMES = {
+    "RunningScaler": "StandardScaler",
+    "RadiusMaster": "RadiusSelector",
+    "SharedRadiusMaster": "SharedRadiusSelector",
+    "HeavyTailUCB": "AnytimeHeavyTailUCB",
 }
 FREE_GRAD = {"length_scale": 1.0, "restarts": True, "per_coordinate": False, "initial_wealth": 1.0}
 
@@ -92,7 +100,7 @@ def options_of(case: Any) -> dict[str, Any]:
     needed = convex_learners.required(case.cls) if issubclass(case.cls, ConvexLearner) else {}
     if issubclass(case.cls, PrivateLearner):
         needed = {"dim": private_learners.DIM} | private_learners.PROMISE
-    elif issubclass(case.cls, Estimator | Policy):
+    elif issubclass(case.cls, Estimator | Rule):
         needed = {name: learners.REQUIRED[name] for name in learners.needed(case.cls)}
     return plain | needed | dict(case.options)
 
@@ -106,7 +114,7 @@ def classes() -> dict[str, tuple[str, dict[str, Any]]]:
             if is_public and getattr(case, "over", None) is None:
                 found[case.cls.__name__] = (family, options_of(case))
     # Named bandits that say nothing of their own have no case.
-    for cls in learners.public_classes(Policy):
+    for cls in learners.public_classes(Rule):
         if "estimator" not in inspect.signature(cls).parameters and cls.__name__ not in found:
             found[cls.__name__] = ("bandits", options_of(learners.Case(cls)))
     return found
@@ -134,11 +142,11 @@ def rounds_of(learner: Any, name: str) -> Rounds:
     if isinstance(learner, PrivateLearner):
         return [(x[t],) for t in range(ROUNDS)] if name == "PrefixSum" else []
     by_name: dict[str, Rounds] = {
-        "FixedArms": list(zip(action, rewards, strict=True)),
+        "FixedArms": [(None, *both) for both in zip(action, rewards, strict=True)],
         "DisjointArms": list(zip(x, action, rewards, strict=True)),
-        "RadiusMaster": list(zip(x, action, rewards, strict=True)),
-        "SharedRadiusMaster": list(zip(arms, action, rewards, strict=True)),
-        "RunningScaler": [(each,) for each in x],
+        "RadiusSelector": list(zip(x, action, rewards, strict=True)),
+        "SharedRadiusSelector": list(zip(arms, action, rewards, strict=True)),
+        "StandardScaler": [(each,) for each in x],
         "MultinomialLogisticBandit": list(zip(shortened, action % 2, strict=True)),
         "BanditHead": list(zip(arms, action, rewards, strict=True)),
     }
@@ -147,7 +155,8 @@ def rounds_of(learner: Any, name: str) -> Rounds:
     estimator = learner.policy.estimator if name == "ScaledPolicy" else learners.estimator_of(learner)
     if estimator.output_shape:
         return list(zip(shortened, numbers(2, ROUNDS + 2, *estimator.output_shape), strict=True))
-    return list(zip(shortened, estimator.possible_reward(rewards), strict=True))
+    rounds = list(zip(shortened, estimator.possible_reward(rewards), strict=True))
+    return [learners.round_of(learner, *both) for both in rounds]
 
 
 def said(learner: Any) -> dict[str, Tensor]:
@@ -160,22 +169,32 @@ def said(learner: Any) -> dict[str, Tensor]:
         return {"decision": learner.predict()}
     if isinstance(learner, FixedArms):
         return {"scores": learner(), "chosen": learner.select()}
-    if isinstance(learner, RunningScaler):
+    if isinstance(learner, StandardScaler):
         return {"scaled": learner(arms)}
     if isinstance(learner, DisjointArms):
         return {"scores": learner(arms[0]), "chosen": learner.select(arms[0])}
     if isinstance(learner, Estimator):
         return {"predictor": learner.predictor(arms), "width": learner.width(arms), "radius": learner.radius()}
     found = {"scores": learner(arms), "chosen": learner.select(arms)}
-    if getattr(learner, "is_random", False) or isinstance(learner, RadiusMaster | SharedRadiusMaster):
+    if getattr(learner, "is_random", False) or isinstance(learner, RadiusSelector | SharedRadiusSelector):
         found = {"probabilities": learner.probabilities(arms)}
     return {name: value.detach() for name, value in found.items()}
+
+
+def as_today(learner: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a step from those that a file may hold.
+
+    Policies learnt from the chosen arm's features and the reward once, and fixed arms from the chosen arm and the reward.
+    """
+    if not isinstance(learner, Policy) or len(arguments) == 3:
+        return arguments
+    return (None, *arguments) if isinstance(learner, FixedArms) else learners.round_of(learner, *arguments)
 
 
 def learn(learner: Any, rounds: Rounds) -> None:
     """Take the steps."""
     for arguments in rounds:
-        learner.step(*arguments)
+        learner.step(*as_today(learner, arguments))
 
 
 def played(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -216,9 +235,9 @@ def read(path: Path) -> Any:
 
 
 def files() -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the files of state dicts and their entries."""
+    """Yield the files of state dicts and their entries, under the names of today."""
     for path in sorted(FOLDER.glob("*/*.pt.gz")):
-        yield path, read(path)
+        yield path, {FORMER_NAMES.get(name, name): entry for name, entry in read(path).items()}
 
 
 def write(path: Path, value: Any) -> None:
@@ -249,14 +268,14 @@ def main() -> None:
         composed["ParameterFree"]["said_next"] = {"weight": copied.weight.detach().clone()}
     for family, group in (entries | ({"composed": composed} if composed else {})).items():
         write(folder / f"{family}.pt.gz", group)
-    script = folder / "HeavyTailUCB.torchscript.gz"
+    script = folder / "AnytimeHeavyTailUCB.torchscript.gz"
     if not script.exists():
-        policy = build("HeavyTailUCB", {"dim": DIM})
-        learn(policy, rounds_of(policy, "HeavyTailUCB")[:ROUNDS])
+        policy = build("AnytimeHeavyTailUCB", {"dim": DIM})
+        learn(policy, rounds_of(policy, "AnytimeHeavyTailUCB")[:ROUNDS])
         to_torchscript(policy, script.with_suffix(""))
         script.write_bytes(gzip.compress(script.with_suffix("").read_bytes(), 9, mtime=0))
         script.with_suffix("").unlink()
-    print({name: len(group) for name, group in entries.items()}, len(composed), HeavyTailUCB.__name__)
+    print({name: len(group) for name, group in entries.items()}, len(composed), AnytimeHeavyTailUCB.__name__)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 import torchonline
 import torchonline.baselines
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.exploration import Exploration
-from torchonline.bandits.glm.base import GeneralizedEstimator
-from torchonline.bandits.policies import Policy
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
+from torchonline.policies.exploration import Exploration
+from torchonline.policies.rules import Rule
+from torchonline.regression.estimator import Estimator
+from torchonline.regression.glm.base import GeneralizedEstimator
 
 
 def cosh(z: Tensor) -> Tensor:
@@ -74,6 +74,11 @@ class Case:
     def output_shape(self) -> tuple[int, ...]:
         """What a response is shaped like: ``()`` for a reward, ``(n,)`` for n outputs."""
         return (REQUIRED["outputs"],) if "outputs" in inspect.signature(self.cls).parameters else ()
+
+    @property
+    def decides(self) -> bool:
+        """Whether it is a policy, and no regression."""
+        return issubclass(self.cls, Rule)
 
     @property
     def response(self) -> str:
@@ -162,10 +167,10 @@ def policies() -> Iterator[Case]:
     Greedy and what explores without the width ask an estimator for its mean only: two kinds of that will do. A rival that is UCB
     over an estimator and says nothing of its own is covered by UCB and by that estimator.
     """
-    named = [cls for cls in public_classes(Policy) if "estimator" not in inspect.signature(cls).parameters]
+    named = [cls for cls in public_classes(Rule) if "estimator" not in inspect.signature(cls).parameters]
     yield from (Case(cls) for cls in named if not is_plain(cls))
     stood_on = {(cls.__mro__[1], type(estimator_of(Case(cls).build()))) for cls in named}
-    for cls in public_classes(Policy):
+    for cls in public_classes(Rule):
         if cls not in named:
             for base in public_classes(Estimator, packages=(torchonline,)):
                 few = issubclass(cls, MEAN_ONLY) and base.__name__ not in ("RidgeRegression", "LocalGLMRegression")
@@ -226,6 +231,21 @@ def decide(learner: Any, round_: Round) -> Tensor:
     return learner.select(round_.arms)
 
 
+def round_of(learner: Any, x: Tensor, response: Tensor) -> tuple[Tensor, ...]:
+    """The arguments of ``step`` and ``learn`` for features of what was chosen: to a policy they are the only arms."""
+    if not hasattr(learner, "select"):
+        return x, response
+    return x.unsqueeze(-2), torch.zeros(x.shape[:-1], dtype=torch.int64, device=x.device), response
+
+
+def teach(learner: Any, round_: Round, index: Tensor) -> None:
+    """Learn from a round: a policy gets all arms and which was chosen, an estimator the features of the chosen one."""
+    if hasattr(learner, "select"):
+        learner.step(round_.arms, index, round_.reward, noise_scale=round_.noise_scale)
+    else:
+        learner.step(chosen(round_.arms, index), round_.reward, noise_scale=round_.noise_scale)
+
+
 def by_name(call: Any, *arguments: Any, **options: Any) -> Any:
     """Call a method with its arguments by name, in the order of its signature."""
     names = [name for name in inspect.signature(call).parameters if name != "self"]  # a script's method names it
@@ -237,7 +257,7 @@ def play(learner: Any, rounds: list[Round]) -> list[Tensor]:
     decisions = []
     for round_ in rounds:
         index = decide(learner, round_)
-        learner.step(chosen(round_.arms, index), round_.reward, noise_scale=round_.noise_scale)
+        teach(learner, round_, index)
         decisions.append(index)
     return decisions
 

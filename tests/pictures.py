@@ -63,7 +63,8 @@ def learnt(rounds: int = 40) -> OFUL:
     policy = OFUL(2)
     x = arms()[:2].repeat(rounds, 1)[:rounds]
     noise = 0.3 * torch.sin(torch.arange(rounds, dtype=torch.float64))
-    policy.step(x, x @ torch.tensor([0.6, 0.3], dtype=torch.float64) + noise)
+    reward = x @ torch.tensor([0.6, 0.3], dtype=torch.float64) + noise
+    policy.step(x.unsqueeze(-2), torch.zeros(rounds, dtype=torch.int64), reward)
     return policy
 
 

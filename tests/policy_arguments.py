@@ -14,12 +14,12 @@ from typing import Any
 
 from docs.site_parts.arguments import arguments_of
 from tests.learners import public_classes
-from torchonline.bandits.policies import Policy
+from torchonline.policies.rules import Rule
 
 
 def policies() -> dict[Any, Any]:
     """Each policy that takes an estimator's arguments, and the class of that estimator."""
-    named = [cls for cls in public_classes(Policy) if "estimator" not in inspect.signature(cls).parameters]
+    named = [cls for cls in public_classes(Rule) if "estimator" not in inspect.signature(cls).parameters]
     required: dict[str, Any] = {"horizon": 7, "discount": 0.9}
     wanted = {cls: inspect.signature(cls).parameters for cls in named}
     options = {cls: {name: value for name, value in required.items() if name in wanted[cls]} for cls in named}

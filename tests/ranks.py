@@ -21,7 +21,7 @@ from torch import distributed
 
 from tests import shared_learners
 from tests.shared_learners import PRIVATE, Shared, difference, expect, has_blocks, learner_of, record_of
-from torchonline import DPHDB, DPTOFW, OFUL, OONS, DisjointArms, HeavyTailUCB, LocalGLB, Poisson, RidgeRegression
+from torchonline import DPHDB, DPTOFW, OFUL, OONS, AnytimeHeavyTailUCB, DisjointArms, LocalGLB, Poisson, RidgeRegression
 from torchonline.distributed import SharedLearner
 from torchonline.distributed.ranks import Ranks, as_bytes, digest, packed
 from torchonline.metrics import has_missed
@@ -113,7 +113,7 @@ def refused(rank: int, world: int) -> dict[str, Any]:
     found["restarts"] = raised(
         lambda: SharedLearner(DisjointArms(RidgeRegression(2, restart_every=5), 2), learn_on="sums")
     )
-    found["class"] = raised(lambda: SharedLearner(OFUL(3) if rank == 0 else HeavyTailUCB(3)))
+    found["class"] = raised(lambda: SharedLearner(OFUL(3) if rank == 0 else AnytimeHeavyTailUCB(3)))
     found["size"] = raised(lambda: SharedLearner(OFUL(3 + rank)))
     found["option"] = raised(lambda: SharedLearner(OFUL(3, delta=0.01 * (1 + rank))))
     found["link"] = raised(lambda: SharedLearner(LocalGLB(3, link=Poisson() if rank else None)))
@@ -126,23 +126,24 @@ def refused(rank: int, world: int) -> dict[str, Any]:
 
 def bad_rounds() -> dict[str, tuple[Any, Callable[..., None]]]:
     """What builds a learner, and what makes a shared one observe something wrong."""
-    ones, click = torch.ones(3, dtype=D), LocalGLB(3)
+    ones, click = torch.ones(2, 3, dtype=D), LocalGLB(3)
     bad = torch.tensor([1.0, torch.nan, 1.0])
     return {
-        "NaN": (OFUL(3), lambda shared: shared.observe(bad, 1.0)),
+        "NaN": (OFUL(3), lambda shared: shared.observe(bad[None], 0, 1.0)),
         "NaN among others": (
             OFUL(3),
-            lambda shared: shared.observe(ones.expand(4, 3), torch.tensor([0, 1, torch.nan, 1])),
+            lambda shared: shared.observe(ones.expand(4, 2, 3), [0, 1, 0, 1], torch.tensor([0, 1, torch.nan, 1])),
         ),
-        "shape": (OFUL(3), lambda shared: shared.observe(torch.ones(4, dtype=D), 1.0)),
-        "shape of a reward": (OFUL(3), lambda shared: shared.observe(ones, torch.ones(2))),
-        "type": (OFUL(3), lambda shared: shared.observe(ones, "much")),
-        "ragged": (OFUL(3), lambda shared: shared.observe([[1.0, 2.0, 3.0], [1.0]], [1.0, 2.0])),
-        "no reward": (OFUL(3), lambda shared: shared.observe(ones, None)),
-        "impossible reward": (click, lambda shared: shared.observe(0.1 * ones, 7.0)),
-        "long features": (click, lambda shared: shared.observe(9.0 * ones, 1.0)),
-        "noise": (OFUL(3), lambda shared: shared.observe(ones, 1.0, noise_scale=-1.0)),
-        "action": (DisjointArms(RidgeRegression(3), 2), lambda shared: shared.observe(ones, 2, 1.0)),
+        "shape": (OFUL(3), lambda shared: shared.observe(torch.ones(2, 4, dtype=D), 1, 1.0)),
+        "shape of a reward": (OFUL(3), lambda shared: shared.observe(ones, 1, torch.ones(2))),
+        "type": (OFUL(3), lambda shared: shared.observe(ones, 1, "much")),
+        "ragged": (OFUL(3), lambda shared: shared.observe([[1.0, 2.0, 3.0], [1.0]], 0, 1.0)),
+        "no reward": (OFUL(3), lambda shared: shared.observe(ones, 1, None)),
+        "impossible reward": (click, lambda shared: shared.observe(0.1 * ones, 1, 7.0)),
+        "long features": (click, lambda shared: shared.observe(9.0 * ones, 1, 1.0)),
+        "noise": (OFUL(3), lambda shared: shared.observe(ones, 1, 1.0, noise_scale=-1.0)),
+        "arm": (OFUL(3), lambda shared: shared.observe(ones, 2, 1.0)),
+        "action": (DisjointArms(RidgeRegression(3), 2), lambda shared: shared.observe(ones[0], 2, 1.0)),
         "gradient": (OONS(3, lipschitz=1.0), lambda shared: shared.observe(bad)),
     }
 
@@ -155,7 +156,7 @@ def good_round(shared: SharedLearner) -> None:
     elif isinstance(shared.policy, DisjointArms):
         shared.observe(x, 1, 1.0)
     else:
-        shared.observe(x, 1.0)
+        shared.observe(x[None], 0, 1.0)
 
 
 def errors(rank: int, world: int) -> dict[str, Any]:
@@ -201,8 +202,8 @@ def strangers(rank: int, world: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for way in ("leader", "all", "sums"):
         for who in (0, world - 1):
-            shared = SharedLearner(HeavyTailUCB(3), learn_on=way)
-            step = lambda shared=shared: shared.policy.step(torch.ones(3, dtype=D), 1.0)  # noqa: E731
+            shared = SharedLearner(AnytimeHeavyTailUCB(3), learn_on=way)
+            step = lambda shared=shared: shared.policy.step(torch.ones(1, 3, dtype=D), 0, 1.0)  # noqa: E731
             found[f"step on rank {who}, {way}"] = with_change(shared, rank, step, who)
     flags = SharedLearner(LocalGLB(3))
     found["a flag"] = with_change(flags, rank, lambda: flags.learner.misspecified.fill_(True), 1)
@@ -226,7 +227,7 @@ def other_processors(rank: int, world: int) -> dict[str, Any]:
     """One rank's last bit differs after learning, as on another kind of processor."""
     found = {}
     for who in (0, world - 1):
-        shared = SharedLearner(HeavyTailUCB(3), learn_on="all")
+        shared = SharedLearner(AnytimeHeavyTailUCB(3), learn_on="all")
         good_round(shared)
         shared.sync()
 
@@ -257,8 +258,8 @@ def refused_blocks(rank: int, world: int) -> dict[str, Any]:
             good_round(shared)
             x = torch.randn(12, 3, generator=torch.Generator().manual_seed(rank), dtype=D)
             x = x * torch.tensor([1.0, 1e9, 1e-9]) + 1e9
-            action = (torch.zeros(12, dtype=torch.int64),) if isinstance(policy, DisjointArms) else ()
-            shared.observe(x, *action, torch.ones(12))
+            x = x if isinstance(policy, DisjointArms) else x.unsqueeze(-2)
+            shared.observe(x, torch.zeros(12, dtype=torch.int64), torch.ones(12))
             error = raised(shared.sync)
             is_same = digest(shared._shared_state()) == before and shared.pending == 13
             shared.discard()
@@ -435,12 +436,12 @@ def unwatch() -> None:
 def messages(rank: int, world: int) -> dict[str, Any]:
     """The collectives of a sync, and the bytes that a rank gives to each."""
     found: dict[str, Any] = {}
-    for way, policy in (("leader", OFUL(8)), ("all", OFUL(8)), ("sums", OFUL(8)), ("sums", HeavyTailUCB(8))):
+    for way, policy in (("leader", OFUL(8)), ("all", OFUL(8)), ("sums", OFUL(8)), ("sums", AnytimeHeavyTailUCB(8))):
         shared = SharedLearner(policy, learn_on=way)
         for rows in (0, 2):
             seen: list[tuple[str, Any]] = []
             for _ in range(rows):
-                shared.observe(torch.ones(8, dtype=D), 1.0)
+                shared.observe(torch.ones(1, 8, dtype=D), 0, 1.0)
             watch(seen)
             try:
                 shared.sync()
@@ -547,17 +548,17 @@ def objects(rank: int, world: int) -> dict[str, Any]:
 
 def copies(rank: int, world: int) -> dict[str, Any]:
     """deepcopy, a state that one rank has loaded, and a state dict that all load."""
-    shared = SharedLearner(HeavyTailUCB(3))
+    shared = SharedLearner(AnytimeHeavyTailUCB(3))
     good_round(shared)
     twin = copy.deepcopy(shared)
     found: dict[str, Any] = {"twin": (twin.pending, twin.sync(), int(twin.learner.rounds), int(shared.learner.rounds))}
     shared.sync()
     if rank == 0:
         shared.load_state_dict(twin.state_dict())
-        shared.learner.step(torch.ones(3, dtype=D), 2.0)
+        shared.policy.step(torch.ones(1, 3, dtype=D), 0, 2.0)
     shared.broadcast()
     found["broadcast"] = (int(shared.learner.rounds), equal_on_all(shared.policy), digest(shared._shared_state()))
-    other = SharedLearner(HeavyTailUCB(3), learn_on="sums")
+    other = SharedLearner(AnytimeHeavyTailUCB(3), learn_on="sums")
     other.load_state_dict(shared.state_dict())
     good_round(other)
     found["load"] = (other.sync(), int(other.learner.rounds), equal_on_all(other.policy))
@@ -570,7 +571,7 @@ def threads(rank: int, world: int) -> dict[str, Any]:
 
 
 def with_threads(way: str) -> Any:
-    shared = SharedLearner(HeavyTailUCB(3), learn_on=way)
+    shared = SharedLearner(AnytimeHeavyTailUCB(3), learn_on=way)
     arms, wrong, is_over = torch.eye(3, dtype=D), [], threading.Event()
 
     def choose() -> None:
@@ -580,7 +581,7 @@ def with_threads(way: str) -> Any:
 
     def observe() -> None:
         for _ in range(30):
-            shared.observe(arms[0], 1.0)
+            shared.observe(arms, 0, 1.0)
             time.sleep(0.001)
 
     choosing, observing = threading.Thread(target=choose), threading.Thread(target=observe)
@@ -617,7 +618,7 @@ def coverage(rank: int, world: int) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(50 + rank)
     for name, build in {
         "OFUL": lambda **o: OFUL(2, noise_scale=0.5, **o),
-        "HeavyTailUCB": lambda **o: HeavyTailUCB(2, noise_scale=0.5, **o),
+        "AnytimeHeavyTailUCB": lambda **o: AnytimeHeavyTailUCB(2, noise_scale=0.5, **o),
         "LocalGLB": lambda **o: LocalGLB(2, theta_bound=2.0, **o),
         "OFUL, half the radius": lambda **o: OFUL(2, noise_scale=0.5, radius_scale=0.5, **o),
     }.items():
@@ -629,16 +630,17 @@ def coverage(rank: int, world: int) -> dict[str, Any]:
             for _ in range(1 + rank):
                 arms = torch.randn(runs, 4, 2, generator=generator, dtype=D)
                 arms = arms / arms.norm(dim=-1, keepdim=True)
-                x = arms.take_along_dim(shared.select(arms)[:, None, None], 1).squeeze(1)
+                chosen = shared.select(arms)
+                x = arms.take_along_dim(chosen[:, None, None], 1).squeeze(1)
                 mean = (x * theta).sum(-1)
                 if name == "LocalGLB":
                     reward = torch.bernoulli(torch.sigmoid(mean), generator=generator)
-                elif name == "HeavyTailUCB":  # two points, with a standard deviation of 1/2
+                elif name == "AnytimeHeavyTailUCB":  # two points, with a standard deviation of 1/2
                     rare = torch.rand(runs, generator=generator, dtype=D) < 0.02
                     reward = mean + 0.5 * torch.where(rare, 7.0, -1.0 / 7.0)
                 else:
                     reward = mean + 0.5 * torch.randn(runs, generator=generator, dtype=D)
-                shared.observe(x, reward)
+                shared.observe(arms, chosen, reward)
             shared.sync()
             missed |= has_missed(shared.learner, theta)
         found[name] = (int(missed.sum()), int(shared.learner.rounds.max()), equal_on_all(shared.policy))

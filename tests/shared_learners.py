@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tests import composed_policies, convex_learners, learners, private_learners
-from torchonline import RunningScaler, SharedRadiusMaster
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.policies import Policy
-from torchonline.bandits.scaled import ScaledPolicy
+from torchonline import SharedRadiusSelector, StandardScaler
 from torchonline.distributed import SharedLearner
 from torchonline.distributed.rounds import few
 from torchonline.distributed.sums import shares_of
+from torchonline.policies.composed import ComposedPolicy
+from torchonline.policies.disjoint import DisjointArms
+from torchonline.policies.scaled import ScaledPolicy
 from torchonline.privacy import prefix_sum
 
 D = torch.float64
@@ -126,7 +124,7 @@ def joined(policy: Any, parts: Sequence[Arguments], dims: int) -> Arguments:
 
 def learner_of(policy: Any) -> Any:
     """The learner whose buffers are a policy's state."""
-    return policy.estimator if isinstance(policy, Policy) else policy
+    return getattr(policy, "learner", policy)
 
 
 def difference(one: Any, other: Any) -> float:
@@ -149,20 +147,24 @@ def expect(found: Any, wanted: Any) -> None:
 # Bandits on features.
 
 
-def rows_for(possible: Callable[[Tensor], Tensor], response: str = "reward", outputs: tuple[int, ...] = ()) -> Any:
-    """What draws rounds of an estimator or of a policy over it."""
+def rows_for(case: learners.Case) -> Any:
+    """What draws rounds of an estimator, or of a policy over it: then the features are those of the only arms."""
 
     def draw(generator: torch.Generator, rows: int, batch_shape: tuple[int, ...]) -> Arguments:
         x = 0.5 * torch.randn(*batch_shape, rows, learners.DIM, generator=generator, dtype=D)
-        reward = possible(torch.randn(*batch_shape, rows, *outputs, generator=generator, dtype=D))
-        scale = 0.5 + torch.rand(*batch_shape, rows, *outputs, generator=generator, dtype=D)
-        return {"x": x, response: reward, "noise_scale": scale}
+        shape = (*batch_shape, rows, *case.output_shape)
+        response = case.possible(torch.randn(shape, generator=generator, dtype=D))
+        scale = 0.5 + torch.rand(shape, generator=generator, dtype=D)
+        rest = {case.response: response, "noise_scale": scale}
+        if not case.decides:
+            return {"x": x} | rest
+        return {"inputs": x.unsqueeze(-2), "action": torch.zeros(*batch_shape, rows, dtype=torch.int64)} | rest
 
     return draw
 
 
 def bandits(cases: Sequence[learners.Case]) -> list[Shared]:
-    return [Shared(str(case), case.build, rows_for(case.possible, case.response, case.output_shape)) for case in cases]
+    return [Shared(str(case), case.build, rows_for(case)) for case in cases]
 
 
 ESTIMATORS = bandits(learners.MODELS)
@@ -175,22 +177,20 @@ POLICIES = bandits(list({case.cls: case for case in learners.POLICIES}.values())
 
 def contexts_for(case: composed_policies.Case) -> Any:
     possible = case.build().estimator.possible_reward
-    name, shape = case.item
+    shape = case.item
 
     def draw(generator: torch.Generator, rows: int, batch_shape: tuple[int, ...]) -> Arguments:
         context = 0.5 * torch.randn(*batch_shape, rows, *shape, generator=generator, dtype=D)
         action = torch.randint(composed_policies.ARMS, (*batch_shape, rows), generator=generator)
         reward = possible(torch.randn(*batch_shape, rows, generator=generator, dtype=D))
         scale = 0.5 + torch.rand(*batch_shape, rows, generator=generator, dtype=D)
-        return (
-            {name: context} | ({"action": action} if case.has_action else {}) | {"reward": reward, "noise_scale": scale}
-        )
+        return {"inputs": context, "action": action, "reward": reward, "noise_scale": scale}
 
     return draw
 
 
 COMPOSED = [
-    Shared(str(case), case.build, contexts_for(case), not issubclass(case.cls, SharedRadiusMaster))
+    Shared(str(case), case.build, contexts_for(case), not issubclass(case.cls, SharedRadiusSelector))
     for case in composed_policies.CASES
 ]
 
@@ -232,7 +232,7 @@ def draw_rows(generator: torch.Generator, rows: int, batch_shape: tuple[int, ...
     return {"x": torch.randn(*batch_shape, rows, 3, generator=generator, dtype=D)}
 
 
-SCALER = Shared("RunningScaler", lambda **options: RunningScaler(3, **options), draw_rows, False)
+SCALER = Shared("StandardScaler", lambda **options: StandardScaler(3, **options), draw_rows, False)
 
 
 # Private learners, whose records do not depend on a learner here.

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from torchonline import (
     OFUL,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     HeavyTailRegression,
-    HeavyTailUCB,
     LocalGLB,
     LocalGLMRegression,
     RidgeRegression,
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif("torch.get_default_device().type != 'cuda'", reason="needs --device cuda"),
 ]
 DIM = 16
-POLICIES = [OFUL, HeavyTailUCB, LocalGLB]
+POLICIES = [OFUL, AnytimeHeavyTailUCB, LocalGLB]
 MODELS = [RidgeRegression, HeavyTailRegression, LocalGLMRegression]
 
 

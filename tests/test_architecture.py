@@ -22,8 +22,8 @@ from docs.site_parts.arguments import arguments_of, section
 from tests import policy_arguments
 from tests.fake_device import environment
 from tests.learners import public_classes
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import UCB, Policy
+from torchonline.policies.rules import UCB, Policy
+from torchonline.regression.estimator import Estimator
 
 PACKAGE = Path(torchonline.__file__).parent
 # Inside an installed package, beside it in a checkout.
@@ -64,15 +64,15 @@ ALLOWED = {
     "torchmetrics": ("torchonline.metrics", "torchonline.diagnostics", *OUTSIDE),
     "pytorch_lightning": OUTSIDE,
     "lightning": OUTSIDE,
-    "matplotlib": ("torchonline.core.figures", "torchonline.report_page"),
+    "matplotlib": ("torchonline.core.figures", "torchonline.reporting"),
     "sklearn": ("torchonline.datasets",),
     "dp_accounting": ("torchonline.baselines.private.noisy_sgd",),
     "statsmodels": (),
     "pandas": ("torchonline.models.files", "torchonline.models.frames"),
     "fastapi": ("torchonline.serving",),
     "uvicorn": ("torchonline.command_line.service", "torchonline.serving.protocol"),
+    "jinja2": ("torchonline.reporting",),
     "jsonargparse": COMMAND_LINE,
-    "shtab": ("torchonline.command_line.completion",),
     "sqlalchemy": ("torchonline.feedback.sql_log",),
     "ray": (),
     "scipy": (),
@@ -210,7 +210,7 @@ def modules() -> list[ModuleType]:
 
 
 def test_all_modules_are_found() -> None:
-    assert set(SOURCES) >= {"torchonline", "torchonline.core.learner", "torchonline.bandits.huber", *OUTSIDE}
+    assert set(SOURCES) >= {"torchonline", "torchonline.core.learner", "torchonline.regression.huber", *OUTSIDE}
 
 
 WRAPPERS = [cls for cls in public_classes(Policy) if "estimator" not in inspect.signature(cls).parameters]
@@ -219,7 +219,7 @@ WRAPPERS = [cls for cls in public_classes(Policy) if "estimator" not in inspect.
 @pytest.mark.fast
 @pytest.mark.parametrize("cls", WRAPPERS)
 def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
-    """OFUL, HvtUCB and HeavyTailUCB: the same keywords and defaults, in the same order, and they arrive."""
+    """OFUL, HvtUCB and AnytimeHeavyTailUCB: the same keywords and defaults, in the same order, and they arrive."""
     assert issubclass(cls, UCB)
     parameters = inspect.signature(cls).parameters
     built = cls(2, **{name: value for name, value in {"horizon": 7, "discount": 0.9}.items() if name in parameters})
@@ -336,8 +336,8 @@ def test_policies_explain_their_arguments_as_their_estimators_do() -> None:
 
 DEFAULT = ("estimator", "noise_scale, theta_bound, ridge")
 SAME = [("UCB", cls, DEFAULT) for cls in ("Greedy", "ThompsonSampling", "EpsilonGreedy", "Softmax", "SquareCB")]
-SAME += [("RadiusMaster", "DisjointArms", ("actions", "most_actions", "scaler"))]
-SAME += [("RadiusMaster", "SharedRadiusMaster", ("scales", "rule", "reward_range"))]
+SAME += [("RadiusSelector", "DisjointArms", ("actions", "most_actions", "scaler"))]
+SAME += [("RadiusSelector", "SharedRadiusSelector", ("scales", "rule", "reward_range"))]
 SAME += [("DPTOFW", "DPPOFW", ("scheme", "step_scale", "records_a_step", "noise_source, seed"))]
 PROMISE = ("dim", "epsilon", "delta", "participations, min_separation", "batch_shape", "dtype", "device", "validate")
 SAME += [("privacy.PrivateLearner", cls, PROMISE) for cls in ("DPTOFW", "DPPOFW", "DPHDB")]

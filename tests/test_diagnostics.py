@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from tests.learners import by_name
-from torchonline import HeavyTailUCB
+from torchonline import AnytimeHeavyTailUCB
 from torchonline.diagnostics import BETS, NoiseDiagnostic, NoiseReport, NoiseScaleWarning, hill_index
 from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 
@@ -112,7 +112,7 @@ def test_a_learner_in_the_loop(factor: float, low: float, high: float) -> None:
     """Few warnings with the true noise scale, nearly always one with a smaller one."""
     noise, runs = StudentT(3.0), 300
     told = factor * noise.moment_norm(2.0)
-    policy = HeavyTailUCB(2, noise_scale=told, delta=0.05, batch_shape=(runs,))
+    policy = AnytimeHeavyTailUCB(2, noise_scale=told, delta=0.05, batch_shape=(runs,))
     environment = LinearBandit(2, 10, noise=noise, batch_shape=(runs,), seed=7)
     diagnostic, estimator = NoiseDiagnostic(2.0, (runs,), ALPHA), policy.estimator
     rows = []

@@ -32,14 +32,14 @@ from torchonline import (
     DPTOFW,
     OFUL,
     OONS,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     FixedArms,
     FreeGrad,
-    HeavyTailUCB,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
     SystemIdentification,
     ThompsonSampling,
 )
@@ -163,16 +163,17 @@ def test_a_way_that_a_learner_cannot_go_is_refused_by_name(world: int) -> None:
 
 
 BAD = {
-    "NaN": ("ValueError", "x: expected finite values, got nan"),
+    "NaN": ("ValueError", "inputs: expected finite values, got nan"),
     "NaN among others": ("ValueError", "reward: expected finite values, got nan"),
-    "shape": ("ValueError", "x: expected shape (3) or (n, 3), got (4)"),
+    "shape": ("ValueError", "inputs: expected shape (K, 3) or (n, K, 3) with K > 0, got (2, 4)"),
     "shape of a reward": ("ValueError", "reward: expected shape (), got (2)"),
     "type": ("TypeError", "reward: expected a torch.Tensor, "),
-    "ragged": ("TypeError", "x: expected a torch.Tensor, "),
+    "ragged": ("TypeError", "inputs: expected a torch.Tensor, "),
     "no reward": ("TypeError", "reward: expected a torch.Tensor, "),
     "impossible reward": ("ValueError", "reward: expected in [0, 1], as Logistic has it, got 7.0"),
-    "long features": ("ValueError", "x: expected features of norm at most 1, the feature_bound, got 15.588"),
+    "long features": ("ValueError", "inputs: expected features of norm at most 1, the feature_bound, got 15.588"),
     "noise": ("ValueError", "noise_scale: expected values of at least "),
+    "arm": ("ValueError", "action: expected indices from 0 to 1, got 2"),
     "action": ("ValueError", "action: expected indices from 0 to 1, got 2"),
     "gradient": ("ValueError", "gradients: expected finite values, got nan"),
 }
@@ -397,8 +398,8 @@ def test_a_sync_takes_few_messages(world: int) -> None:
         assert [name for name, _ in found["OFUL leader 2"]] == ["all_gather", "gather", "broadcast"]
         assert [name for name, _ in found["OFUL all 2"]] == ["all_gather", "all_gather", "all_gather"]
         assert found["OFUL sums 2"][:2] == [*none, ["all_reduce", 8 * (8**2 + 8)]]
-        assert found["HeavyTailUCB sums 2"][:2] == [*none, ["all_reduce", 8 * (2 * 8**2 + 8 + 2)]]
-        assert all(len(found[f"{name} sums 2"]) == 3 for name in ("OFUL", "HeavyTailUCB"))
+        assert found["AnytimeHeavyTailUCB sums 2"][:2] == [*none, ["all_reduce", 8 * (2 * 8**2 + 8 + 2)]]
+        assert all(len(found[f"{name} sums 2"]) == 3 for name in ("OFUL", "AnytimeHeavyTailUCB"))
 
 
 @WORLDS
@@ -436,15 +437,16 @@ def test_confidence_sets_hold_in_sums(world: int) -> None:
 
 
 ONES = torch.ones(3, dtype=D)
+ARMS = ONES[None]  # as the only arm
 ALONE = {
-    "OFUL": (lambda: OFUL(3), (ONES, 1.0)),
-    "a fleet": (lambda: HeavyTailUCB(3, batch_shape=(2,)), (ONES.expand(2, 3), [0.0, 1.0])),
-    "Thompson": (lambda: ThompsonSampling(RidgeRegression(3)), (ONES, torch.tensor(1.0))),
+    "OFUL": (lambda: OFUL(3), (ARMS, 0, 1.0)),
+    "a fleet": (lambda: AnytimeHeavyTailUCB(3, batch_shape=(2,)), (ONES.expand(2, 4, 3), [3, 0], [0.0, 1.0])),
+    "Thompson": (lambda: ThompsonSampling(RidgeRegression(3)), (ARMS, 0, torch.tensor(1.0))),
     "several outputs": (lambda: SystemIdentification(3, outputs=2), (ONES, [1.0, 2.0])),
     "arms": (lambda: DisjointArms(RidgeRegression(3), 2), (ONES, 1, 1.0)),
-    "a master": (lambda: SharedRadiusMaster(RidgeRegression(3)), (torch.eye(3, dtype=D), 1, 1.0)),
-    "scaled": (lambda: ScaledPolicy(RidgeRegression(4), RunningScaler(3)), (ONES, 1.0)),
-    "a scaler": (lambda: RunningScaler(3), (ONES,)),
+    "a master": (lambda: SharedRadiusSelector(RidgeRegression(3)), (torch.eye(3, dtype=D), 1, 1.0)),
+    "scaled": (lambda: ScaledPolicy(RidgeRegression(4), StandardScaler(3)), (ARMS, 0, 1.0)),
+    "a scaler": (lambda: StandardScaler(3), (ONES,)),
     "convex": (lambda: FreeGrad(3), (ONES,)),
     "private": (lambda: DPTOFW(3, horizon=99, epsilon=1.0, delta=1e-3), (torch.ones(2, 3),)),
     "private arms": (lambda: DPHDB(3, arms=2, horizon=99, warmup=2, epsilon=1.0, delta=1e-3), (ONES, 1, 1.0)),
@@ -473,12 +475,12 @@ def test_one_process_needs_no_group(name: str) -> None:
 def test_decisions_take_the_arguments_of_the_policy() -> None:
     """Arms that stay are no argument."""
     shared = SharedLearner(FixedArms(OFUL(2), torch.eye(2)))
-    shared.observe(0, 1.0)
+    shared.observe(None, 0, 1.0)
     assert shared.sync() == 1
     policy = shared.policy
     assert torch.equal(shared.select(), policy.select())
-    assert int(shared.select(mask=[False, True])) == int(shared.select([False, True])) == 1
-    assert shared.decide() == policy.decide()
+    assert int(shared.select(mask=[False, True])) == int(shared.select(None, [False, True])) == 1
+    assert shared.select_with_probability() == policy.select_with_probability()
     arms = torch.eye(2)
     assert int(SharedLearner(OFUL(2)).select(arms, mask=[False, True])) == 1
 
@@ -487,14 +489,18 @@ def test_decisions_take_the_arguments_of_the_policy() -> None:
 def test_several_rounds_at_once_are_counted() -> None:
     arms = torch.eye(3, dtype=D)
     for policy, arguments in {
-        OFUL(3): (arms, torch.ones(3)),
-        HeavyTailUCB(3, batch_shape=(2,)): (torch.ones(2, 3, 3, dtype=D), torch.ones(2, 3)),
+        OFUL(3): (arms[:, None], torch.zeros(3, dtype=torch.int64), torch.ones(3)),
+        AnytimeHeavyTailUCB(3, batch_shape=(2,)): (
+            torch.ones(2, 3, 4, 3, dtype=D),
+            torch.arange(3).expand(2, 3),
+            torch.ones(2, 3),
+        ),
         DisjointArms(RidgeRegression(3), 2): (arms.numpy(), [0, 1, 0], [1.0, 2.0, 3.0]),
-        SharedRadiusMaster(RidgeRegression(3)): (arms.expand(3, 3, 3), [0, 1, 2], torch.ones(3)),
-        FixedArms(OFUL(3), arms): ([0, 1, 2], torch.ones(3)),
-        FixedArms(OFUL(3, batch_shape=(2,)), arms): (torch.ones(2, 3, dtype=torch.int64), torch.ones(2, 3)),
+        SharedRadiusSelector(RidgeRegression(3)): (arms.expand(3, 3, 3), [0, 1, 2], torch.ones(3)),
+        FixedArms(OFUL(3), arms): (None, [0, 1, 2], torch.ones(3)),
+        FixedArms(OFUL(3, batch_shape=(2,)), arms): (None, torch.ones(2, 3, dtype=torch.int64), torch.ones(2, 3)),
         SystemIdentification(3, outputs=2): (arms.tolist(), torch.ones(3, 2)),
-        RunningScaler(3): (arms,),
+        StandardScaler(3): (arms,),
     }.items():
         shared = SharedLearner(policy)
         shared.observe(*arguments)
@@ -508,7 +514,7 @@ class Frame:
     """What NumPy takes for an array, like the tables of other libraries."""
 
     def __init__(self) -> None:
-        self.values = np.ones(3)
+        self.values = np.ones((1, 3))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return self.values if dtype is None else self.values.astype(dtype)
@@ -522,12 +528,12 @@ class Frame:
 def test_observed_rounds_are_copied(way: str) -> None:
     """Tensors, arrays, lists and tables: what is written into them later is not learnt."""
     shared, single = SharedLearner(OFUL(3), learn_on=way), OFUL(3)
-    lists = [1.0, 1.0, 1.0], [torch.tensor(1.0, requires_grad=True)] * 3
-    for value in (ONES.clone(), ONES.numpy().copy(), *lists, Frame()):
-        shared.observe(value, 1.0)
-        single.step(ONES, 1.0)
+    lists = [[1.0, 1.0, 1.0]], [[torch.tensor(1.0, requires_grad=True)] * 3]
+    for value in (ARMS.clone(), ARMS.numpy().copy(), *lists, Frame()):
+        shared.observe(value, 0, 1.0)
+        single.step(ARMS, 0, 1.0)
         if isinstance(value, list):
-            value[0] = 7.0
+            value[0][0] = 7.0
         else:
             value[:] = 7.0
     shared.sync()
@@ -536,25 +542,25 @@ def test_observed_rounds_are_copied(way: str) -> None:
 
 @pytest.mark.fast
 def test_block_sizes_are_passed_on() -> None:
-    x, reward = torch.randn(40, 3, dtype=D), torch.randn(40, dtype=D)
+    rounds = torch.randn(40, 1, 3, dtype=D), torch.zeros(40, dtype=torch.int64), torch.randn(40, dtype=D)
     for way in ("leader", "all", "sums"):
-        shared, single = SharedLearner(HeavyTailUCB(3), learn_on=way, block_size=7), HeavyTailUCB(3)
-        shared.observe(x, reward)
+        shared, single = SharedLearner(AnytimeHeavyTailUCB(3), learn_on=way, block_size=7), AnytimeHeavyTailUCB(3)
+        shared.observe(*rounds)
         shared.sync()
-        single.learn(x, reward, block_size=7)
+        single.learn(*rounds, block_size=7)
         assert digest([shared.learner.P]) == digest([single.estimator.P])
 
 
 @pytest.mark.fast
 def test_a_policy_with_a_step_of_its_own_takes_it() -> None:
     class Doubtful(OFUL):
-        def step(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
-            self.estimator.step(x, 0.5 * reward, noise_scale=noise_scale)
+        def step(self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:  # type: ignore[override]
+            super().step(inputs, action, 0.5 * reward, noise_scale=noise_scale)
 
     shared, single = SharedLearner(Doubtful(3)), Doubtful(3)
     for _ in range(20):
-        shared.observe(ONES, torch.tensor(1.0))
-        single.step(ONES, torch.tensor(1.0))
+        shared.observe(ARMS, 0, torch.tensor(1.0))
+        single.step(ARMS, 0, torch.tensor(1.0))
     shared.sync()
     assert digest([shared.learner.theta_hat]) == digest([single.estimator.theta_hat])
     with pytest.raises(ValueError, match=r"for RidgeRegression, which has no sums over rounds to add"):
@@ -578,9 +584,9 @@ def test_bad_arguments_are_refused_by_name() -> None:
         SharedLearner(OFUL(2), group=object())
     shared = SharedLearner(OFUL(2))
     with pytest.raises(TypeError, match=r"^observe\(\) missing a required argument: 'reward'$"):
-        shared.observe(ONES)
+        shared.observe(ARMS, 0)
     with pytest.raises(TypeError, match=r"^observe\(\) got an unexpected keyword argument 'weight'$"):
-        shared.observe(ONES, 1.0, weight=2.0)
+        shared.observe(ARMS, 0, 1.0, weight=2.0)
     assert shared.pending == 0
 
 
@@ -603,8 +609,8 @@ def test_wrong_rounds_change_nothing() -> None:
 
 def test_features_that_move_again_are_refused_before_a_sync() -> None:
     """A reset lets a frozen scaler move again, and sums have no meaning then."""
-    policy = ScaledPolicy(RidgeRegression(4), RunningScaler(3, freeze_after=4))
-    rounds = torch.randn(5, 3, dtype=D), torch.randn(5)
+    policy = ScaledPolicy(RidgeRegression(4), StandardScaler(3, freeze_after=4))
+    rounds = torch.randn(5, 1, 3, dtype=D), [0] * 5, torch.randn(5)
     policy.step(*rounds)
     shared = SharedLearner(policy, learn_on="sums")
     shared.observe(*rounds)
@@ -619,7 +625,7 @@ def test_features_that_move_again_are_refused_before_a_sync() -> None:
 @pytest.mark.fast
 def test_a_torn_learner_is_refused() -> None:
     shared = SharedLearner(OFUL(3))
-    shared.observe(ONES, 1.0)
+    shared.observe(ARMS, 0, 1.0)
     shared.learner.__dict__["_is_torn"] = True
     with pytest.raises(RuntimeError, match=r"state: expected the whole state of RidgeRegression"):
         shared.sync()
@@ -658,7 +664,7 @@ def test_a_process_group_is_not_pickled() -> None:
             save(shared)
     assert copy.deepcopy(shared).ranks is shared.ranks
     loaded = SharedLearner(OFUL(3))
-    shared.observe(ONES, 1.0)
+    shared.observe(ARMS, 0, 1.0)
     shared.sync()
     loaded.load_state_dict(shared.state_dict())
     assert digest(loaded._shared_state()) == digest(shared._shared_state())
@@ -788,7 +794,7 @@ def test_a_group_of_one_rank_learns_alone(tmp_path: Path) -> None:
     try:
         for way in ("leader", "all", "sums"):
             shared = SharedLearner(OFUL(3), learn_on=way)
-            shared.observe(ONES, 1.0)
+            shared.observe(ARMS, 0, 1.0)
             assert shared.sync() == 1
         private = SharedLearner(DPTOFW(3, horizon=9, epsilon=1.0, delta=1e-3))
         private.observe(torch.zeros(2, 3))
@@ -814,11 +820,11 @@ def test_the_example_runs_under_torchrun(way: str, tmp_path: Path) -> None:
     assert code == 0, said[-3000:]
     assert f"2 processes, 200 rounds each, learn_on={way!r}: 400 learnt" in said
     assert "one state on all processes: True; the confidence set holds the truth: True" in said
-    assert set(torch.load(tmp_path / "bandit.pt")) == set(HeavyTailUCB(16).state_dict())
+    assert set(torch.load(tmp_path / "bandit.pt")) == set(AnytimeHeavyTailUCB(16).state_dict())
 
 
 def test_threads_choose_while_a_process_syncs() -> None:
-    shared, wrong, is_over = SharedLearner(HeavyTailUCB(3)), [], threading.Event()
+    shared, wrong, is_over = SharedLearner(AnytimeHeavyTailUCB(3)), [], threading.Event()
 
     def choose() -> None:
         while not is_over.is_set():
@@ -830,7 +836,7 @@ def test_threads_choose_while_a_process_syncs() -> None:
     thread = threading.Thread(target=choose)
     thread.start()
     for _ in range(50):
-        shared.observe(ONES, 1.0)
+        shared.observe(ARMS, 0, 1.0)
         shared.sync()
     is_over.set()
     thread.join()

@@ -25,15 +25,14 @@ from torchonline import (
     EpsilonGreedy,
     FixedArms,
     RidgeRegression,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
     ThompsonSampling,
 )
 from torchonline.feedback import Decision, DecisionLog, Feedback
 from torchonline.metrics import DriftAlarm
 from torchonline.models import BanditHead
 from torchonline.off_policy import effective_sample_size
-from torchonline.report_page import pictures_of, style
-from torchonline.reporting import Reader, Summary
+from torchonline.reporting import Reader, Summary, pictures_of, style
 
 matplotlib.use("Agg")
 
@@ -94,8 +93,12 @@ class Checker(HTMLParser):
         self.open: list[str] = []
         self.images: list[str] = []
         self.text: list[str] = []
+        self.policies: list[str | None] = []
         self.feed(text)
         assert self.open == []
+        assert self.policies == [
+            "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+        ]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag not in ("script", "link", "iframe", "object", "b>")
@@ -105,6 +108,9 @@ class Checker(HTMLParser):
                 assert value is not None
                 assert value.startswith("data:image/svg+xml;base64,")
                 self.images.append(base64.b64decode(value.partition(",")[2]).decode())
+        if ("http-equiv", "Content-Security-Policy") in attrs:
+            assert self.open == ["html", "head"]
+            self.policies.append(dict(attrs)["content"])
         if tag not in ("meta", "img"):
             self.open.append(tag)
 
@@ -201,12 +207,11 @@ def drawn(summary: Summary) -> dict[str, Any]:
     figure = matplotlib.figure.Figure()
     found = {}
     with style():
-        for picture in pictures_of(summary):
-            found[picture.title] = axes = figure.add_subplot()
-            picture.draw(axes)
+        for title, draw in pictures_of(summary).items():
+            found[title] = axes = figure.add_subplot()
+            assert draw(axes).endswith(".")
             assert axes.get_xlabel()
             assert axes.get_ylabel()
-            assert picture.caption.endswith(".")
     return found
 
 
@@ -296,7 +301,7 @@ POLICIES: dict[str, tuple[Any, Callable[[torch.Generator], Any] | None]] = {
         lambda g: torch.rand(DIM, generator=g),
     ),
     "thompson": (ThompsonSampling(RidgeRegression(DIM), draws=100), None),
-    "master": (SharedRadiusMaster(AdaptiveRidgeRegression(DIM)), None),
+    "master": (SharedRadiusSelector(AdaptiveRidgeRegression(DIM)), None),
     "head": (
         BanditHead(nn.Linear(4, DIM), EpsilonGreedy(RidgeRegression(DIM))),
         lambda g: torch.rand(ARMS, 4, generator=g),
@@ -312,8 +317,7 @@ def test_policies_of_all_kinds_stay_as_they_are(name: str) -> None:
         summary = Summary(log, Reader(policy, None), 50, 0.01, 1000)
         assert torch.equal(torch.get_rng_state(), draws)
         assert all(torch.equal(value, before[key]) for key, value in policy.state_dict().items())
-        titles = [picture.title for picture in pictures_of(summary)]
-        assert {"Confidence intervals", "Predictions beside rewards"} <= set(titles)
+        assert {"Confidence intervals", "Predictions beside rewards"} <= set(pictures_of(summary))
         assert summary.policy_weights.rounds == 40
 
 

@@ -8,24 +8,6 @@ from pathlib import Path as _Path
 if not (_Path(__file__).parent / "models").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
-from torchonline.bandits.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
-from torchonline.bandits.discounted import DiscountedHeavyTailRegression, DiscountedRidgeRegression
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.exploration import EpsilonGreedy, Softmax, SquareCB
-from torchonline.bandits.fixed_arms import FixedArms
-from torchonline.bandits.glm.local import LocalGLB, LocalGLMRegression
-from torchonline.bandits.glm.mirror_descent import GLBOMD, GLMRegression
-from torchonline.bandits.heavy_tail import HeavyTailRegression, HeavyTailUCB
-from torchonline.bandits.huber import HuberRegression, HvtUCB
-from torchonline.bandits.normalized_lms import NormalizedLMS
-from torchonline.bandits.policies import UCB, Greedy, ThompsonSampling
-from torchonline.bandits.radius_master import RadiusMaster
-from torchonline.bandits.recommended import bandit
-from torchonline.bandits.ridge import OFUL, RidgeRegression
-from torchonline.bandits.scaled import ScaledPolicy
-from torchonline.bandits.scaler import RunningScaler
-from torchonline.bandits.shared_radius_master import SharedRadiusMaster
-from torchonline.bandits.system_identification import SystemIdentification
 from torchonline.convex.ca_oons import CAOONS
 from torchonline.convex.cla_oons import CLAOONS
 from torchonline.convex.divergence import DivergenceWarning
@@ -38,14 +20,37 @@ from torchonline.convex.optimizer import ParameterFree
 from torchonline.core.citations import cite
 from torchonline.core.versions import version as _version
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
+from torchonline.policies.anytime_heavy_tail_ucb import AnytimeHeavyTailUCB
+from torchonline.policies.disjoint import DisjointArms
+from torchonline.policies.exploration import EpsilonGreedy, Softmax, SquareCB
+from torchonline.policies.fixed_arms import FixedArms
+from torchonline.policies.glb_omd import GLBOMD
+from torchonline.policies.hvt_ucb import HvtUCB
+from torchonline.policies.local_glb import LocalGLB
+from torchonline.policies.oful import OFUL
+from torchonline.policies.radius_selector import RadiusSelector
+from torchonline.policies.recommended import bandit
+from torchonline.policies.rules import UCB, Greedy, ThompsonSampling
+from torchonline.policies.scaled import ScaledPolicy
+from torchonline.policies.scaler import StandardScaler
+from torchonline.policies.shared_radius_selector import SharedRadiusSelector
 from torchonline.privacy.learners.dphdb import DPHDB
 from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
+from torchonline.regression.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
+from torchonline.regression.discounted import DiscountedHeavyTailRegression, DiscountedRidgeRegression
+from torchonline.regression.glm.local import LocalGLMRegression
+from torchonline.regression.glm.mirror_descent import GLMRegression
+from torchonline.regression.heavy_tail import HeavyTailRegression
+from torchonline.regression.huber import HuberRegression
+from torchonline.regression.normalized_lms import NormalizedLMS
+from torchonline.regression.ridge import RidgeRegression
+from torchonline.regression.system_identification import SystemIdentification
 
 __version__ = _version()
 
-__all__ = ["GLBOMD", "OFUL", "UCB", "Greedy", "HeavyTailUCB", "HvtUCB", "LocalGLB", "ThompsonSampling"]
-__all__ += ["DisjointArms", "FixedArms", "RunningScaler", "ScaledPolicy"]
-__all__ += ["RadiusMaster", "SharedRadiusMaster", "bandit"]
+__all__ = ["GLBOMD", "OFUL", "UCB", "AnytimeHeavyTailUCB", "Greedy", "HvtUCB", "LocalGLB", "ThompsonSampling"]
+__all__ += ["DisjointArms", "FixedArms", "ScaledPolicy", "StandardScaler"]
+__all__ += ["RadiusSelector", "SharedRadiusSelector", "bandit"]
 __all__ += ["EpsilonGreedy", "Softmax", "SquareCB"]
 __all__ += ["AdaptiveRidgeRegression", "DiscountedHeavyTailRegression", "DiscountedRidgeRegression", "GLMRegression"]
 __all__ += ["HeavyTailRegression", "HuberRegression", "LocalGLMRegression", "NormalizedLMS", "RidgeRegression"]
@@ -63,7 +68,6 @@ _SUBMODULES = frozenset(
 _FUNCTIONS = {"report": "reporting"}
 
 if _typing.TYPE_CHECKING:  # for editors and type checkers, which do not follow __getattr__
-    from torchonline import bandits as bandits
     from torchonline import baselines as baselines
     from torchonline import callbacks as callbacks
     from torchonline import convex as convex
@@ -78,7 +82,9 @@ if _typing.TYPE_CHECKING:  # for editors and type checkers, which do not follow 
     from torchonline import metrics as metrics
     from torchonline import models as models
     from torchonline import off_policy as off_policy
+    from torchonline import policies as policies
     from torchonline import privacy as privacy
+    from torchonline import regression as regression
     from torchonline import reporting as reporting
     from torchonline import serving as serving
     from torchonline.reporting import report as report

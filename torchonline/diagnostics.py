@@ -67,7 +67,7 @@ class NoiseDiagnostic(ExactMetric):
     When a learner's wealth reaches 1 / ``alpha``, the metric issues a :class:`NoiseScaleWarning`, once for each learner.
 
     Guarantee. A learner whose promise holds causes a warning with probability at most ``alpha`` plus the learner's ``delta``,
-    over all rounds and however often one looks; proof: docs/noise_scale.md. In a fleet each learner has its own ``alpha``.
+    over all rounds and however often one looks; proof: docs/noise_scale.md. In a batch each learner has its own ``alpha``.
     Without ``error`` the residual contains the error of the prediction, and this is only approximate. The absence of a warning
     proves nothing, and the tail index is only a heuristic.
 
@@ -202,7 +202,7 @@ class NoiseDiagnostic(ExactMetric):
         Args:
             val: reports to draw; None for the tail.
             ax: matplotlib axes; None for a new figure of pyplot.
-            index: which learner of a fleet, an integer or a tuple. None for a single one.
+            index: which learner of a batch, an integer or a tuple. None for a single one.
 
         Returns:
             The figure and the axes.

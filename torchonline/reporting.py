@@ -1,22 +1,25 @@
 """A report on a decision log: one HTML page with pictures, for an operator."""
 
+import base64
+import io
 import itertools
+import math
 import os
 import threading
 from array import array
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from jinja2 import Environment, StrictUndefined
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import arms_with_ids, by_place, places_of
-from torchonline.bandits.chosen import predicted
-from torchonline.bandits.composed import ComposedPolicy, learner_of
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of, positive_integer, within
 from torchonline.core.draws import OwnDraws
 from torchonline.core.files import replace_file
@@ -26,15 +29,44 @@ from torchonline.metrics.by_arm import MeanByArm
 from torchonline.metrics.by_time import ValueByTime
 from torchonline.metrics.drift import DriftAlarm
 from torchonline.metrics.histogram import LoggedProbabilities, LogHistogram
+from torchonline.metrics.plots import draw_bands
 from torchonline.metrics.sample_size import EffectiveSampleSize
 from torchonline.metrics.shares import MOST_SHOWN, ActionShares
-from torchonline.report_page import page_of
+from torchonline.policies.arm_ids import by_place
+from torchonline.policies.chosen import predicted
+from torchonline.policies.policy import Policy
 
 # Points of the curves, and the most encoder versions that are told apart.
 POINTS, MOST_VERSIONS = 64, 1000
-
 # Groups of predictions for the picture of calibration, and rounds that fix their ends.
 GROUPS, ROUNDS_FOR_GROUPS = 10, 2000
+# Paul Tol's bright and light schemes, in an order that keeps neighbours apart.
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#99ddff", "#44bb99", "#9a6324")
+# Matplotlib's settings are those of the whole process.
+DRAWING = threading.Lock()
+STYLE: dict[str, Any] = {
+    "figure.figsize": (5.4, 3.1),
+    "figure.constrained_layout.use": True,
+    "font.size": 9.5,
+    "font.family": "sans-serif",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "0.45",
+    "axes.labelcolor": "0.2",
+    "xtick.color": "0.35",
+    "ytick.color": "0.35",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.6,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "torchonline",
+}
+# Marks of the axis of delays.
+TICKS = {1e-3: "1 ms", 1e-2: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min"}
+TICKS |= {3600.0: "1 h", 36000.0: "10 h", 86400.0: "1 d", 864000.0: "10 d", 8640000.0: "100 d"}
 
 
 def report(
@@ -52,8 +84,8 @@ def report(
 
     The page shows: the log's counts; shares of actions, logged probabilities and the effective sample size over time; rewards by
     arm with standard errors; reward over time with the verdict of a :class:`~torchonline.metrics.DriftAlarm`; delays of feedback;
-    and encoder versions. It is one file without scripts, which loads nothing from elsewhere. docs/monitoring.md explains each
-    picture. Matplotlib draws them.
+    and encoder versions. It is one file, and its content security policy forbids scripts and remote content. docs/monitoring.md
+    explains each picture. Matplotlib draws them.
 
     Rewards count as they may be learnt, so a decision whose attribution window closed without a reward counts with the log's
     default reward.
@@ -100,7 +132,7 @@ def report(
     Example:
         >>> from torchonline.feedback import DecisionLog
         >>> log, policy, arms = DecisionLog(":memory:"), OFUL(2), torch.eye(2)
-        >>> k, probability = policy.decide(arms)
+        >>> k, probability = policy.select_with_probability(arms)
         >>> _ = log.decide("first visitor", arms, k, probability)
         >>> _ = log.reward("first visitor", 0.5)
         >>> report(log, folder / "report.html", policy=policy).name
@@ -117,7 +149,7 @@ def report(
     page_size, path = positive_integer("page_size", page_size), Path(path)
     summary = Summary(log, None if policy is None else Reader(policy, encoder), window, alpha, page_size)
     beside = f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
-    replace_file(path, page_of(summary, title).encode(), beside)
+    replace_file(path, _page(summary, title).encode(), beside)
     return path
 
 
@@ -136,9 +168,10 @@ class Summary:
     Attributes:
         counts: those of the log, by name.
         decisions: number of decisions read.
-        first, last: Unix seconds of the first and the last decision, or None.
+        first, last: Unix seconds of the first and the last decision; 0 without decisions.
         actions: numbers of the actions that are shown by themselves, in order.
         has_others: whether there are more, which share the last place of the metrics.
+        names, colours: of the actions that are shown and of the others, in all pictures and tables.
         versions: encoder versions in the order of their first decision.
         shares, version_shares, probabilities, probability_by_time, weights, policy_weights: of the decisions.
         rewards, rewards_by_time, alarm, delays, defaults: of the rewards; of ``rewards_by_time`` the second value is the square.
@@ -151,10 +184,7 @@ class Summary:
         self.has_policy = reader is not None
         self.has_window = getattr(log, "window", None) is not None
         self._numbers = array("q")  # of the decisions
-        self._done, self._early = (
-            0,
-            dict[int, float](),
-        )  # decisions with rewards in order, and rewards that are too early
+        self._done, self._early = 0, dict[int, float]()  # decisions with rewards in order; rewards that are too early
         self._look_over(log, page_size)
         places = len(self.actions) + self.has_others
         self._place = {action: i for i, action in enumerate(self.actions)}
@@ -186,8 +216,6 @@ class Summary:
         """Count actions and versions in a first reading of the decisions."""
         seen: Counter[int] = Counter()
         versions: dict[str, list[Any]] = {}
-        self.first: float | None = None
-        self.last: float | None = None
         self._last_number = 0
         for page in pages(log.decisions, "number", page_size):
             seen.update(int(one.action) for one in page)
@@ -196,9 +224,6 @@ class Summary:
                 name = name if name in versions or len(versions) < MOST_VERSIONS else "(further versions)"
                 found = versions.setdefault(name, [0, one.time, one.time])
                 found[0], found[1], found[2] = found[0] + 1, min(found[1], one.time), max(found[2], one.time)
-            times = [one.time for one in page]
-            self.first = min([*times, *([] if self.first is None else [self.first])])
-            self.last = max([*times, *([] if self.last is None else [self.last])])
             self._last_number = page[-1].number
             if self.has_window:
                 self._numbers.extend(one.number for one in page)
@@ -208,6 +233,10 @@ class Summary:
         self.actions_seen = len(seen)
         self.most_actions = max(seen, default=0) + 1
         self.versions = [Version(name, *found) for name, found in versions.items()]
+        self.first = min((version.first for version in self.versions), default=0.0)
+        self.last = max((version.last for version in self.versions), default=0.0)
+        self.names = [*map(str, self.actions), *(["others"] if self.has_others else [])]
+        self.colours = [*COLOURS[: len(self.actions)], "0.75"]
 
     def _places(self, page: list[Any]) -> Tensor:
         others = len(self.actions)
@@ -283,15 +312,12 @@ class Reader:
     """A policy in its present state, which reads pages of a log."""
 
     def __init__(self, policy: Any, encoder: str | None) -> None:
+        if not isinstance(policy, Policy) or not policy.takes_inputs:
+            raise TypeError(f"policy: expected a Policy on inputs, got {type(policy).__name__}")
+        if policy.batch_shape:
+            raise ValueError(f"policy: expected one without batch_shape, got {policy.batch_shape}")
         self.policy, self.encoder = policy, encoder
-        self.is_head = hasattr(policy, "encode")
-        self.inner: Any = policy.policy if self.is_head else policy
-        if not isinstance(self.inner, (Policy, ComposedPolicy)):
-            raise TypeError(f"policy: expected a policy or a BanditHead, got {type(policy).__name__}")
-        if batch_shape := learner_of(self.inner).batch_shape:
-            raise ValueError(f"policy: expected one without batch_shape, got {batch_shape}")
-        self.device = self.inner.estimator.theta_hat.device
-        self.arms = arms_with_ids(self.inner)
+        self.device, self.arms = policy._like().device, policy.with_ids()
 
     def fits(self, decision: Any) -> bool:
         """Return whether the policy has a decision's features, and its action still."""
@@ -311,7 +337,7 @@ class Reader:
             # A policy whose scores are random draws them.
             with OwnDraws(), torch.no_grad():
                 found = self.policy.probabilities(inputs, mask)
-                return of_chosen(found, places_of(self.inner, action)).unsqueeze(0)
+                return of_chosen(found, self.policy._placed(action)).unsqueeze(0)
 
         return self._of_groups(page, of_group, 1)[0]
 
@@ -319,17 +345,16 @@ class Reader:
         """Return predictions, lower and upper bounds of the logged actions, ``(3, n)``."""
 
         def of_group(inputs: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
-            with torch.no_grad():
-                x = self.policy.encode(inputs) if self.is_head else inputs
             if self._is_chosen_alone(inputs):
-                x, action = x.unsqueeze(-2), torch.zeros_like(action)
-            return torch.stack(predicted(self.inner, x, action))
+                inputs, action = inputs.unsqueeze(-2), torch.zeros_like(action)
+            policy, x = self.policy._decider(inputs, False)
+            return torch.stack(predicted(policy, x, action))
 
         return self._of_groups(page, of_group, 3)
 
     def _is_chosen_alone(self, inputs: Tensor) -> bool:
         """Return whether inputs ``(n, ...)`` are features of the chosen arms alone."""
-        return not self.is_head and not isinstance(self.inner, DisjointArms) and inputs.dim() == 2
+        return self.policy.has_arm_inputs and inputs.dim() == self.policy.item_dims
 
     def _of_groups(self, page: list[Any], call: Callable[..., Tensor], rows: int) -> Tensor:
         """Call a function on the decisions of a page that have one shape, together."""
@@ -354,3 +379,293 @@ class Reader:
                     f"{page[group[0]].id!r} has inputs of shape {tuple(inputs.shape[1:])}: {error}"
                 ) from error
         return found
+
+
+def _page(s: Summary, title: str) -> str:
+    """Return the page as text."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError("report: expected matplotlib, got none; pip install matplotlib") from error
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters |= {"whole": _whole, "number": _number, "date": _date, "duration": _duration}
+    template = environment.from_string(files("torchonline").joinpath("report.html.j2").read_text("utf-8"))
+    if not s.decisions:
+        return template.render(s=s, title=title)
+    with DRAWING, style():
+        pictures = [(name, *_svg(draw)) for name, draw in pictures_of(s).items()]
+    size, delays = s.weights.compute(), s.delays.compute()
+    actions = zip(s.names, s.shares.compute().reshape(-1).tolist(), *_by_action(s), strict=True)
+    return template.render(
+        s=s,
+        title=title,
+        pictures=pictures,
+        drift=s.alarm.compute(),
+        alarms=_alarms(s) if int(s.alarm.epoch) else "",
+        size=size,
+        largest_gap=max(0.05, 4.0 * float(size.weight_error.nan_to_num(0.0, posinf=0.0))),
+        actions=[
+            (name, f"{share * s.decisions:,.0f}", f"{share:.1%}", _whole(count), _known(mean), _known(error))
+            for name, share, count, mean, error in actions
+        ],
+        versions=[(v.name or "(none named)", _whole(v.decisions), _date(v.first), _date(v.last)) for v in s.versions],
+        delays=[_whole(s.delays.rounds), *map(_duration, (delays.smallest, *delays.quantiles, delays.largest))],
+    )
+
+
+# Pictures. Text that comes from users is in tables only, and never in a picture.
+
+
+def pictures_of(s: Summary) -> dict[str, Callable[[Any], str]]:
+    """Return the pictures that the log has numbers for.
+
+    By title: what draws the picture on matplotlib axes and returns its caption.
+    """
+    has_rewards, has_test = int(s.alarm.rounds), int(s.alarm.rounds) >= 2 * s.alarm.window
+    pictures = {
+        "Shares of actions": (_draw_actions, True),
+        "Reward by action": (_draw_reward_by_action, int(s.rewards.rounds)),
+        "Reward over time": (_draw_reward, has_rewards),
+        "Drift test": (_draw_drift, has_test),
+        "Logged probabilities": (_draw_probabilities, True),
+        "Exploration over time": (_draw_exploration, True),
+        "Effective sample size": (_draw_sample_size, True),
+        "Delay of the feedback": (_draw_delays, int(s.delays.rounds)),
+        "Encoder versions": (_draw_versions, len(s.versions) > 1),
+        "Confidence intervals": (_draw_widths, int(s.widths.rounds)),
+        "Predictions beside rewards": (_draw_calibration, s.calibration is not None),
+    }
+    return {title: partial(draw, s) for title, (draw, is_known) in pictures.items() if is_known}
+
+
+def style() -> AbstractContextManager[None]:
+    """Return a context in which matplotlib draws in the style of the page."""
+    import matplotlib
+    import matplotlib.style
+
+    cycle = matplotlib.rcsetup.cycler(color=COLOURS)
+    context: Any = matplotlib.style.context({**STYLE, "axes.prop_cycle": cycle}, after_reset=True)
+    return context
+
+
+def _svg(draw: Callable[[Any], str]) -> tuple[str, str]:
+    """Return the caption of a picture and its SVG in base64."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure, file = Figure(), io.BytesIO()
+    FigureCanvasSVG(figure)
+    caption = draw(figure.add_subplot())
+    figure.savefig(file, format="svg", metadata={"Date": None})
+    return caption, base64.b64encode(file.getvalue()).decode("ascii")
+
+
+def _draw_actions(s: Summary, axes: Any) -> str:
+    _draw_shares(axes, s.shares, s.names, s.colours, "action")
+    others = f" The {s.actions_seen - len(s.actions):,} others are shown together." if s.has_others else ""
+    return f"In the order of the decisions.{others}"
+
+
+def _draw_reward_by_action(s: Summary, axes: Any) -> str:
+    count, mean, error = _by_action(s)
+    shown = count.nonzero().squeeze(-1).tolist()
+    for x, i in enumerate(shown):
+        bar = float(error[i].nan_to_num(0.0, posinf=0.0))
+        axes.errorbar([x], [float(mean[i])], [bar], fmt="o", color=s.colours[i], capsize=4, markersize=7)
+    overall = float((count * mean.nan_to_num(0.0)).sum() / count.sum())  # arms without rounds have no mean
+    axes.axhline(overall, color="0.5", linestyle="--", linewidth=1.0, label=f"all: {_number(overall)}")
+    axes.set_xticks(range(len(shown)), [s.names[i] for i in shown])
+    axes.grid(False, axis="x")
+    axes.set(xlim=(-0.6, len(shown) - 0.4), xlabel="action", ylabel="mean reward")
+    axes.legend()
+    return "With one standard error. Not a comparison of the arms: they were played in different contexts."
+
+
+def _draw_reward(s: Summary, axes: Any) -> str:
+    rounds, means = s.rewards_by_time.means()  # of the reward and of its square
+    counts = rounds.diff(prepend=rounds.new_zeros(1))
+    mean, square = means.unbind(-1)
+    error = ((square - mean.square()).clamp(min=0.0) / counts).sqrt().numpy()
+    x, y = rounds.numpy(), mean.numpy()
+    axes.plot(x, y, marker=".", label="mean")
+    axes.fill_between(x, y - 2.0 * error, y + 2.0 * error, alpha=0.2, linewidth=0, label="2 standard errors")
+    for i, time in enumerate(_recent_alarms(s)):
+        axes.axvline(time, color=COLOURS[1], label="" if i else "drift alarm")
+    axes.set_xlim(left=0)
+    axes.set(xlabel=_order(s), ylabel="reward")
+    _thousands(axes, "x")
+    axes.legend()
+    verdict = "not tested yet"
+    if int(s.alarm.rounds) >= 2 * s.alarm.window:
+        verdict = f"alarms at reward {_alarms(s)}" if int(s.alarm.epoch) else "no alarm"
+    caption = f"Drift: {verdict}. Any false alarm has probability at most {s.alarm.alpha:g}."
+    if left := int(s.rewards.rounds) - int(s.alarm.rounds):
+        caption += f" {left:,} rewards of decisions after the first open one are left out."
+    return caption
+
+
+def _draw_drift(s: Summary, axes: Any) -> str:
+    s.alarm.plot(ax=axes)
+    axes.set_ylim(top=max(1.2, 1.1 * axes.dataLim.y1))
+    axes.set_xlim(left=0)
+    axes.set_xlabel(_order(s))
+    _thousands(axes, "x")
+    windows = f"Windows of {s.alarm.window:,} rewards"
+    return f"{windows} against the first one, or against the one after the last alarm. An alarm comes at 1."
+
+
+def _draw_probabilities(s: Summary, axes: Any) -> str:
+    smallest = float(s.probabilities.compute().smallest)
+    s.probabilities.draw_bars(axes)
+    axes.set(xlim=(max(1e-6, 0.8 * float(s.probabilities.smallest)), 1.3), ylabel="decisions")
+    _thousands(axes, "y")
+    return f"Of the chosen actions. The smallest, {_number(smallest)}, gives weights up to {_number(1.0 / smallest)}."
+
+
+def _draw_exploration(s: Summary, axes: Any) -> str:
+    found = s.probability_by_time.by_time()
+    axes.plot(found.rounds.numpy(), found.mean.numpy(), label="mean")
+    axes.plot(found.rounds.numpy(), found.least.numpy(), label="smallest")
+    axes.set_yscale("log")
+    axes.set_ylim(top=1.3)
+    axes.set(xlabel="decision", ylabel="logged probability")
+    _thousands(axes, "x")
+    axes.legend()
+    return "Small probabilities make a log hard to learn other policies from."
+
+
+def _draw_sample_size(s: Summary, axes: Any) -> str:
+    axes.plot([0, s.decisions], [0, s.decisions], color="0.6", linestyle="--", linewidth=1.0, label="all")
+    means = []
+    for name, weights in (("uniform", s.weights), ("given", s.policy_weights)):
+        if int(weights.rounds):
+            weights.plot(ax=axes)
+            axes.lines[-1].set_label(f"{name} policy")
+            means.append(f"{_number(weights.compute().mean_weight)} for the {name} policy")
+    _thousands(axes, "xy")
+    axes.legend()
+    return f"Mean weight {', '.join(means)}; clearly below 1, actions of that policy are missing in the log."
+
+
+def _draw_delays(s: Summary, axes: Any) -> str:
+    s.delays.draw_bars(axes)
+    low, high = axes.get_xlim()
+    ticks = {seconds: name for seconds, name in TICKS.items() if low <= seconds <= high}
+    axes.set_xticks([*ticks], [*ticks.values()])
+    axes.minorticks_off()
+    axes.set(xlabel="time from decision to reward", ylabel="rewards")
+    _thousands(axes, "y")
+    quantiles = s.delays.compute().quantiles
+    caption = f"Median {_duration(quantiles[2])}, 99 % within {_duration(quantiles[4])}."
+    if s.defaults:
+        caption += f" {s.defaults:,} decisions were closed without a reward, and are not shown."
+    return caption
+
+
+def _draw_versions(s: Summary, axes: Any) -> str:
+    shown = s.version_shares.actions
+    names = [f"{i + 1}" for i in range(shown)]
+    if shown < len(s.versions):
+        names[-1] = "later"
+    _draw_shares(axes, s.version_shares, names, [*COLOURS, "0.75"][:shown], "version")
+    return "Numbered in the order of their first decision, as in the table below."
+
+
+def _draw_widths(s: Summary, axes: Any) -> str:
+    s.widths.plot(ax=axes)
+    axes.lines[-1].set_label("mean, and range")
+    axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
+    axes.set(xlabel="reward, in the order known", ylabel="width, in units of the reward")
+    _thousands(axes, "x")
+    axes.legend()
+    return "Of the chosen actions, by the given policy in its present state."
+
+
+def _draw_calibration(s: Summary, axes: Any) -> str:
+    predictions, rewards = (metric.compute() for metric in s.calibration or ())
+    used = predictions.rounds.nonzero().squeeze(-1)
+    x, y = predictions.mean[used], rewards.mean[used]
+    error = rewards.standard_error[used].nan_to_num(0.0)
+    both = torch.cat([x, y])
+    ends = [float(both.min()), float(both.max())]
+    axes.plot(ends, ends, color="0.5", linestyle="--", linewidth=1.0, label="perfect")
+    axes.errorbar(x.numpy(), y.numpy(), 2.0 * error.numpy(), fmt="o", capsize=3, label="2 standard errors")
+    axes.set(xlabel="prediction", ylabel="mean reward")
+    axes.legend()
+    return f"{len(used)} groups of like predictions. Too good if the policy has learnt these rewards."
+
+
+# Axes and numbers.
+
+
+def _draw_shares(axes: Any, metric: ActionShares, names: list[str], colours: list[str], title: str) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    rounds, shares = metric.means()
+    draw_bands(axes, rounds, shares.T, names, colours)
+    axes.grid(False)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, 0))
+    _thousands(axes, "x")
+    axes.legend(title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.0)
+
+
+def _thousands(axes: Any, which: str) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    for letter in which:
+        axis = getattr(axes, f"{letter}axis")
+        axis.set_major_locator(MaxNLocator(6, integer=True))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def _order(s: Summary) -> str:
+    return "reward, in the order of the decisions" if s.has_window else "reward, in the order known"
+
+
+def _recent_alarms(s: Summary) -> list[int]:
+    """Return the numbers of rewards at which alarms came, in the last 256 windows."""
+    rounds, ratios = s.alarm.recent()
+    return rounds[ratios >= 1.0].tolist()
+
+
+def _alarms(s: Summary) -> str:
+    """Return the first alarm and the last five as text."""
+    first, *others = sorted({int(s.alarm.first_at), *_recent_alarms(s)})
+    shown = [f"{time:,}" for time in [first, *others[-5:]]]
+    gap = " ... " if len(others) > 5 else ""
+    return f"{shown[0]}{',' if others else ''}{gap} {', '.join(shown[1:])}".strip()
+
+
+def _by_action(s: Summary) -> list[Tensor]:
+    """Return counts, means and standard errors of the rewards of each action."""
+    return [value.reshape(-1) for value in s.rewards.compute()]  # torchmetrics squeezes those of one action
+
+
+def _whole(value: Any) -> str:
+    return f"{int(value):,}"
+
+
+def _number(value: Any) -> str:
+    number = float(value)
+    return f"{number:,.0f}" if abs(number) >= 1000.0 else f"{number:.3g}"
+
+
+def _known(value: Any) -> str:
+    return "" if math.isnan(float(value)) else _number(value)
+
+
+def _date(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # no date of the calendar
+        return f"{seconds:g} s"
+
+
+def _duration(value: Any) -> str:
+    """Return a duration in the unit that suits it."""
+    seconds = float(value)
+    size = abs(seconds)
+    for limit, unit, name in ((1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
+        if size < limit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds / 86400.0:,.3g} d" if size < 86400000.0 else f"{seconds / 86400.0:,.0f} d"

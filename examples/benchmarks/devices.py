@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from torchonline import OFUL, HeavyTailUCB, LocalGLB
+from torchonline import OFUL, AnytimeHeavyTailUCB, LocalGLB
 
-POLICIES = {"OFUL": OFUL, "HeavyTailUCB": HeavyTailUCB, "LocalGLB": LocalGLB}
+POLICIES = {"OFUL": OFUL, "AnytimeHeavyTailUCB": AnytimeHeavyTailUCB, "LocalGLB": LocalGLB}
 # The number of products with n d^2 multiplications in a block: features times matrices, and sums of squares.
-PRODUCTS = {"OFUL": 1, "HeavyTailUCB": 5, "LocalGLB": 8}
+PRODUCTS = {"OFUL": 1, "AnytimeHeavyTailUCB": 5, "LocalGLB": 8}
 # d, K, n, fleet.
 SIZES = ((32, 100, 8192, 1), (128, 100, 8192, 1), (512, 1000, 8192, 1), (32, 20, 256, 64), (128, 100, 1024, 16))
 SMOKE = ((8, 5, 64, 1), (8, 5, 16, 3))
@@ -71,11 +71,12 @@ def measured(
     def normal(*shape: int) -> Tensor:
         return torch.nn.functional.normalize(torch.randn((*batch, *shape), device=device, dtype=dtype), dim=-1)
 
-    x, reward = normal(n, d), torch.rand((*batch, n), device=device, dtype=dtype)
-    choices = normal(64, arms, d)
-    learn = seconds(lambda: policy.learn(x, reward, block_size=n), device, least)
-    one, pay = x[..., 0, :].contiguous(), reward[..., 0].contiguous()
-    step = seconds(lambda: policy.step(one, pay), device, least)
+    # Rounds hold the chosen arm alone.
+    x, reward = normal(n, 1, d), torch.rand((*batch, n), device=device, dtype=dtype)
+    k, choices = torch.zeros((*batch, n), dtype=torch.int64, device=device), normal(64, arms, d)
+    learn = seconds(lambda: policy.learn(x, k, reward, block_size=n), device, least)
+    one, first, pay = x[..., 0, :, :].contiguous(), k[..., 0].contiguous(), reward[..., 0].contiguous()
+    step = seconds(lambda: policy.step(one, first, pay), device, least)
     select = seconds(lambda: policy.select(choices), device, least)
     work = 2.0 * PRODUCTS[name] * n * d * d * fleet
     return [n * fleet / learn, fleet / step, 64 * fleet / select, work / learn]
@@ -86,11 +87,13 @@ def rounds_in_a_graph(name: str, d: int, dtype: torch.dtype, least: float) -> tu
     device = torch.device("cuda")
     policy: Any = POLICIES[name](d, device=device, dtype=dtype, validate=False)
     arms = torch.nn.functional.normalize(torch.randn(100, d, device=device, dtype=dtype), dim=-1)
-    x, reward = arms[0].clone(), torch.rand((), device=device, dtype=dtype)  # what a caller writes before each replay
+    # What a caller writes before each replay.
+    past, reward = arms[:1].clone(), torch.rand((), device=device, dtype=dtype)
+    k = torch.zeros((), dtype=torch.int64, device=device)
 
     def play() -> None:
         policy.select(arms)
-        policy.step(x, reward)
+        policy.step(past, k, reward)
 
     eager = seconds(play, device, least)
     graph = torch.cuda.CUDAGraph()

@@ -104,9 +104,9 @@ def parameter_free(x: np.ndarray, y: np.ndarray, **options: bool) -> float:
 
 def scaled_logistic(x: np.ndarray, y: np.ndarray) -> float:
     """Logistic regression over features that are standardised as they come, of parameters no longer than 3."""
-    from torchonline import RunningScaler
+    from torchonline import StandardScaler
 
-    scaler = RunningScaler(x.shape[1] - 1, clip=5.0)  # it appends an intercept
+    scaler = StandardScaler(x.shape[1] - 1, clip=5.0)  # it appends an intercept
     learner, total = LocalGLMRegression(scaler.features, theta_bound=3.0, feature_bound=scaler.bound), 0.0
     for row, label in zip(torch.from_numpy(x[:, :-1]), y, strict=True):
         z = scaler(row)
@@ -145,7 +145,7 @@ def river_adagrad(x: np.ndarray, y: np.ndarray, rate: float = 1.0) -> float:
 LEARNERS: dict[str, tuple[str, str, list[Learner]]] = {
     "FreeGrad": ("torchonline", "torchonline", [parameter_free]),
     "FreeGrad per coordinate": ("torchonline", "torchonline", [partial(parameter_free, per_coordinate=True)]),
-    "RunningScaler, LocalGLMRegression": ("torchonline.bandits.scaler", "torchonline", [scaled_logistic]),
+    "StandardScaler, LocalGLMRegression": ("torchonline.policies.scaler", "torchonline", [scaled_logistic]),
     "Vowpal Wabbit": ("vowpalwabbit", "vowpalwabbit", [vowpal_wabbit]),
     "river AdaGrad, tuned": ("river", "river", [partial(river_adagrad, rate=rate) for rate in RATES]),
 }

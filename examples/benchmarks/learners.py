@@ -100,7 +100,7 @@ LEARNERS = {
         package="torch",
     ),
     "OFUL, by its theory": Learner(ours.Head, default={"policy": "OFUL"}, by_theory=True),
-    "HeavyTailUCB, by its theory": Learner(ours.Head, default={"policy": "HeavyTailUCB"}, by_theory=True),
+    "AnytimeHeavyTailUCB, by its theory": Learner(ours.Head, default={"policy": "AnytimeHeavyTailUCB"}, by_theory=True),
     # Its link wants rewards in [0, 1].
     "LocalGLB, by its theory": Learner(
         ours.Head, default={"policy": "LocalGLB", "feature_bound": 100.0}, by_theory=True, noises=("none",)

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import torchonline
-from torchonline.bandits.estimator import Estimator
 from torchonline.core.options import rebuilt
 from torchonline.models import BanditHead
+from torchonline.regression.estimator import Estimator
 
 
 class TorchOnline:

@@ -25,7 +25,7 @@ import tables
 import torch
 from learners import Learner
 
-from torchonline import GLBOMD, OFUL, DisjointArms, HeavyTailUCB, LocalGLB, RidgeRegression, ThompsonSampling
+from torchonline import GLBOMD, OFUL, AnytimeHeavyTailUCB, DisjointArms, LocalGLB, RidgeRegression, ThompsonSampling
 from torchonline.environments import GaussianNoise, GeneralizedLinearBandit, LinearBandit
 from torchonline.links import Logistic
 
@@ -39,7 +39,7 @@ def thompson(dim: int, **options: Any) -> ThompsonSampling:
     return ThompsonSampling(RidgeRegression(dim, **options))
 
 
-LINEAR: dict[str, Make] = {"OFUL": OFUL, "HeavyTailUCB": HeavyTailUCB}
+LINEAR: dict[str, Make] = {"OFUL": OFUL, "AnytimeHeavyTailUCB": AnytimeHeavyTailUCB}
 LOGISTIC: dict[str, Make] = {"LocalGLB": LocalGLB, "GLBOMD": GLBOMD}
 POLICIES: dict[str, Make] = LINEAR | {"Thompson sampling": thompson} | LOGISTIC
 # Promises to compare: the learners, and what they are told. The first of these is compared on real data too.
@@ -49,8 +49,8 @@ THETA_BOUNDS, NOISE_SCALES, FEATURE_BOUNDS = (
     (1.0, 3.0, 10.0, 100.0),
 )
 PROMISES: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
-    "theta_bound": (("OFUL", "HeavyTailUCB", "LocalGLB"), THETA_BOUNDS),
-    "noise_scale": (("OFUL", "HeavyTailUCB"), NOISE_SCALES),
+    "theta_bound": (("OFUL", "AnytimeHeavyTailUCB", "LocalGLB"), THETA_BOUNDS),
+    "noise_scale": (("OFUL", "AnytimeHeavyTailUCB"), NOISE_SCALES),
     "feature_bound": (("LocalGLB", "GLBOMD"), FEATURE_BOUNDS),
 }
 DEFAULTS = {"theta_bound": 1.0, "noise_scale": 0.5, "feature_bound": 1.0}
@@ -111,8 +111,9 @@ def simulated(policy: str, option: str, told: float, rounds: int, runs: int) -> 
     mean = mean if link is None else link.mean(mean)
     missed, regret = torch.zeros(runs, dtype=torch.bool), torch.zeros(runs, dtype=torch.float64)
     for _ in range(rounds):
-        outcome = environment.pull(learner.select(arms))
-        learner.step(outcome.x, outcome.reward)
+        k = learner.select(arms)
+        outcome = environment.pull(k)
+        learner.step(arms, k, outcome.reward)
         low, high = learner.estimator.interval(arms)
         missed |= ((mean < low - 1e-9) | (mean > high + 1e-9)).any(-1)
         regret += outcome.regret

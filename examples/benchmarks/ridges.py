@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torchonline.bandits.scaler import magnitude
+from torchonline.policies.scaler import magnitude
 
 Options = dict[str, float | str]
 
@@ -68,7 +68,7 @@ class LinUCB:
 
 
 class MagnitudesLinUCB(LinUCB):
-    """:class:`LinUCB` on standardised features, the magnitude of each as in ``RunningScaler``, and the constant.
+    """:class:`LinUCB` on standardised features, the magnitude of each as in ``StandardScaler``, and the constant.
 
     Nothing is clipped, and there are magnitudes however many features there are.
     """

@@ -1,10 +1,10 @@
 """What a shared learner costs: processor time of decisions and syncs, bytes on the wire, and a model of 1000 ranks.
 
-The first table is measured, on one machine and gloo. Each process decides among ten arms by HeavyTailUCB, one decision after the
-other, and queues what it observes. All sync every hundred rounds of a process. Every process has one thread. All settings take
-turns, ``--repeats`` times, and each shows the fastest of its turns. Times are processor times, so that it matters little how many
-cores there are and who else uses them. Rounds a second are those of all processes, if each had a core of its own and the network
-took no time: the first process's decisions and sync, one after the other.
+The first table is measured, on one machine and gloo. Each process decides among ten arms by AnytimeHeavyTailUCB, one decision
+after the other, and queues what it observes. All sync every hundred rounds of a process. Every process has one thread. All
+settings take turns, ``--repeats`` times, and each shows the fastest of its turns. Times are processor times, so that it matters
+little how many cores there are and who else uses them. Rounds a second are those of all processes, if each had a core of its own
+and the network took no time: the first process's decisions and sync, one after the other.
 
 The second table is computed: the time of one sync of 1000 ranks with ten rounds each, after a million rounds. What a round and a
 block cost to learn is measured here, on one thread. The network is assumed, see ``LATENCY`` and ``BANDWIDTH``.
@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from torchonline import HeavyTailUCB
+from torchonline import AnytimeHeavyTailUCB
 from torchonline.distributed import SharedLearner
 
 ARMS, EVERY = 10, 100
@@ -60,7 +60,7 @@ def play(shared: SharedLearner, arms: Tensor, noise: Tensor) -> tuple[float, flo
     start = time.process_time()
     for each, error in zip(arms, noise.tolist(), strict=True):
         k = shared.select(each)
-        shared.observe(each[k], float(each[k, 0]) + error)
+        shared.observe(each, k, float(each[k, 0]) + error)
     middle = time.process_time()
     shared.sync()
     return middle - start, time.process_time() - middle
@@ -68,7 +68,7 @@ def play(shared: SharedLearner, arms: Tensor, noise: Tensor) -> tuple[float, flo
 
 def measure(dim: int, way: str, syncs: int, group: Any, counter: Counter) -> list[float]:
     """Return seconds of decisions and of a sync, collectives and bytes of a sync, of this process."""
-    shared = SharedLearner(HeavyTailUCB(dim, noise_scale=0.5), learn_on=way, group=group)
+    shared = SharedLearner(AnytimeHeavyTailUCB(dim, noise_scale=0.5), learn_on=way, group=group)
     generator = torch.Generator().manual_seed(shared.ranks.rank)
     rows = torch.nn.functional.normalize(
         torch.randn(EVERY, ARMS, dim, generator=generator, dtype=torch.float64), dim=-1
@@ -161,12 +161,12 @@ def seconds_of(call: Callable[[], object], repeats: int) -> float:
 
 def learning_costs(dim: int, rows: int, repeats: int) -> tuple[float, float]:
     """Return the seconds of a block besides its rounds, and of a round in a block."""
-    policy = HeavyTailUCB(dim, noise_scale=0.5)
-    x = torch.nn.functional.normalize(torch.randn(rows, dim, dtype=torch.float64), dim=-1)
-    reward = torch.randn(rows, dtype=torch.float64)
-    policy.learn(x, reward)
-    block = seconds_of(lambda: policy.learn(x[:1], reward[:1], block_size=1), repeats)
-    whole = seconds_of(lambda: policy.learn(x, reward, block_size=rows), repeats)
+    policy = AnytimeHeavyTailUCB(dim, noise_scale=0.5)
+    arms = torch.nn.functional.normalize(torch.randn(rows, 1, dim, dtype=torch.float64), dim=-1)
+    k, reward = torch.zeros(rows, dtype=torch.int64), torch.randn(rows, dtype=torch.float64)
+    policy.learn(arms, k, reward)
+    block = seconds_of(lambda: policy.learn(arms[:1], k[:1], reward[:1], block_size=1), repeats)
+    whole = seconds_of(lambda: policy.learn(arms, k, reward, block_size=rows), repeats)
     return block, max(whole - block, 0.0) / (rows - 1)
 
 

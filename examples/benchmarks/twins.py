@@ -7,7 +7,7 @@ from ridges import ArmRidges
 
 
 class Scaler:
-    """Running means and deviations of B members, their row included: the twin of ``RunningScaler`` where it cuts no row."""
+    """Running means and deviations of B members, their row included: the twin of ``StandardScaler`` where it cuts no row."""
 
     def __init__(self, members: int, dim: int) -> None:
         self.count, self.mean, self.squares = 0, np.zeros((members, dim)), np.zeros((members, dim))

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, distributed
 
-from torchonline import HeavyTailUCB
+from torchonline import AnytimeHeavyTailUCB
 from torchonline.distributed import SharedLearner
 from torchonline.environments import StudentT
 from torchonline.metrics import has_missed
@@ -31,8 +31,8 @@ NOISE = StudentT(2.1, scale=0.2)
 TIMEOUT = timedelta(minutes=2)
 
 
-def make_policy() -> HeavyTailUCB:
-    return HeavyTailUCB(DIM, noise_scale=NOISE.moment_norm(2.0), theta_bound=1.0, delta=0.05)
+def make_policy() -> AnytimeHeavyTailUCB:
+    return AnytimeHeavyTailUCB(DIM, noise_scale=NOISE.moment_norm(2.0), theta_bound=1.0, delta=0.05)
 
 
 def units(generator: torch.Generator, *shape: int) -> Tensor:
@@ -40,7 +40,7 @@ def units(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.nn.functional.normalize(torch.randn(*shape, generator=generator, dtype=torch.float64), dim=-1)
 
 
-def play(shared: SharedLearner | None, policy: HeavyTailUCB, rank: int, rounds: int, every: int) -> float:
+def play(shared: SharedLearner | None, policy: AnytimeHeavyTailUCB, rank: int, rounds: int, every: int) -> float:
     """Play one process's visitors, with a shared learner or alone. Return the regret."""
     theta = units(torch.Generator().manual_seed(0), DIM)  # the same truth for all processes
     visitors = torch.Generator().manual_seed(1 + rank)
@@ -52,9 +52,9 @@ def play(shared: SharedLearner | None, policy: HeavyTailUCB, rank: int, rounds: 
         reward = means[k] + NOISE.sample((), visitors)
         regret += float(means.max() - means[k])
         if shared is None:
-            policy.step(arms[k], reward)
+            policy.step(arms, k, reward)
             continue
-        shared.observe(arms[k], reward)
+        shared.observe(arms, k, reward)
         # All processes come here equally often, or they would wait for one another.
         if (t + 1) % every == 0 or t + 1 == rounds:
             shared.sync()

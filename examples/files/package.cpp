@@ -22,19 +22,19 @@ int main(int count, char** words) {
     torch::inductor::AOTIModelPackageLoader policy(words[1]);
     auto arms = at::tensor({1.0, 0.0, 0.6, 0.8, 0.0, 1.0}, at::kDouble).reshape({1, 3, 2});  // one decision, three arms
     auto mask = at::ones({1, 3}, at::kBool);
-    auto x = at::zeros({2}, at::kDouble), reward = at::zeros({}, at::kDouble), learn = at::zeros({}, at::kBool);
+    auto past = arms[0].clone();  // the arms of the last round, of which k was chosen
+    auto k = at::zeros({}, at::kLong), reward = at::zeros({}, at::kDouble), learn = at::zeros({}, at::kBool);
     int learnt = 0, best = 0;
     for (int t = 0; t < 200; ++t) {
-        auto found = policy.run({x, reward, learn, arms, mask});  // choices, and whether the last round was learnt
-        auto k = found[0].item<int64_t>();                        // -1 if there is nothing to choose
+        auto found = policy.run({past, k, reward, learn, arms, mask});  // choices, and whether the last round was learnt
+        k = found[0][0].clone();                                        // -1 if there is nothing to choose
         learnt += found[1].item<bool>();
-        best += k == 2;
-        x = arms[0][k].clone();
-        reward = x[1] + 0.1 * std::sin(t);
+        best += k.item<int64_t>() == 2;
+        reward = past[k.item<int64_t>()][1] + 0.1 * std::sin(t);
         if (t % 10 == 9) reward = at::full({}, std::nan(""), at::kDouble);  // a reward that is missing
         learn = at::ones({}, at::kBool);
     }
-    auto found = policy.run({x, reward, learn, arms, at::zeros_like(mask)});
+    auto found = policy.run({past, k, reward, learn, arms, at::zeros_like(mask)});
     learnt += found[1].item<bool>();
     std::cout << "learnt " << learnt << " of 200, the best arm " << best << " times, without an arm "
               << found[0].item<int64_t>() << "\n";

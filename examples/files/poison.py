@@ -25,12 +25,12 @@ from torch import Tensor, nn
 
 import torchonline
 from torchonline import baselines
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
 from torchonline.convex.learner import ConvexLearner
 from torchonline.export import to_program, to_torchscript
-from torchonline.export.verification import ConvexTrial, FixedTrial, HeadTrial, PolicyTrial, trial_of
+from torchonline.export.verification import ConvexTrial, FixedTrial, PolicyTrial, trial_of
 from torchonline.models import BanditHead
+from torchonline.policies.rules import Rule
+from torchonline.regression.estimator import Estimator
 
 DIM, ARMS = 3, 4
 # What constructors ask for.
@@ -58,13 +58,14 @@ class Call(NamedTuple):
     decision: tuple[Tensor, ...]
     is_learnt: bool
     is_possible: bool
+    is_fixed: bool = False
 
 
 def learners() -> Iterator[tuple[str, nn.Module, Tensor | None]]:
     """Yield all learners that can be exported, each with a name and, for a head, an example of its inputs."""
     for name in [*torchonline.__all__, *baselines.__all__]:
         cls = getattr(torchonline, name, None) or getattr(baselines, name)
-        if not isinstance(cls, type) or not issubclass(cls, (Policy, ConvexLearner, Estimator)):
+        if not isinstance(cls, type) or not issubclass(cls, (Rule, ConvexLearner, Estimator)):
             continue
         asked = inspect.signature(cls).parameters
         # The estimators of the baselines have policies of their own.
@@ -84,10 +85,10 @@ def learners() -> Iterator[tuple[str, nn.Module, Tensor | None]]:
     yield "Softmax", torchonline.Softmax(ridge), None
     yield "SquareCB", torchonline.SquareCB(ridge), None
     yield "bandit", torchonline.bandit(DIM, rewards="binary", actions=ARMS), None
-    yield "ScaledPolicy", torchonline.ScaledPolicy(torchonline.OFUL(DIM + 1), torchonline.RunningScaler(DIM)), None
+    yield "ScaledPolicy", torchonline.ScaledPolicy(torchonline.OFUL(DIM + 1), torchonline.StandardScaler(DIM)), None
     yield "DisjointArms", torchonline.DisjointArms(torchonline.LocalGLB(DIM, feature_bound=10.0), ARMS), None
-    yield "RadiusMaster", torchonline.RadiusMaster(ridge, actions=ARMS), None
-    yield "SharedRadiusMaster", torchonline.SharedRadiusMaster(ridge), None
+    yield "RadiusSelector", torchonline.RadiusSelector(ridge, actions=ARMS), None
+    yield "SharedRadiusSelector", torchonline.SharedRadiusSelector(ridge), None
     yield "FixedArms", torchonline.FixedArms(torchonline.OFUL(DIM), torch.eye(DIM)), None
     encoder, context = nn.Linear(5, DIM).double(), torch.ones(5, dtype=torch.float64)
     yield "BanditHead", BanditHead(encoder, torchonline.OFUL(DIM)), context.expand(ARMS, 5).clone()
@@ -97,7 +98,7 @@ def learners() -> Iterator[tuple[str, nn.Module, Tensor | None]]:
         BanditHead(encoder, torchonline.OFUL(DIM), actions=torch.ones(ARMS, DIM)),
         context,
     )
-    scaler = torchonline.RunningScaler(5, intercept=False)
+    scaler = torchonline.StandardScaler(5, intercept=False)
     yield "BanditHead(scaler=...)", BanditHead(encoder, torchonline.OFUL(DIM), actions=ARMS, scaler=scaler), context
 
 
@@ -123,7 +124,8 @@ def good_rounds(module: Any, trial: Any) -> Iterator[Call]:
             yield Call(trial.past(point, centre), None, (), True, True)
     elif isinstance(trial, FixedTrial):
         for t, (mask, reward) in enumerate(trial.decisions()):
-            yield Call((torch.tensor(t % trial.count), reward), trial.estimator._own_scale(reward), (mask,), True, True)
+            past, scale = (torch.tensor(t % trial.count), reward), trial.estimator._own_scale(reward)
+            yield Call(past, scale, (mask,), True, True, is_fixed=True)
     else:
         for t, decision in enumerate(trial.decisions()):
             action = torch.full(decision.mask.shape[:-1], t) % decision.mask.size(-1)
@@ -139,7 +141,7 @@ def poison(call: Call, trial: Any, pick: Any) -> Call:
         *(() if isinstance(trial, FixedTrial) else ("x",)),
         *(("scale",) if call.scale is not None else ()),
     ]
-    if not isinstance(trial, ConvexTrial) and type(trial) is not PolicyTrial:
+    if not isinstance(trial, ConvexTrial):
         kinds.append("action")
     if impossible(trial) is not None:
         kinds.append("impossible")
@@ -154,8 +156,8 @@ def poison(call: Call, trial: Any, pick: Any) -> Call:
         # Convex learners that need no values get them all the same, and ignore them.
         i = 0 if kind == "x" or isinstance(trial, ConvexTrial) else len(past) - 1
         bad = past[i].clone()
-        # A head learns from the chosen arm's inputs alone.
-        heard = bad[past[1]] if isinstance(trial, HeadTrial) and trial.actions is None and i == 0 else bad
+        # Where each arm has inputs, a policy learns from those of the chosen arm alone.
+        heard = bad[past[1]] if isinstance(trial, PolicyTrial) and trial.actions is None and i == 0 else bad
         heard.view(-1)[pick(range(heard.numel()))] = pick(BAD)
         past[i] = bad
     if not call.decision or pick((True, False)):
@@ -163,11 +165,11 @@ def poison(call: Call, trial: Any, pick: Any) -> Call:
     *inputs, mask = call.decision
     if pick((True, False)) or not inputs:
         mask = torch.zeros_like(mask)
-    elif pick((True, False)) or (isinstance(trial, HeadTrial) and trial.actions is not None):
+    elif pick((True, False)) or trial.actions is not None:
         inputs = [torch.full_like(inputs[0], pick(BAD))]
     else:
         inputs, mask = [inputs[0][:, :0]], mask[:, :0]
-    return Call(tuple(past), scale, (*inputs, mask), False, False)
+    return call._replace(past=tuple(past), scale=scale, decision=(*inputs, mask), is_learnt=False, is_possible=False)
 
 
 def impossible(trial: Any) -> float | None:
@@ -190,11 +192,12 @@ def of_program(program: nn.Module, call: Call) -> tuple[bool, bool]:
 def of_script(script: Any, call: Call) -> tuple[bool, bool]:
     """The same for a TorchScript file."""
     scale = () if call.scale is None else (call.scale,)
-    learnt = bool(script.step(*call.past, *scale))
+    none = (None,) if call.is_fixed else ()  # in place of the inputs
+    learnt = bool(script.step(*none, *call.past, *scale))
     if not call.decision:
         return learnt, call.is_possible
     torch.manual_seed(0)
-    return learnt, bool((script.select(*call.decision) >= 0).all())
+    return learnt, bool((script.select(*none, *call.decision) >= 0).all())
 
 
 def compare(file: Any, play: Any, rounds: list[Call]) -> tuple[int, bool]:

@@ -22,10 +22,9 @@ int main(int count, char** words) {
     int learnt = 0, best = 0;
     for (int t = 0; t < 200; ++t) {
         auto k = policy.get_method("select")({arms}).toTensor();  // -1 if there is nothing to choose
-        auto x = arms[k.item<int64_t>()];
-        double reward = x[1].item<double>() + 0.1 * std::sin(t);
+        double reward = arms[k.item<int64_t>()][1].item<double>() + 0.1 * std::sin(t);
         if (t % 10 == 9) reward = std::nan("");  // a reward that is missing
-        auto flag = policy.get_method("step")({x, torch::tensor(reward, torch::kFloat64)}).toTensor();
+        auto flag = policy.get_method("step")({arms, k, torch::tensor(reward, torch::kFloat64)}).toTensor();
         learnt += flag.item<bool>();
         best += k.item<int64_t>() == 2;
     }

@@ -68,11 +68,11 @@ def regret(policy):
     for _ in range(1500):
         arms = features((2 * torch.rand(20, 10, 3, generator=generator, dtype=torch.float64) - 1) / 3**0.5)
         k = policy.select(arms) if policy else torch.zeros(20, dtype=torch.int64)
-        x, rates = arms[range(20), k], torch.sigmoid(arms @ parameter)
+        rates = torch.sigmoid(arms @ parameter)
         clicked = torch.bernoulli(rates[range(20), k], generator=generator)
         metric.update(rates.amax(-1) - rates[range(20), k])
         if policy:
-            policy.step(x, clicked)
+            policy.step(arms, k, clicked)
     return metric
 
 

@@ -24,7 +24,7 @@ BLUE, RED, GREY = "#0072B2", "#D55E00", "0.45"
 # %%
 # Twelve arms have directions of the plane as features, and pay ``arm @ theta`` plus Gaussian noise of standard
 # deviation 0.3. The bandit knows the 0.3; its other arguments are defaults. Under heavier tails, take
-# :class:`~torchonline.HeavyTailUCB`. A bandit is a module, so a copy of it remembers all that it knew in a round.
+# :class:`~torchonline.AnytimeHeavyTailUCB`. A bandit is a module, so a copy of it remembers all that it knew in a round.
 
 angles = torch.arange(12) * math.pi / 6
 arms = torch.stack([angles.cos(), angles.sin()], 1).double()
@@ -37,7 +37,7 @@ for n in range(1001):
     if n in (*moments, 100):
         then[n] = copy.deepcopy(policy), plays.clone()
     k = policy.select(arms)
-    policy.step(arms[k], arms[k] @ theta + 0.3 * torch.randn((), generator=generator, dtype=torch.float64))
+    policy.step(arms, k, arms[k] @ theta + 0.3 * torch.randn((), generator=generator, dtype=torch.float64))
     plays[k] += 1
 
 # %%

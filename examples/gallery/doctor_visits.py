@@ -45,7 +45,7 @@ for name, policy in policies.items():
         row = rows[range(RUNS), k]
         named.append(visits[row])
         if policy:
-            policy.step(persons[row], visits[row])
+            policy.step(persons[rows], k, visits[row])
     mean = torch.stack(named).cumsum(0) / torch.arange(1, ROUNDS + 1).unsqueeze(1)
     middle, error = mean.mean(1), 2 * mean.std(1) / RUNS**0.5
     ax.plot(middle, color=colours[name], lw=2.5)

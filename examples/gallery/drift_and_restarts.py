@@ -43,8 +43,10 @@ def regret_of(policy, world):
     environment = DriftingBandit(DIM, ARMS, noise=GaussianNoise(scale=0.5), seed=1, **fleet, **world)
     regret = torch.zeros(ROUNDS, SEEDS)
     for t in range(ROUNDS):
-        x, reward, regret[t] = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        arms = environment.arms()
+        k = policy.select(arms)
+        _, reward, regret[t] = environment.pull(k)
+        policy.step(arms, k, reward)
     metric = CumulativeRegret(**fleet)
     metric.update(regret)
     return metric

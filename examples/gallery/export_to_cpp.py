@@ -33,7 +33,7 @@ for t in range(ROUNDS):
         to_torchscript(policy, f"{folder.name}/policy.pt")
     k = policy.select(arms)
     if rewards[t, k].isfinite():
-        policy.step(arms[k], rewards[t, k])
+        policy.step(arms, k, rewards[t, k])
     choices.append(k)
     states.append(policy.estimator.theta_hat.clone())
 
@@ -52,7 +52,7 @@ policy = torch.jit.load(f"{folder}/policy.pt")
 choices, learnt, states = [], [], []
 for reward in rewards:
     k = policy.select(arms)
-    learnt.append(policy.step(arms[k], reward[k]))
+    learnt.append(policy.step(arms, k, reward[k]))
     choices.append(k)
     states.append(policy.estimator.theta_hat.clone())
 torch.save([torch.stack(each) for each in (choices, learnt, states)], f"{folder}/found.pt")

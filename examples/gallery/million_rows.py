@@ -11,13 +11,15 @@ from time import process_time
 import matplotlib.pyplot as plt
 import torch
 
-from torchonline import HeavyTailUCB
+from torchonline import AnytimeHeavyTailUCB
 
 DIM, ROWS, NOISE = 16, 1_000_000, 0.5
 torch.manual_seed(0)
-x = torch.nn.functional.normalize(torch.randn(ROWS, DIM), dim=-1)
+rows = torch.nn.functional.normalize(torch.randn(ROWS, DIM), dim=-1)
 theta = torch.nn.functional.normalize(torch.randn(DIM), dim=0)
-reward = x @ theta + NOISE * torch.randn(ROWS)
+reward = rows @ theta + NOISE * torch.randn(ROWS)
+# A log of chosen rows: each is the only arm of its round.
+arms, k = rows.unsqueeze(1), torch.zeros(ROWS, dtype=torch.int64)
 
 # %%
 # Time
@@ -26,18 +28,18 @@ reward = x @ theta + NOISE * torch.randn(ROWS)
 # rows in order. All times are processor times, in units of one row by ``step``.
 
 
-def seconds(method, rows):
-    learn = getattr(HeavyTailUCB(DIM, noise_scale=NOISE), method)
+def seconds(method, n):
+    learn = getattr(AnytimeHeavyTailUCB(DIM, noise_scale=NOISE), method)
     start = process_time()
-    learn(x[:rows], reward[:rows])
+    learn(arms[:n], k[:n], reward[:n])
     return process_time() - start
 
 
 sizes = (10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, ROWS)
 few = sizes[:6]
 seconds("learn", 1000)  # the first call is slower
-steps = torch.tensor([min(seconds("step", rows) for _ in range(3)) for rows in few])
-learnt = torch.tensor([min(seconds("learn", rows) for _ in range(3)) for rows in sizes])
+steps = torch.tensor([min(seconds("step", n) for _ in range(3)) for n in few])
+learnt = torch.tensor([min(seconds("learn", n) for _ in range(3)) for n in sizes])
 unit = steps[-1] / few[-1]
 ratio = float(ROWS * unit / learnt[-1])
 
@@ -60,14 +62,14 @@ plt.show()
 # -----------------------------
 # One policy learns the log in eleven pieces. After each piece it is asked about 100 random arms, whose mean rewards we know.
 
-arms = torch.nn.functional.normalize(torch.randn(100, DIM), dim=-1)
-policy, seen = HeavyTailUCB(DIM, noise_scale=NOISE), 0
-widths, errors = torch.empty(2, len(sizes), len(arms))
-for piece, rows in enumerate(sizes):
-    policy.learn(x[seen:rows], reward[seen:rows])
-    low, high = policy.interval(arms)
-    widths[piece], errors[piece] = (high - low) / 2, (policy.estimator.predictor(arms) - arms @ theta).abs()
-    seen = rows
+tests = torch.nn.functional.normalize(torch.randn(100, DIM), dim=-1)
+policy, seen = AnytimeHeavyTailUCB(DIM, noise_scale=NOISE), 0
+widths, errors = torch.empty(2, len(sizes), len(tests))
+for piece, n in enumerate(sizes):
+    policy.learn(arms[seen:n], k[seen:n], reward[seen:n])
+    low, high = policy.interval(tests)
+    widths[piece], errors[piece] = (high - low) / 2, (policy.estimator.predictor(tests) - tests @ theta).abs()
+    seen = n
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for values, colour, line in ((widths, "#0072B2", "-"), (errors, "#D55E00", "--")):

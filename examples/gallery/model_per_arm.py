@@ -12,7 +12,7 @@ import torch
 from sklearn.datasets import load_wine
 
 import torchonline
-from torchonline import DisjointArms, Greedy, RidgeRegression, RunningScaler
+from torchonline import DisjointArms, Greedy, RidgeRegression, StandardScaler
 from torchonline.metrics import CumulativeRegret
 
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
@@ -44,7 +44,7 @@ def play(policy, orders):
 # difference. The rest is not taken apart here: the bandit also explores, adds the magnitudes of features, and learns
 # its first rounds again.
 
-scaler = RunningScaler(13, batch_shape=(20,))
+scaler = StandardScaler(13, batch_shape=(20,))
 players = {
     "greedy, raw": DisjointArms(Greedy(RidgeRegression(13, batch_shape=(20,))), 3),
     "greedy, scaled": DisjointArms(Greedy(RidgeRegression(scaler.features, batch_shape=(20,))), 3, scaler=scaler),

@@ -3,7 +3,7 @@ The radius that finds itself
 ============================
 
 A proved confidence radius has to be safe for the worst problem, and is usually far too large for yours: the bandit
-explores long after it knows enough. :class:`~torchonline.RadiusMaster` plays several multiples of the radius over the
+explores long after it knows enough. :class:`~torchonline.RadiusSelector` plays several multiples of the radius over the
 same models, and finds out by the rewards which one pays. Nothing is tuned beforehand.
 """
 
@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import torch
 from sklearn.datasets import load_breast_cancer
 
-from torchonline import UCB, DisjointArms, RadiusMaster, RidgeRegression, RunningScaler
+from torchonline import UCB, DisjointArms, RadiusSelector, RidgeRegression, StandardScaler
 from torchonline.metrics import ActionShares, CumulativeRegret
 
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
@@ -32,10 +32,10 @@ orders = torch.stack([torch.randperm(len(cases))[:300] for _ in range(20)], 1)
 
 def play(make):
     """Play all cases. Return the metrics of the mistakes and of the multiples played."""
-    scaler = RunningScaler(30, batch_shape=(20,))
+    scaler = StandardScaler(30, batch_shape=(20,))
     policy, mistakes, shares = make(scaler), CumulativeRegret((20,)), ActionShares(5, points=32)
     for rows in orders:
-        if isinstance(policy, RadiusMaster):
+        if isinstance(policy, RadiusSelector):
             shares.update(policy.shares().argmax(-1))
         answer = policy.select(cases[rows])
         right = (answer == answers[rows]).double()
@@ -56,7 +56,7 @@ def arms(scale):
 # first.
 
 mistakes, shares = play(
-    lambda scaler: RadiusMaster(RidgeRegression(scaler.features, batch_shape=(20,)), 2, scaler=scaler)
+    lambda scaler: RadiusSelector(RidgeRegression(scaler.features, batch_shape=(20,)), 2, scaler=scaler)
 )
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 shares.plot(ax=ax, labels=[f"{multiple:g} x radius" for multiple in MULTIPLES])

@@ -48,12 +48,13 @@ def play_once(learner: str, rewards: str, world: str, value: float, rounds: int,
     across = torch.stack([-first[:, 1], first[:, 0]], -1)
     total = torch.zeros(trials, dtype=torch.float64)
     for t in range(1, rounds + 1):
-        index = policy.select(environment.arms())
+        arms = environment.arms()
+        index = policy.select(arms)
         share = {"turns": t / rounds, "flips": 0.5 * (4 * t // rounds), "stays": 0.0}[world]
         angle = 2.0 * math.pi * share
         environment.theta = math.cos(angle) * first + math.sin(angle) * across  # of the next round
-        x, reward, regret = environment.pull(index)
-        policy.step(x, reward)
+        _, reward, regret = environment.pull(index)
+        policy.step(arms, index, reward)
         total += regret
     return total.tolist()
 

@@ -78,10 +78,11 @@ def play(rewards: str, norm: float, dim: int, rounds: int, trials: int, seed: in
     total, most = torch.zeros(trials, dtype=torch.float64), torch.full((trials,), -math.inf, dtype=torch.float64)
     for t in range(1, rounds + 1):
         arms = environment.arms()
-        x, reward, _ = environment.pull(game.policy.select(arms))
+        index = game.policy.select(arms)
+        x, reward, _ = environment.pull(index)
         theta, V = estimator.theta_hat.clone(), estimator.V.clone()
         width = estimator.width(x)
-        game.policy.step(x, reward)
+        game.policy.step(arms, index, reward)
         z, y = (x * theta).sum(-1), (x * estimator.theta_hat).sum(-1)
         points = z.unsqueeze(-1) + (1.5 * eta) ** 0.5 * width.unsqueeze(-1) * nodes
         gain = link.log_partition(y).unsqueeze(-1) - link.log_partition(points)

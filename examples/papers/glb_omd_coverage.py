@@ -88,8 +88,7 @@ def failures(learner: str, law_name: str, rounds: int, runs: int) -> list[int]:
         index, width = policy.select(arms), estimator.width(arms)
         error = (arms @ (estimator.theta_hat - environment.theta).unsqueeze(-1)).squeeze(-1).abs()
         index[1] = (error / width if t % 2 else width)[1].argmax(-1)
-        x, reward, _ = environment.pull(index)
-        policy.step(x, reward)
+        policy.step(arms, index, environment.pull(index).reward)
         theta = environment.theta
         failed[0] |= has_missed(estimator, theta)
         # A fifth of the set misses theta if the whole set misses a point five times as far away.

@@ -36,8 +36,6 @@ import torch
 from torch import Tensor
 
 from torchonline import GLBOMD, OFUL, UCB, Greedy, LocalGLB, LocalGLMRegression, Logistic, ThompsonSampling
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
 from torchonline.baselines import (
     GLMUCB,
     GLOC,
@@ -52,6 +50,9 @@ from torchonline.baselines import (
     RSGLinCB,
 )
 from torchonline.links import Link
+from torchonline.policies.policy import Policy
+from torchonline.policies.rules import Rule
+from torchonline.regression.estimator import Estimator
 
 DELTA = 0.01
 REWARD_BOUND = 100.0  # of Poisson rewards, which have none, in the paper's experiment
@@ -94,7 +95,7 @@ class Algorithm:
             return self.make(problem)
 
 
-class InTheBall(Policy):
+class InTheBall(Rule):
     """Optimism over the part of an ellipsoid inside the ball; O(d^3) per round.
 
     If (theta - theta_hat)'V(theta - theta_hat) <= radius^2 and |theta|^2 <= S^2 both hold, so does any weighted mean of the two
@@ -106,7 +107,7 @@ class InTheBall(Policy):
         super().__init__(estimator)
         self.weight = torch.linspace(0.0, 1.0, 17, dtype=torch.float64).unsqueeze(-1)
 
-    def forward(self, arms: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         estimator: Any = self.estimator
         values, vectors = torch.linalg.eigh(estimator.V)
         centre = (estimator.theta_hat.unsqueeze(-2) @ vectors).squeeze(-2)
@@ -115,7 +116,7 @@ class InTheBall(Policy):
         matrix = (1.0 - self.weight) * scaled.unsqueeze(-2) + self.weight / estimator.theta_bound**2
         force = (1.0 - self.weight) * (scaled * centre).unsqueeze(-2)
         room = 1.0 - (force * centre.unsqueeze(-2)).sum(-1) + (force * force / matrix).sum(-1)
-        rows = arms @ vectors
+        rows = features @ vectors
         width = (rows * rows @ (1.0 / matrix).mT) * room.clamp(min=0.0).unsqueeze(-2)
         return (rows @ (force / matrix).mT + width.sqrt()).amin(-1)
 
@@ -230,9 +231,9 @@ class Game:
         start = time.process_time()
         index = self.policy.select(arms)
         self.seconds += time.process_time() - start
-        x, reward, regret = self.environment.pull(index)
+        _, reward, regret = self.environment.pull(index)
         start = time.process_time()
-        self.policy.step(x, reward)
+        self.policy.step(arms, index, reward)
         self.seconds += time.process_time() - start
         return regret
 

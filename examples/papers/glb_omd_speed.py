@@ -32,10 +32,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from torchonline import GLBOMD, OFUL, UCB, LocalGLB, Logistic
-from torchonline.bandits.policies import Policy
 from torchonline.baselines import GLMUCB, GLOC, OFUGLB, ECOLog, OFUGLBRegression, OFULMLogB, OFULogR, RSGLinCB
 from torchonline.environments import GeneralizedLinearBandit
 from torchonline.export import to_program
+from torchonline.policies.policy import Policy
 
 DIM, ARMS, S, HORIZON = 2, 20, 3.0, 3000
 LINK = Logistic()
@@ -87,7 +87,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def one_round(policy: Policy, arms: Tensor, reward: Tensor) -> None:
-    policy.step(arms[policy.select(arms)], reward)
+    policy.step(arms, policy.select(arms), reward)
 
 
 def in_turn(contenders: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -130,12 +130,12 @@ def beside_oful(repeats: int) -> dict[str, dict[str, float]]:
 
                 def play(program: Any = program, arms: Tensor = arms, count: Any = count, mask: Tensor = mask) -> None:
                     t = next(count)
-                    program(arms[t % ARMS], rewards[t % 997], torch.tensor(True), arms.unsqueeze(0), mask)
+                    program(arms, torch.tensor(t % ARMS), rewards[t % 997], torch.tensor(True), arms.unsqueeze(0), mask)
             else:
 
                 def play(policy: Any = policy, arms: Tensor = arms, count: Any = count) -> None:
-                    x = torch.take_along_dim(arms, policy.select(arms)[..., None, None], -2).squeeze(-2)
-                    policy.step(x, rewards[next(count) % 997].expand(x.shape[:-1]))
+                    k = policy.select(arms)
+                    policy.step(arms, k, rewards[next(count) % 997].expand(k.shape))
 
             rounds[name] = play
             for _ in range(20):
@@ -155,8 +155,9 @@ def by_round(stops: list[int], repeats: int) -> dict[str, Any]:
     kept: dict[int, Policy] = {}
     for t in range(1, stops[-1] + 1):
         for name, policy in policies.items():
-            x, reward, _ = worlds[name].pull(policy.select(worlds[name].arms()))
-            policy.step(x, reward)
+            arms = worlds[name].arms()
+            k = policy.select(arms)
+            policy.step(arms, k, worlds[name].pull(k).reward)
         if t in stops:
             times[str(t)], kept[t] = compare(policies, worlds, repeats), copy.deepcopy(policies["LocalGLB"])
     arms, reward = worlds["LocalGLB"].arms(), torch.tensor(1.0, dtype=torch.float64)

@@ -62,8 +62,10 @@ def play(learner: str, law: str, draw: str, radius_scale: float, rounds: int, tr
     environment = BoxBandit(DIM, ARMS, is_each=draw == DRAWS[0], noise=LAWS[law], batch_shape=(trials,), seed=seed)
     total = torch.zeros(trials, dtype=torch.float64)
     for _ in range(rounds):
-        x, reward, regret = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        arms = environment.arms()
+        k = policy.select(arms)
+        _, reward, regret = environment.pull(k)
+        policy.step(arms, k, reward)
         total += regret
     return {"regret": total.tolist()}
 

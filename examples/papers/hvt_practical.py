@@ -40,8 +40,10 @@ def play(learner: str, radius_scale: float, redrawn: bool, rounds: int, trials: 
     environment = LinearBandit(DIM, ARMS, noise=NOISE, redraw=redrawn, batch_shape=(trials,), seed=seed)
     total, missed = torch.zeros(trials, dtype=torch.float64), torch.zeros(trials, dtype=torch.bool)
     for _ in range(rounds):
-        x, reward, regret = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        arms = environment.arms()
+        k = policy.select(arms)
+        _, reward, regret = environment.pull(k)
+        policy.step(arms, k, reward)
         total += regret
         missed |= has_missed(policy.estimator, environment.theta)
     radius = float(policy.estimator.radius().mean())

@@ -80,9 +80,10 @@ def play(learner: str, order: float, rounds: int, trials: int, seed: int, **opti
     policy, total, seconds = make_policy(learner, order, rounds, trials, **options), 0.0, []
     for _ in range(rounds):
         start = time.process_time()
-        index = policy.select(environment.arms())
-        x, reward, regret = environment.pull(index)
-        policy.step(x, reward)
+        arms = environment.arms()
+        index = policy.select(arms)
+        _, reward, regret = environment.pull(index)
+        policy.step(arms, index, reward)
         seconds.append(time.process_time() - start)
         total = total + regret
     tenth = rounds // 10

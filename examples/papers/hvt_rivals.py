@@ -2,9 +2,9 @@
 
 *Linear rewards*: 2 dimensions, 20 unit arms that stay, 3000 rounds and Student-t noise with 2.1 degrees of freedom and standard
 deviation 1, in 40 trials. CRT and MoM (Medina and Yang, 2016), BTC and BMM (Xue, Wang, Wang and Zhang, 2020), HuberBandit (Kang
-and Kim, 2023) and RobustUCB (Bubeck, Cesa-Bianchi and Lugosi, 2013) play beside HvtUCB, HeavyTailUCB and OFUL. RobustUCB sees no
-features: it has a mean for each arm. BTC and BMM are without the groups of rounds of SupBTC and SupBMM. HEAVY-OFUL has the scales
-of its paper, and the recursive ones of the paper of HvtUCB (Section 3.3).
+and Kim, 2023) and RobustUCB (Bubeck, Cesa-Bianchi and Lugosi, 2013) play beside HvtUCB, AnytimeHeavyTailUCB and OFUL. RobustUCB
+sees no features: it has a mean for each arm. BTC and BMM are without the groups of rounds of SupBTC and SupBMM. HEAVY-OFUL has
+the scales of its paper, and the recursive ones of the paper of HvtUCB (Section 3.3).
 
 *Logistic rewards*: the mean reward is the logistic function of x'theta, |theta| = 3, with the same noise. CRTM and CRMM (Xue,
 Wang, Wan, Yi and Zhang, 2023) play with the link, and beside it with their linear model, which is wrong here.
@@ -24,7 +24,7 @@ import torch
 from experiment import Experiment, Job, Results, best_of, short, spread, table
 from torch import Tensor
 
-from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB, Logistic
+from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, HvtUCB, Logistic
 from torchonline.baselines import BMM, BTC, CRMM, CRT, CRTM, HeavyOFUL, HuberBandit, MoM, RobustUCB
 from torchonline.environments import GeneralizedLinearBandit, LinearBandit, StudentT
 from torchonline.metrics import has_missed
@@ -33,7 +33,7 @@ DIM, ARMS, DELTA, NORM = 2, 20, 0.05, 3.0
 NOISE = StudentT(2.1, scale=1.0 / StudentT(2.1).moment_norm(2.0))
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 LINEAR = (
-    "HeavyTailUCB",
+    "AnytimeHeavyTailUCB",
     "OFUL",
     "HvtUCB",
     "HeavyOFUL",
@@ -45,7 +45,7 @@ LINEAR = (
     "HuberBandit",
     "RobustUCB",
 )
-LINKED = ("CRTM, link", "CRTM, linear", "CRMM, link", "CRMM, linear", "HeavyTailUCB, linear")
+LINKED = ("CRTM, link", "CRTM, linear", "CRMM, link", "CRMM, linear", "AnytimeHeavyTailUCB, linear")
 # Those that have a bound for each arm apart, and no ellipsoid.
 BY_ARM = ("BTC", "BMM", "RobustUCB")
 LAWS = {"linear": LINEAR, "logistic": LINKED}
@@ -57,8 +57,8 @@ def make_policy(name: str, law: str, rounds: int, trials: int, radius_scale: flo
     kind, _, model = name.partition(", ")
     link = {"link": Logistic()} if model == "link" else {}
     match kind:
-        case "HeavyTailUCB":
-            return HeavyTailUCB(DIM, delta=DELTA, theta_bound=bound, **common)
+        case "AnytimeHeavyTailUCB":
+            return AnytimeHeavyTailUCB(DIM, delta=DELTA, theta_bound=bound, **common)
         case "OFUL":
             return OFUL(DIM, delta=DELTA, ridge=DIM, **common)
         case "HvtUCB":
@@ -114,8 +114,8 @@ def play_once(name: str, law: str, radius_scale: float, rounds: int, trials: int
     total, missed = torch.zeros(trials, dtype=torch.float64), torch.zeros(trials, dtype=torch.bool)
     for _ in range(rounds):
         index = policy.select(shown)
-        x, reward, regret = environment.pull(index)
-        policy.step(one_hot[0][index] if name == "RobustUCB" else x, reward)
+        _, reward, regret = environment.pull(index)
+        policy.step(shown, index, reward)
         total += regret
         if name in BY_ARM:
             low, high = policy.estimator.interval(shown)

@@ -5,12 +5,12 @@ the noise has a moment of order p. It has no experiment on this. Here p is 1.2, 
 0.1 degrees of freedom, which has hardly more than that moment. It is scaled so that its norm of order p is 1, and all learners
 are told so. There are 2 dimensions, a parameter of norm 1, 20 unit arms redrawn in each round, and 20 trials.
 
-HvtUCB, CRTM and TOFU depend on the horizon: each T is a run of its own. HeavyTailUCB and OFUL do not: their runs are prefixes
-of the longest. HvtUCB plays with the width of its theory and with a thousandth of it, CRTM and TOFU with the width of this
-library and with 0.03 times it: then their radii are of the size of HeavyTailUCB's, and no theorem covers them. OFUL has no
-theorem under this noise. TOFU, whose rounds become dearer with t, stops at T = 8000. The slope is that of a least squares line
-through log mean regret against log T, with a 95 % interval from resampled trials; the last slope is that of the last two T. A
-slope compares with the exponent of the bound only where the widths are small enough for the learner to learn by the first T.
+HvtUCB, CRTM and TOFU depend on the horizon: each T is a run of its own. AnytimeHeavyTailUCB and OFUL do not: their runs are
+prefixes of the longest. HvtUCB plays with the width of its theory and with a thousandth of it, CRTM and TOFU with the width of
+this library and with 0.03 times it: then their radii are of the size of AnytimeHeavyTailUCB's, and no theorem covers them. OFUL
+has no theorem under this noise. TOFU, whose rounds become dearer with t, stops at T = 8000. The slope is that of a least squares
+line through log mean regret against log T, with a 95 % interval from resampled trials; the last slope is that of the last two T.
+A slope compares with the exponent of the bound only where the widths are small enough for the learner to learn by the first T.
 
 Without noise (a norm of 1e-6), the paper's bound does not grow with T. CRTM and TOFU cut rewards by their absolute moments,
 which stay. All stop at T = 8000 there.
@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from experiment import Experiment, Job, Results, Slope, spread, table
 
-from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
+from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, HvtUCB
 from torchonline.baselines import CRTM, TOFU
 from torchonline.environments import GaussianNoise, LinearBandit, Noise, StudentT
 
@@ -38,16 +38,22 @@ DIM, ARMS, DELTA, QUIET, SEED = 2, 20, 0.05, 1e-6, 1
 ORDERS = (1.2, 1.5, 2.0)
 QUIET_ORDERS = (2.0,)
 # The radius scales of each learner.
-SCALES = {"HeavyTailUCB": (1.0,), "OFUL": (1.0,), "HvtUCB": (1.0, 1e-3), "CRTM": (1.0, 0.03), "TOFU": (1.0, 0.03)}
+SCALES = {
+    "AnytimeHeavyTailUCB": (1.0,),
+    "OFUL": (1.0,),
+    "HvtUCB": (1.0, 1e-3),
+    "CRTM": (1.0, 0.03),
+    "TOFU": (1.0, 0.03),
+}
 DEAR, SHORT = ("TOFU",), 8000
-ANYTIME = ("HeavyTailUCB", "OFUL")
+ANYTIME = ("AnytimeHeavyTailUCB", "OFUL")
 
 
 def make_policy(name: str, order: float, norm: float, horizon: int, trials: int, radius_scale: float) -> UCB:
     common: dict[str, Any] = {"noise_scale": norm, "radius_scale": radius_scale, "batch_shape": (trials,)}
     match name:
-        case "HeavyTailUCB":
-            return HeavyTailUCB(DIM, moment_order=order, delta=DELTA, **common)
+        case "AnytimeHeavyTailUCB":
+            return AnytimeHeavyTailUCB(DIM, moment_order=order, delta=DELTA, **common)
         case "OFUL":
             return OFUL(DIM, delta=DELTA, ridge=DIM, **common)
         case "HvtUCB":
@@ -72,8 +78,10 @@ def play(
     policy = make_policy(learner, order, norm, rounds[-1], trials, radius_scale)
     total, found = torch.zeros(trials, dtype=torch.float64), {}
     for t in range(1, rounds[-1] + 1):
-        x, reward, regret = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        arms = environment.arms()
+        k = policy.select(arms)
+        _, reward, regret = environment.pull(k)
+        policy.step(arms, k, reward)
         total += regret
         if t in rounds:
             found[str(t)] = total.tolist()

@@ -9,7 +9,7 @@ noise, on fixed arms and on arms redrawn in each round. The 40 trials are one ba
   CRTM, CRMM and MENU it is a scale and either the constant of their theory or a practical one (truncation 8, 20 repeats). A
   tuned width is a heuristic.
 
-Student-t noise comes twice. First the learners are told its moment norm, 4.388 at order 1.99 (HeavyTailUCB and OFUL: 4.583
+Student-t noise comes twice. First the learners are told its moment norm, 4.388 at order 1.99 (AnytimeHeavyTailUCB and OFUL: 4.583
 at order 2, the standard deviation). Then they are told the 1.31 that the paper states. Two more laws have infinite variance:
 Student-t with 1.5 degrees of freedom, and a one-sided Pareto law of index 1.5. There the learners are told the moment norms
 of order 1.4, there are 100 trials, and all play by theory only. OFUL needs a sub-Gaussian scale, which exists for Gaussian
@@ -40,7 +40,7 @@ import matplotlib.pyplot as plt
 import torch
 from experiment import Experiment, Job, Results, standard_error, table
 
-from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
+from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, HvtUCB
 from torchonline.baselines import CRMM, CRTM, MENU, TOFU, HeavyOFUL
 from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT
 from torchonline.metrics import has_missed
@@ -57,7 +57,17 @@ STAY = ("CRMM", "MENU")
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 # Practical constants, tried beside those of theory, both with every second scale.
 PRACTICAL = {"CRTM": {"truncation": 8.0}, "CRMM": {"repeats": 20}, "MENU": {"repeats": 20}}
-ALGORITHMS = ("HeavyTailUCB", "HeavyTailUCB, symmetric", "OFUL", "HvtUCB", "HeavyOFUL", "CRTM", "CRMM", "MENU", "TOFU")
+ALGORITHMS = (
+    "AnytimeHeavyTailUCB",
+    "AnytimeHeavyTailUCB, symmetric",
+    "OFUL",
+    "HvtUCB",
+    "HeavyOFUL",
+    "CRTM",
+    "CRMM",
+    "MENU",
+    "TOFU",
+)
 
 
 @dataclass(frozen=True)
@@ -81,19 +91,19 @@ def make_policy(name: str, setting: Setting, rounds: int, trials: int, **options
     """Return a learner for a number of trials."""
     law = LAWS[setting.law]
     infinite = setting.law in INFINITE_VARIANCE
-    # For Student-t 2.1 the paper uses order 1.99. OFUL and HeavyTailUCB get the standard deviation if it exists.
+    # For Student-t 2.1 the paper uses order 1.99. OFUL and AnytimeHeavyTailUCB get the standard deviation if it exists.
     order = 1.4 if infinite else 2.0 if setting.law == "Gaussian" else 1.99
-    exact = order if infinite or name not in ("OFUL", "HeavyTailUCB") else 2.0
+    exact = order if infinite or name not in ("OFUL", "AnytimeHeavyTailUCB") else 2.0
     scale = law.moment_norm(exact) if setting.told is None else setting.told
     common: dict[str, Any] = {"noise_scale": scale, "batch_shape": (trials,), "ridge": DIM, **options}
     rival = common | {"horizon": rounds, "moment_order": order}
     match name:
         case "OFUL":
             return OFUL(DIM, delta=DELTA, **common)
-        case "HeavyTailUCB":
-            return HeavyTailUCB(DIM, moment_order=exact, delta=DELTA, **common)
-        case "HeavyTailUCB, symmetric":
-            return HeavyTailUCB(DIM, noise="symmetric", delta=DELTA, **common)
+        case "AnytimeHeavyTailUCB":
+            return AnytimeHeavyTailUCB(DIM, moment_order=exact, delta=DELTA, **common)
+        case "AnytimeHeavyTailUCB, symmetric":
+            return AnytimeHeavyTailUCB(DIM, noise="symmetric", delta=DELTA, **common)
         case "HvtUCB":
             return HvtUCB(DIM, **rival)
         case "HeavyOFUL":
@@ -122,11 +132,12 @@ def play(name: str, setting: Setting, rounds: int, trials: int, seed: int, **opt
     at, curve, seconds = [], [], 0.0
     for t in range(1, rounds + 1):
         start = time.process_time()
-        index = policy.select(environment.arms())
+        arms = environment.arms()
+        index = policy.select(arms)
         seconds += time.process_time() - start
-        x, reward, regret = environment.pull(index)
+        _, reward, regret = environment.pull(index)
         start = time.process_time()
-        policy.step(x, reward)
+        policy.step(arms, index, reward)
         seconds += time.process_time() - start
         total += regret
         missed |= has_missed(policy.estimator, environment.theta)
@@ -182,7 +193,7 @@ def plays(name: str, setting: Setting) -> bool:
     if name in STAY:
         return not setting.redrawn
     # The symmetric learner takes no moment and does not support skewed noise.
-    return name != "HeavyTailUCB, symmetric" or (setting.told is None and setting.law != "Pareto 1.5")
+    return name != "AnytimeHeavyTailUCB, symmetric" or (setting.told is None and setting.law != "Pareto 1.5")
 
 
 def jobs(quick: bool) -> dict[str, Job]:
@@ -250,7 +261,7 @@ def safety_table(found: dict[str, dict[str, Any]]) -> str:
     rows = []
     for law in LAWS:
         runs = found[f"{law} noise, redrawn arms, theory"]
-        for name in ("HeavyTailUCB", "HeavyTailUCB, symmetric", "OFUL", "HvtUCB"):
+        for name in ("AnytimeHeavyTailUCB", "AnytimeHeavyTailUCB, symmetric", "OFUL", "HvtUCB"):
             if name in runs:
                 regret = runs[name]["regret"]
                 failed = f"{runs[name]['missed']} of {len(regret)}"

@@ -2,7 +2,7 @@
 
 Each learner plays 2000 rounds on 20 fixed unit arms and chooses the arms itself. It is told the exact moment norm of the
 noise: order 2 for the four laws with a variance, order 1.4 for the two without. OFUL, whose theorem needs sub-Gaussian
-noise, gets the same number. HeavyTailUCB has the radius of its theorem, which promises at most a share delta = 0.05 of
+noise, gets the same number. AnytimeHeavyTailUCB has the radius of its theorem, which promises at most a share delta = 0.05 of
 failures. HvtUCB has a radius of practical size, 1e-3 times the paper's, which promises nothing. A set fails if |x'(theta_hat
 - theta)| > radius * width(x) for some x after some round.
 
@@ -23,12 +23,12 @@ import matplotlib.pyplot as plt
 import torch
 from experiment import Experiment, Job, Results, listed, table
 
-from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
+from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, HvtUCB
 from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 from torchonline.metrics import has_missed
 
 ARMS, DELTA, DIMS, RUNS = 20, 0.05, (2, 5, 20), 500
-LEARNERS = ("HeavyTailUCB", "OFUL", "HvtUCB x 0.001")
+LEARNERS = ("AnytimeHeavyTailUCB", "OFUL", "HvtUCB x 0.001")
 # Each law with the moment order for the learners.
 LAWS: dict[str, tuple[Noise, float]] = {
     "Gaussian": (GaussianNoise(), 2.0),
@@ -42,8 +42,8 @@ LAWS: dict[str, tuple[Noise, float]] = {
 
 def make_policy(name: str, dim: int, law: Noise, order: float, rounds: int, runs: int) -> UCB:
     norm = law.moment_norm(order)
-    if name == "HeavyTailUCB":
-        return HeavyTailUCB(dim, moment_order=order, noise_scale=norm, delta=DELTA, batch_shape=(runs,))
+    if name == "AnytimeHeavyTailUCB":
+        return AnytimeHeavyTailUCB(dim, moment_order=order, noise_scale=norm, delta=DELTA, batch_shape=(runs,))
     if name == "OFUL":
         return OFUL(dim, noise_scale=norm, ridge=dim, delta=DELTA, batch_shape=(runs,))
     return HvtUCB(dim, horizon=rounds, moment_order=order, noise_scale=norm, radius_scale=1e-3, batch_shape=(runs,))
@@ -56,8 +56,9 @@ def failures(name: str, law: str, dim: int, rounds: int, runs: int, seed: int) -
     environment = LinearBandit(dim, ARMS, noise=noise, batch_shape=(runs,), seed=seed)
     failed = torch.zeros(runs, dtype=torch.bool)
     for _ in range(rounds):
-        x, reward, _ = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        arms = environment.arms()
+        k = policy.select(arms)
+        policy.step(arms, k, environment.pull(k).reward)
         failed |= has_missed(policy.estimator, environment.theta)
     return int(failed.sum())
 
@@ -79,9 +80,9 @@ def jobs(quick: bool) -> dict[str, Job]:
 
 def tables(results: Results) -> dict[str, str]:
     rows = [(law, dim, *(results[key(name, law, dim)] for name in LEARNERS)) for law in LAWS for dim in DIMS]
-    most = max(results[key("HeavyTailUCB", law, dim)] for law in LAWS for dim in DIMS)
+    most = max(results[key("AnytimeHeavyTailUCB", law, dim)] for law in LAWS for dim in DIMS)
     limit = math.floor(RUNS * (DELTA + 3.0 * math.sqrt(DELTA * (1.0 - DELTA) / RUNS)))
-    verdict = f"HeavyTailUCB: at most {most}, never above {limit}: {'yes' if most <= limit else 'NO'}"
+    verdict = f"AnytimeHeavyTailUCB: at most {most}, never above {limit}: {'yes' if most <= limit else 'NO'}"
     return {
         "Confidence sets that failed": table(("noise", "d", *LEARNERS), rows),
         f"A promise kept allows {limit} of {RUNS}": listed([verdict]),

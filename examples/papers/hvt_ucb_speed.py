@@ -17,7 +17,7 @@ relative to HvtUCB, and whether the times of our learners depend on the round.
 
 All of this comes twice: with HvtUCB and HEAVY-OFUL at the widths of their theory, and at a thousandth of these, the size at
 which both learn. Narrow widths pull the arms of the best direction, so the problem of all rounds is worse conditioned, and
-gradient descent needs more iterations. HeavyTailUCB and OFUL are the same both times.
+gradient descent needs more iterations. AnytimeHeavyTailUCB and OFUL are the same both times.
 
     OMP_NUM_THREADS=1 python examples/papers/hvt_ucb_speed.py    # four minutes; seconds with --quick
 """
@@ -40,13 +40,13 @@ import torch
 from experiment import Experiment, Job, Results, listed, table
 from scipy.optimize import minimize
 
-from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
+from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, HvtUCB
 from torchonline.baselines import HeavyOFUL
 from torchonline.environments import LinearBandit, StudentT
 
 DIM, ARMS, HORIZON, TUNED = 2, 50, 18000, 1e-3
 NOISE = StudentT(2.1)
-OURS = ("HeavyTailUCB", "HvtUCB", "OFUL")
+OURS = ("AnytimeHeavyTailUCB", "HvtUCB", "OFUL")
 SOLVERS = ("HEAVY-OFUL, warm Newton", "HEAVY-OFUL, cold gradient descent", "HEAVY-OFUL, scipy")
 
 
@@ -55,7 +55,7 @@ def make_policies(horizon: int, radius_scale: float) -> dict[str, UCB]:
     norm = NOISE.moment_norm(1.99)
     options: dict[str, Any] = {"moment_order": 1.99, "noise_scale": norm, "radius_scale": radius_scale}
     return {
-        "HeavyTailUCB": HeavyTailUCB(DIM, noise_scale=NOISE.moment_norm(2.0), delta=0.05),
+        "AnytimeHeavyTailUCB": AnytimeHeavyTailUCB(DIM, noise_scale=NOISE.moment_norm(2.0), delta=0.05),
         "HvtUCB": HvtUCB(DIM, horizon=horizon, **options),
         "OFUL": OFUL(DIM, noise_scale=NOISE.moment_norm(2.0), delta=0.05),
         "HEAVY-OFUL": HeavyOFUL(DIM, horizon=horizon + 1000, **options),
@@ -119,9 +119,11 @@ def play(policies: dict[str, UCB], environment: LinearBandit, rounds: int) -> in
         estimator: Any = policy.estimator
         world = copy.deepcopy(environment)
         for _ in range(rounds):
-            x, reward, _ = world.pull(policy.select(world.arms()))
+            arms = world.arms()
+            k = policy.select(arms)
+            reward = world.pull(k).reward
             expansion_point = estimator.expansion_point.clone() if name == "HEAVY-OFUL" else None
-            policy.step(x, reward)
+            policy.step(arms, k, reward)
             passes += expansion_point is not None and not torch.equal(expansion_point, estimator.expansion_point)
     return passes
 
@@ -133,7 +135,7 @@ def seconds(work: Callable[[], None]) -> float:
 
 
 def one_round(policy: UCB, arms: torch.Tensor, reward: torch.Tensor) -> None:
-    policy.step(arms[policy.select(arms)], reward)
+    policy.step(arms, policy.select(arms), reward)
 
 
 def compare(

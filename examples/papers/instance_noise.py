@@ -29,7 +29,7 @@ import torch
 from experiment import Experiment, Job, Results, best_of, short, spread, table
 from torch import Tensor
 
-from torchonline import OFUL, UCB, HeavyTailUCB, HvtUCB
+from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, HvtUCB
 from torchonline.baselines import AdaOFUL, HeavyOFUL
 from torchonline.environments import GaussianNoise, Noise, StudentT, VaryingNoiseBandit
 from torchonline.metrics import has_missed
@@ -44,7 +44,7 @@ LAWS: dict[str, Noise] = {
 TOLD = {True: "told each round's", False: "told the largest"}
 ARMS_ARE = {True: "redrawn arms", False: "fixed arms"}
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
-LEARNERS = ("HeavyTailUCB", "OFUL", "HvtUCB", "HeavyOFUL", "AdaOFUL")
+LEARNERS = ("AnytimeHeavyTailUCB", "OFUL", "HvtUCB", "HeavyOFUL", "AdaOFUL")
 THOUSANDTH = LEARNERS[2:]
 QUICK = LEARNERS[:4]  # AdaOFUL goes over all rounds in each
 
@@ -52,8 +52,8 @@ QUICK = LEARNERS[:4]  # AdaOFUL goes over all rounds in each
 def make_policy(name: str, rounds: int, trials: int, radius_scale: float) -> UCB:
     common: dict[str, Any] = {"noise_scale": LARGE, "radius_scale": radius_scale, "batch_shape": (trials,)}
     match name:
-        case "HeavyTailUCB":
-            return HeavyTailUCB(DIM, delta=DELTA, **common)
+        case "AnytimeHeavyTailUCB":
+            return AnytimeHeavyTailUCB(DIM, delta=DELTA, **common)
         case "OFUL":
             return OFUL(DIM, delta=DELTA, ridge=DIM, **common)
         case "HvtUCB":
@@ -80,8 +80,10 @@ def play_once(policy: UCB, law: str, told: bool, redraw: bool, rounds: int, tria
     curve = []
     for t in range(1, rounds + 1):
         scale = environment.noise_scale if told else None
-        x, reward, regret = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward, noise_scale=scale)
+        arms = environment.arms()
+        k = policy.select(arms)
+        _, reward, regret = environment.pull(k)
+        policy.step(arms, k, reward, noise_scale=scale)
         total += regret
         missed |= has_missed(policy.estimator, environment.theta)
         if t % max(1, rounds // 50) == 0:

@@ -63,13 +63,13 @@ class Game:
 def oful_round(dim: int) -> Callable[[], float]:
     """Return a timed step of OFUL on random unit features."""
     policy, generator = OFUL(dim), torch.Generator().manual_seed(0)
-    x = torch.nn.functional.normalize(torch.randn(997, dim, generator=generator, dtype=torch.float64), dim=-1)
-    rewards, rounds = x[:, 0] + 0.1, iter(range(10**9))
+    arms = torch.nn.functional.normalize(torch.randn(997, 1, dim, generator=generator, dtype=torch.float64), dim=-1)
+    rewards, rounds = arms[:, 0, 0] + 0.1, iter(range(10**9))
 
     def play() -> float:
         t = next(rounds) % 997
         start = time.perf_counter()
-        policy.step(x[t], rewards[t])
+        policy.step(arms[t], 0, rewards[t])
         return time.perf_counter() - start
 
     return play

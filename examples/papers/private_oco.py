@@ -413,7 +413,7 @@ class SharedContext:
         return self.policy.select(self.features(x))
 
     def step(self, x: Tensor, arm: Tensor, reward: Tensor) -> None:
-        self.policy.step(torch.take_along_dim(self.features(x), arm[:, None, None], -2).squeeze(-2), reward)
+        self.policy.step(self.features(x), arm, reward)
 
 
 def dphdb(game: Game, seed: int, **options: Any) -> DPHDB:

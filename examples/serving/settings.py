@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchonline import AdaptiveRidgeRegression, DisjointArms, EpsilonGreedy, RunningScaler
+from torchonline import AdaptiveRidgeRegression, DisjointArms, EpsilonGreedy, StandardScaler
 from torchonline.serving import ServiceSettings
 from torchonline.serving.settings import one_thread
 
@@ -33,6 +33,6 @@ class Settings(ServiceSettings):
 
     def make_policy(self) -> DisjointArms:
         """A model for each action, on scaled features. A twentieth of the decisions is random, for evaluation."""
-        scaler = RunningScaler(self.dim, intercept=2.0)
+        scaler = StandardScaler(self.dim, intercept=2.0)
         model = AdaptiveRidgeRegression(scaler.features, ridge=self.dim / 6)
         return DisjointArms(EpsilonGreedy(model, epsilon=0.05), self.actions, scaler=scaler)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tests.reference.discounted_glm import DiscountedGLMReference
 from torchonline import FixedArms, Gaussian, LocalGLB, Logistic, Poisson
-from torchonline.bandits.discounted import DiscountedRidgeRegression
 from torchonline.baselines import DiscountedGLB, DiscountedGLMRegression
 from torchonline.links import Link
+from torchonline.regression.discounted import DiscountedRidgeRegression
 
 D = torch.float64
 LINKS: dict[str, Link] = {"Logistic": Logistic(), "Poisson": Poisson(), "Gaussian": Gaussian(0.5)}

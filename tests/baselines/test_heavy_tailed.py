@@ -21,7 +21,6 @@ from tests.reference.follow import data, follow
 from tests.reference.heavy_oful import HeavyOFULReference, Loss
 from tests.reference.menu import MENUReference
 from tests.reference.tofu import TOFUReference
-from torchonline.bandits.estimator import Estimator
 from torchonline.baselines import (
     BMM,
     BTC,
@@ -43,6 +42,7 @@ from torchonline.environments import LinearBandit, Noise, Pareto, StudentT
 from torchonline.export import to_program
 from torchonline.export.programs import only_where
 from torchonline.links import Gamma, Gaussian, Link, Logistic
+from torchonline.regression.estimator import Estimator
 
 D = torch.float64
 OPTIONS: dict[str, dict[str, Any]] = {

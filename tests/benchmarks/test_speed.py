@@ -20,16 +20,16 @@ import torch
 from torchonline import (
     GLBOMD,
     OFUL,
+    AnytimeHeavyTailUCB,
     FixedArms,
     Greedy,
-    HeavyTailUCB,
     HvtUCB,
     LocalGLB,
     RidgeRegression,
     ThompsonSampling,
 )
-from torchonline.bandits.policies import Policy
 from torchonline.export import compile_program, to_program, to_torchscript
+from torchonline.policies.rules import Policy
 
 SIZES = [(2, 50), (8, 20), (32, 20), (128, 100), (512, 1000)]
 FLEET = 64
@@ -188,23 +188,23 @@ LIBRARY: dict[str, Callable[[int, int], Round]] = {
     "OFUL, calls alone": lambda d, k: calls_alone(OFUL(d), d, k),
     "OFUL float32": lambda d, k: single(OFUL(d, dtype=torch.float32), d, k),
     "OFUL TorchScript": lambda d, k: single(to_torchscript(OFUL(d)), d, k),
-    "HeavyTailUCB": lambda d, k: single(HeavyTailUCB(d), d, k),
+    "AnytimeHeavyTailUCB": lambda d, k: single(AnytimeHeavyTailUCB(d), d, k),
     "GLBOMD": lambda d, k: single(GLBOMD(d), d, k),
     "LocalGLB": lambda d, k: single(LocalGLB(d), d, k),
     "HvtUCB": lambda d, k: single(HvtUCB(d, horizon=10**5, radius_scale=1e-3), d, k),
     "Thompson": lambda d, k: single(ThompsonSampling(RidgeRegression(d)), d, k),
     "Greedy": lambda d, k: single(Greedy(RidgeRegression(d)), d, k),
     "OFUL, fixed arms": lambda d, k: fixed(OFUL(d), k),
-    "HeavyTailUCB, fixed arms": lambda d, k: fixed(HeavyTailUCB(d), k),
+    "AnytimeHeavyTailUCB, fixed arms": lambda d, k: fixed(AnytimeHeavyTailUCB(d), k),
     "LocalGLB, fixed arms": lambda d, k: fixed(LocalGLB(d), k),
     "OFUL, fleet of 64": lambda d, k: fleet(OFUL(d, batch_shape=(FLEET,)), k),
     "LocalGLB, fleet of 64": lambda d, k: fleet(LocalGLB(d, batch_shape=(FLEET,)), k),
-    "HeavyTailUCB, fleet of 64": lambda d, k: fleet(HeavyTailUCB(d, batch_shape=(FLEET,)), k),
+    "AnytimeHeavyTailUCB, fleet of 64": lambda d, k: fleet(AnytimeHeavyTailUCB(d, batch_shape=(FLEET,)), k),
 }
 # Compiling takes half a minute or more each, so only where calls and not products cost the time.
 COMPILED: dict[str, Callable[[int, int], Round]] = {
     "OFUL compiled": lambda d, k: compiled(OFUL(d), k),
-    "HeavyTailUCB compiled": lambda d, k: compiled(HeavyTailUCB(d), k),
+    "AnytimeHeavyTailUCB compiled": lambda d, k: compiled(AnytimeHeavyTailUCB(d), k),
 }
 PEERS = {"mabwiser": mabwiser, "contextualbandits": contextualbandits, "river": river}
 INSTALLED = {name: make for name, make in PEERS.items() if importlib.util.find_spec(name) is not None}

@@ -27,17 +27,17 @@ from torchonline import (
     Gaussian,
     LocalGLB,
     LocalGLMRegression,
-    RadiusMaster,
+    RadiusSelector,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
+    StandardScaler,
     ThompsonSampling,
 )
-from torchonline.bandits.chosen import chosen_probability, predicted
 from torchonline.callbacks import BanditMonitor, MisspecifiedWarning, NoiseMonitor, RegretLogger
 from torchonline.diagnostics import NoiseScaleWarning
 from torchonline.metrics import DriftAlarm, DriftWarning
 from torchonline.models import BanditHead, LearnerStrategy, LoggedRounds, NeuralLinearBandit, RoundLoader
+from torchonline.policies.chosen import chosen_probability, predicted
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.
 pytestmark = [
@@ -57,9 +57,9 @@ def policies() -> dict[str, Any]:
         "fleet": EpsilonGreedy(RidgeRegression(DIM, batch_shape=(2,)), epsilon=0.3),
         "thompson": ThompsonSampling(RidgeRegression(DIM)),
         "disjoint": DisjointArms(EpsilonGreedy(RidgeRegression(DIM), epsilon=0.3), ARMS),
-        "scaled": ScaledPolicy(UCB(AdaptiveRidgeRegression(DIM + 1)), scaler=RunningScaler(DIM)),
-        "masters": RadiusMaster(AdaptiveRidgeRegression(DIM), ARMS),
-        "drawn masters": RadiusMaster(AdaptiveRidgeRegression(DIM), ARMS, rule="exp4", reward_range=(0.0, 1.0)),
+        "scaled": ScaledPolicy(UCB(AdaptiveRidgeRegression(DIM + 1)), scaler=StandardScaler(DIM)),
+        "masters": RadiusSelector(AdaptiveRidgeRegression(DIM), ARMS),
+        "drawn masters": RadiusSelector(AdaptiveRidgeRegression(DIM), ARMS, rule="exp4", reward_range=(0.0, 1.0)),
         "clicks": LocalGLB(DIM),
     }
 

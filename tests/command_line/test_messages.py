@@ -21,7 +21,7 @@ Parser key "model":
   Given value: NestedArg(key='head.policy', val='some value')
 """
 POLICIES = (
-    "Subtypes: [<class 'torchonline.bandits.policies.Policy'>, <class 'torchonline.bandits.estimator.Estimator'>]"
+    "Subtypes: [<class 'torchonline.policies.rules.Policy'>, <class 'torchonline.regression.estimator.Estimator'>]"
 )
 # What is wrong, with the tree, and the line.
 CASES = {

@@ -13,7 +13,8 @@ def bad_steps_are_refused_by_name(case: Case) -> None:
         play(learner, case.stream(7, batch_shape=batch_shape))
         before, wrong = snapshot(learner), []
         for rows in ((), (3,)):
-            for kind, name, arguments in bad_steps(batch_shape, rows, case.output_shape, case.response, case.possible):
+            options = (case.output_shape, case.response, case.possible, 4 * case.decides)
+            for kind, name, arguments in bad_steps(batch_shape, rows, *options):
                 wrong += complaint(
                     f"{name} {kind} {batch_shape} {rows}", name, lambda a=arguments, on=learner: on.step(**a)
                 )

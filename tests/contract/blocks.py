@@ -26,10 +26,11 @@ from tests.learners import (
     close,
     differences,
     estimator_of,
+    round_of,
     snapshot,
     snapshot_of_script,
 )
-from torchonline.bandits.estimator import Estimator
+from torchonline.regression.estimator import Estimator
 
 # Rounds in a log, and in a block where a size is given.
 ROUNDS, SIZE = 13, 4
@@ -38,8 +39,10 @@ ROUNDS, SIZE = 13, 4
 def log_of(case: Case, batch_shape: tuple[int, ...] = (), seed: int = 0, rounds: int = ROUNDS) -> dict[str, Tensor]:
     """What `learn` gets: rounds of the usual stream."""
     stream, at = case.stream(rounds, batch_shape=batch_shape, seed=seed), len(batch_shape)
-    return {
-        "x": torch.stack([round_.arms[..., 0, :] for round_ in stream], at),
+    arms = torch.stack([round_.arms[..., :2, :] for round_ in stream], at)
+    action = torch.full((*batch_shape, rounds), 1)
+    features = {"inputs": arms, "action": action} if case.decides else {"x": arms[..., 0, :]}
+    return features | {
         case.response: torch.stack([round_.reward for round_ in stream], at),
         "noise_scale": torch.stack([round_.noise_scale for round_ in stream], at),
     }
@@ -124,10 +127,12 @@ def bad_last_rounds(
     case: Case, estimator: Any, log: dict[str, Tensor], at: int
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """An argument, and logs in whose last round it is wrong."""
-    values = {name: [torch.nan, torch.inf, 1e200] for name in log}
+    values: dict[str, list[Any]] = {name: [torch.nan, torch.inf, 1e200] for name in log if name != "action"}
     values["noise_scale"].append(-1.0)
+    if case.decides:
+        values["action"] = [-1, 2]
     if estimator.longest < 1e6:
-        values["x"].append(1.1 * estimator.longest)
+        values["inputs" if case.decides else "x"].append(1.1 * estimator.longest)
     if not torch.equal(case.possible(torch.full((1,), -0.5)), torch.full((1,), -0.5)):
         values[case.response].append(-0.5)
     for name, wrong in values.items():
@@ -146,7 +151,8 @@ def bad_logs_are_refused_by_name(case: Case) -> None:
         log = log_of(case, batch_shape)
         learner.learn(**log)
         before, wrong = snapshot(learner), []
-        rounds, options = (*batch_shape, ROUNDS), (case.output_shape, case.response, case.possible)
+        rounds = (*batch_shape, ROUNDS)
+        options = (case.output_shape, case.response, case.possible, 4 * case.decides)
         steps = [bad_steps(batch_shape, rows, *options) for rows in ((), (3,))]
         for kind, name, arguments in itertools.chain(*steps, bad_logs(log, rounds)):
             bad = {"block_size": 2} | arguments
@@ -166,15 +172,15 @@ def a_log_may_lie_in_the_learner_s_own_memory(case: Case) -> None:
         x, response = own.V_inv, own.theta_hat
         for form in (Tensor.detach, Tensor.numpy)[: 1 + x.is_cpu]:
             copies = x.clone(), response.clone()
-            refused = [refusal(twin, *copies), refusal(learner, form(x), form(response))]
+            refused = [refusal(twin, *copies), refusal(learner, x, response, form)]
             assert refused[0] == refused[1]
             assert differences(snapshot(twin), snapshot(learner)) == []
 
 
-def refusal(learner: Any, x: Any, response: Any) -> str | None:
+def refusal(learner: Any, x: Tensor, response: Tensor, form: Any = Tensor.detach) -> str | None:
     """Why a log is refused, if it is."""
     try:
-        learner.learn(x, response, block_size=1)
+        learner.learn(*map(form, round_of(learner, x, response)), block_size=1)
     except ValueError as error:
         return str(error)
     return None
@@ -212,7 +218,10 @@ def no_gradient_enters_with_a_log(case: Case) -> None:
         learner, twin = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
         log = log_of(case, batch_shape)
         twin.learn(**log, block_size=SIZE)
-        graphs = {name: Encoder.apply(value.clone().requires_grad_()) for name, value in log.items()}
+        graphs = {
+            name: Encoder.apply(value.clone().requires_grad_()) if value.is_floating_point() else value
+            for name, value in log.items()
+        }
         learner.learn(**graphs, block_size=SIZE)
         del graphs
         collect()
@@ -227,9 +236,9 @@ def logs_are_converted_to_the_state(case: Case) -> None:
     for state in (torch.float64, torch.float32):
         for given in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
             learner, twin = case.build(dtype=state), case.build(dtype=state)
-            log = {name: value.to(given) for name, value in log_of(case).items()}
+            log = typed(log_of(case), given)
             learner.learn(**log, block_size=SIZE)
-            twin.learn(**{name: value.to(state) for name, value in log.items()}, block_size=SIZE)
+            twin.learn(**typed(log, state), block_size=SIZE)
             assert differences(snapshot(twin), snapshot(learner)) == []
             assert estimator_of(learner).theta_hat.dtype == state
     log, wanted = log_of(case), case.build()
@@ -238,11 +247,17 @@ def logs_are_converted_to_the_state(case: Case) -> None:
         learner = case.build()
         learner.learn(**{key: way(value.numpy()) for key, value in log.items()})
         assert differences(snapshot(wanted), snapshot(learner)) == [], name
-    whole = {"x": log["x"].round(), case.response: case.possible(log[case.response].clamp(-5.0, 5.0).round())}
+    features, *action, response, _ = log.values()
+    features, response = features.round(), case.possible(response.clamp(-5.0, 5.0).round())
     learner, twin = case.build(), case.build()
-    learner.learn(whole["x"].numpy().astype(np.int32), whole[case.response].to(torch.int64))
-    twin.learn(**whole)
+    learner.learn(features.numpy().astype(np.int32), *action, response.to(torch.int64))
+    twin.learn(features, *action, response)
     assert differences(snapshot(twin), snapshot(learner)) == []
+
+
+def typed(log: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """A log with its numbers, but for actions, in another type."""
+    return {name: value.to(dtype) if value.is_floating_point() else value for name, value in log.items()}
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -263,7 +278,7 @@ WAYS: dict[str, Any] = {
     "a list": np.ndarray.tolist,
     "read-only": read_only,
     "backwards": lambda array: array[::-1].copy()[::-1],
-    "big-endian": lambda array: array.astype(">f8"),
+    "big-endian": lambda array: array.astype(array.dtype.newbyteorder(">")),
     "by columns": np.asfortranarray,
     "a field": field,
     "a list of rows": list,
@@ -275,7 +290,7 @@ def autocast_does_not_reach_logs(case: Case) -> None:
     """Inside a mixed-precision training step, a log is learnt as outside; a state in half precision learns nothing."""
     for batch_shape in BATCH_SHAPES:
         learner, twin = (case.build(batch_shape=batch_shape, dtype=torch.float32) for _ in range(2))
-        log = {name: value.float() for name, value in log_of(case, batch_shape).items()}
+        log = typed(log_of(case, batch_shape), torch.float32)
         twin.learn(**log)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             learner.learn(**log)
@@ -287,7 +302,7 @@ def autocast_does_not_reach_logs(case: Case) -> None:
 
 @rule(6)
 def single_precision_follows_double_in_blocks(case: Case) -> None:
-    log = {name: value.float() for name, value in log_of(case, rounds=40).items()}
+    log = typed(log_of(case, rounds=40), torch.float32)
     single, double = case.build(dtype=torch.float32), case.build()
     for learner in (single, double):
         learner.learn(**log, block_size=SIZE)
@@ -305,8 +320,9 @@ def script_learns_logs_like_eager(case: Case) -> None:
         mask = torch.rand(*batch_shape, ROUNDS) < 0.5
         for learner in (eager, scripted):
             for seed, (size, learnt) in enumerate(((None, None), (SIZE, None), (None, mask), (1000, mask))):
-                values = [value.requires_grad_() for value in log_of(case, batch_shape, seed).values()]
-                learner.learn(*values[:2], noise_scale=values[2] if seed % 2 else None, block_size=size, mask=learnt)
+                values = log_of(case, batch_shape, seed).values()
+                *rest, scale = (value.requires_grad_(value.is_floating_point()) for value in values)
+                learner.learn(*rest, noise_scale=scale if seed % 2 else None, block_size=size, mask=learnt)
         theirs = snapshot_of_script(scripted, eager)
         assert not any(buffer.requires_grad for buffer in scripted.buffers())
         for name, value in snapshot(eager).items():

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, DIM, Case, estimator_of, snapshot
+from tests.learners import BATCH_SHAPES, DIM, Case, estimator_of, round_of, snapshot
 
 # A learner may do some of its work every few rounds; a window covers whole periods.
 WINDOW = 32
@@ -83,7 +83,8 @@ def cost_does_not_depend_on_the_round(case: Case) -> None:
         def learn(*rows: int, learner: Any = learner, normal: Any = normal, usual: float = usual) -> None:
             # Small features, and rewards as a new learner expects them: to bring an iterate back into its ball is the one
             # thing that costs when it happens.
-            learner.step(0.02 * normal(*rows, DIM), case.possible(usual + 0.1 * normal(*rows, *case.output_shape)))
+            response = case.possible(usual + 0.1 * normal(*rows, *case.output_shape))
+            learner.step(*round_of(learner, 0.02 * normal(*rows, DIM), response))
 
         def rounds(number: int, learner: Any = learner, normal: Any = normal, learn: Any = learn) -> None:
             for _ in range(number):

@@ -5,7 +5,7 @@ import itertools
 import torch
 
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, Case, Round, chosen, close, decide, estimator_of, snapshot
+from tests.learners import BATCH_SHAPES, Case, Round, close, decide, estimator_of, round_of, snapshot, teach
 
 
 @rule(7)
@@ -17,7 +17,6 @@ def a_fleet_equals_single_learners(case: Case) -> None:
         singles = {member: case.build() for member in members}
         for round_ in case.stream(12, batch_shape=batch_shape):
             index = decide(fleet, round_)
-            x = chosen(round_.arms, index)
             for member in members:
                 one = Round(round_.arms[member], round_.reward[member], round_.noise_scale[member])
                 single, whole = estimator_of(singles[member]), estimator_of(fleet)
@@ -26,8 +25,8 @@ def a_fleet_equals_single_learners(case: Case) -> None:
                 close(single.radius(), whole.radius()[member])
                 for bound, bounds in zip(single.interval(one.arms), whole.interval(round_.arms), strict=True):
                     close(bound, bounds[member])
-                singles[member].step(x[member], one.reward, noise_scale=one.noise_scale)
-            fleet.step(x, round_.reward, noise_scale=round_.noise_scale)
+                teach(singles[member], one, index[member])
+            teach(fleet, round_, index)
         for member in members:
             for name, value in snapshot(singles[member]).items():
                 whole_value = snapshot(fleet)[name]
@@ -54,8 +53,8 @@ def a_fleet_chooses_like_single_learners(case: Case) -> None:
                 close(single.probabilities(round_.arms[i]), probabilities[i])
             if not is_random:
                 assert single.select(round_.arms[i]) == index[i]
-            single.step(round_.arms[i, 0], round_.reward[i])
-        fleet.step(round_.arms[:, 0], round_.reward)
+            single.step(round_.arms[i], 0, round_.reward[i])
+        fleet.step(round_.arms, torch.zeros(3, dtype=torch.int64), round_.reward)
 
 
 @rule(7)
@@ -65,19 +64,18 @@ def several_rounds_equal_one_by_one(case: Case) -> None:
         for scaled in (True, False):
             at_once, in_turn = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
             rounds = case.stream(12, batch_shape=batch_shape)
-            at_once.step(
-                torch.stack([round_.arms[..., 0, :] for round_ in rounds], -2),
-                torch.stack([round_.reward for round_ in rounds], len(batch_shape)),
-                noise_scale=torch.stack([round_.noise_scale for round_ in rounds], len(batch_shape))
-                if scaled
-                else None,
-            )
+            rows = torch.stack([round_.arms[..., 0, :] for round_ in rounds], -2)
+            responses = torch.stack([round_.reward for round_ in rounds], len(batch_shape))
+            scales = torch.stack([round_.noise_scale for round_ in rounds], len(batch_shape)) if scaled else None
+            at_once.step(*round_of(at_once, rows, responses), noise_scale=scales)
             for round_ in rounds:
-                in_turn.step(round_.arms[..., 0, :], round_.reward, noise_scale=round_.noise_scale if scaled else None)
+                one = round_of(in_turn, round_.arms[..., 0, :], round_.reward)
+                in_turn.step(*one, noise_scale=round_.noise_scale if scaled else None)
             before = snapshot(at_once)
             for name, value in snapshot(in_turn).items():
                 close(value, before[name], tolerance=1e-12)
-            at_once.step(torch.zeros(*batch_shape, 0, 3), torch.zeros(*batch_shape, 0, *case.output_shape))
+            nothing = torch.zeros(*batch_shape, 0, 3), torch.zeros(*batch_shape, 0, *case.output_shape)
+            at_once.step(*round_of(at_once, *nothing))
             for name, value in snapshot(at_once).items():
                 close(value, before[name], tolerance=0.0)
             epoch = estimator_of(at_once).restart_every or len(rounds) + 1

@@ -18,8 +18,10 @@ from tests.learners import (
     differences,
     estimator_of,
     play,
+    round_of,
     same,
     snapshot,
+    teach,
 )
 
 
@@ -60,11 +62,12 @@ def no_gradient_enters(case: Case) -> None:
                 Encoder.apply(value.requires_grad_(value.is_floating_point()))
                 for value in (round_.arms.clone(), round_.reward.clone(), round_.noise_scale.clone())
             )
-            index = decide(learner, type(round_)(arms, reward, noise_scale))
-            learner.step(chosen(arms, index), reward, noise_scale=noise_scale)
+            fed = type(round_)(arms, reward, noise_scale)
+            index = decide(learner, fed)
+            teach(learner, fed, index)
             several = chosen(arms, index).unsqueeze(-2).expand(*batch_shape, 2, DIM)
             learner.select(arms) if hasattr(learner, "select") else learner(several)
-        del arms, reward, noise_scale, several
+        del arms, reward, noise_scale, fed, several
         collect()
         assert len(Encoder.alive) == 0
         assert [name for name, buffer in learner.named_buffers() if buffer.requires_grad] == []
@@ -84,7 +87,7 @@ def memory_is_flat(case: Case) -> None:
     def steps(number: int) -> int:
         """Learn, and count the blocks of memory that Python holds afterwards."""
         for _ in range(number):
-            learner.step(0.2 * x, 1.0 * reward)
+            learner.step(*round_of(learner, 0.2 * x, 1.0 * reward))
         collect()
         return sys.getallocatedblocks()
 
@@ -103,7 +106,9 @@ def a_graph_from_before_a_step_is_never_wrong(case: Case) -> None:
             x = torch.randn(*batch_shape, 4, DIM, dtype=torch.float64, requires_grad=True)
             (expected,) = torch.autograd.grad(look(x).sum(), x)
             seen = look(x)
-            learner.step(x[..., 0, :], case.possible(torch.randn((*batch_shape, *case.output_shape))))
+            learner.step(
+                *round_of(learner, x[..., 0, :], case.possible(torch.randn((*batch_shape, *case.output_shape))))
+            )
             assert_right_or_refused(seen, x, expected)
 
 

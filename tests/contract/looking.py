@@ -21,6 +21,11 @@ def look(learner: Any, arms: Tensor) -> None:
         learner.select(arms)
         learner.select(arms, torch.ones(arms.shape[:-1], dtype=torch.bool))
         learner.select(arms.unsqueeze(-3).expand(*arms.shape[:-2], 6, *arms.shape[-2:]))
+        learner.predict(arms)
+        learner.interval(arms)
+        learner.probabilities(arms)
+        learner.select_with_probability(arms)
+        learner.number_of_actions(arms)
 
 
 @rule(1, quick=True)

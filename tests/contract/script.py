@@ -15,6 +15,7 @@ from tests.learners import (
     differences,
     estimator_of,
     play,
+    round_of,
     same,
     snapshot,
     snapshot_of_script,
@@ -69,8 +70,9 @@ def script_looks_and_learns_like_eager(case: Case) -> None:
         round_ = case.stream(1, batch_shape=batch_shape)[0]
         x = torch.randn(*batch_shape, 6, eager_dim(eager), requires_grad=True)
         for learner in (eager, scripted):
-            learner.step(x * 2.0, torch.ones(*batch_shape, 6, *case.output_shape, requires_grad=True) * 1.0)
-            learner.step(round_.arms[..., 0, :], round_.reward)
+            ones = torch.ones(*batch_shape, 6, *case.output_shape, requires_grad=True)
+            learner.step(*round_of(learner, x * 2.0, ones * 1.0))
+            learner.step(*round_of(learner, round_.arms[..., 0, :], round_.reward))
         assert not any(buffer.requires_grad for buffer in scripted.buffers())
         for name, value in snapshot(eager).items():
             close(value, snapshot(scripted)[name])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, DIM, Case, differences, estimator_of, play, same, snapshot
+from tests.learners import BATCH_SHAPES, DIM, Case, differences, estimator_of, play, round_of, same, snapshot
 
 
 @rule(2, quick=True)
@@ -21,9 +21,14 @@ def a_refused_step_changes_nothing(case: Case) -> None:
         for each in (learner, twin):
             play(each, case.stream(12, batch_shape=batch_shape))
         before = snapshot(learner)
-        for name in ("x", case.response, "noise_scale"):
+        for name in ("inputs" if case.decides else "x", case.response, "noise_scale"):
+            features = torch.randn(*batch_shape, 5, *((1,) if case.decides else ()), DIM)
             good = {
-                "x": torch.randn(*batch_shape, 5, DIM),
+                **(
+                    {"inputs": features, "action": torch.zeros(*batch_shape, 5).long()}
+                    if case.decides
+                    else {"x": features}
+                ),
                 case.response: case.possible(torch.randn(*batch_shape, 5, *case.output_shape)),
                 "noise_scale": torch.ones(*batch_shape, 5, *case.output_shape),
             }
@@ -58,7 +63,7 @@ def a_learner_may_be_fed_its_own_buffers(case: Case) -> None:
 def refusal(learner: Any, x: Tensor, reward: Tensor) -> str | None:
     """Why a step is refused, if it is."""
     try:
-        learner.step(x, reward)
+        learner.step(*round_of(learner, x, reward))
     except ValueError as error:
         return str(error)
     return None
@@ -111,7 +116,8 @@ def buffers_are_written_in_place(case: Case) -> None:
         learner = case.build(batch_shape=batch_shape)
         before, start = addresses(learner), snapshot(learner)
         play(learner, case.stream(12, batch_shape=batch_shape))
-        learner.step(torch.randn(*batch_shape, 5, DIM), case.possible(torch.randn(*batch_shape, 5, *case.output_shape)))
+        rows, responses = torch.randn(*batch_shape, 5, DIM), torch.randn(*batch_shape, 5, *case.output_shape)
+        learner.step(*round_of(learner, rows, case.possible(responses)))
         assert differences(start, snapshot(learner)) != []
         learner.load_state_dict(start)
         play(learner, case.stream(12, batch_shape=batch_shape))

@@ -7,7 +7,7 @@ import pytest
 from tests.contract import arguments, blocks, cost, devices, fleets, gradients, looking, script, state, types
 from tests.contract.matrix import EXEMPTIONS, RULES, Rule, pairs
 from tests.learners import CASES, Case, estimator_of, is_plain, public_classes
-from torchonline.bandits.policies import Policy
+from torchonline.policies.rules import Rule as PolicyRule
 
 GROUPS = (looking, state, gradients, cost, types, fleets, script, arguments, devices, blocks)
 
@@ -32,13 +32,13 @@ def test_exemptions_are_named_and_explained() -> None:
 
 def test_every_exported_learner_is_covered() -> None:
     covered = {case.cls.__name__ for case in CASES}
-    plain = [cls for cls in public_classes(Policy) if is_plain(cls)]
+    plain = [cls for cls in public_classes(PolicyRule) if is_plain(cls)]
     assert {type(estimator_of(Case(cls).build())).__name__ for cls in plain} <= covered
     covered |= {cls.__name__ for cls in plain}
     assert covered >= {
         "OFUL",
         "HvtUCB",
-        "HeavyTailUCB",
+        "AnytimeHeavyTailUCB",
         "RidgeRegression",
         "HuberRegression",
         "HeavyTailRegression",

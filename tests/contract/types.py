@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.contract.matrix import rule
-from tests.learners import BATCH_SHAPES, Case, differences, play, same, snapshot
+from tests.learners import BATCH_SHAPES, Case, differences, play, round_of, same, snapshot, teach
 
 STATE_TYPES = (torch.float64, torch.float32)
 INPUT_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -51,7 +51,7 @@ def single_precision_follows_double(case: Case) -> None:
     single, double = case.build(dtype=torch.float32), case.build()
     for round_ in rounds:
         for learner in (single, double):
-            learner.step(round_.arms[0], round_.reward, noise_scale=round_.noise_scale)
+            teach(learner, round_, torch.tensor(0))
     for name, value in snapshot(double).items():
         if name in single.state_dict():
             torch.testing.assert_close(single.state_dict()[name], value, rtol=2e-4, atol=2e-5, check_dtype=False)
@@ -64,7 +64,7 @@ def half_precision_state_is_refused(case: Case) -> None:
     for learner in (case.build().half(), case.build().bfloat16()):
         before = snapshot(learner)
         with pytest.raises(ValueError, match="dtype"):
-            learner.step(round_.arms[0], round_.reward)
+            learner.step(*round_of(learner, round_.arms[0], round_.reward))
         if hasattr(learner, "select"):
             with pytest.raises(ValueError, match="dtype"):
                 learner.select(round_.arms)

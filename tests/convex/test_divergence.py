@@ -64,7 +64,7 @@ def test_unscaled_features_are_warned_about_once(name: str, batch_shape: tuple[i
         with heard() as texts:
             classify(learner, scales)
         assert len(texts) == 1, texts
-        for word in (type(learner).__name__, "scale the features (RunningScaler)", "FreeGrad(per_coordinate=True)"):
+        for word in (type(learner).__name__, "scale the features (StandardScaler)", "FreeGrad(per_coordinate=True)"):
             assert word in texts[0]
 
 

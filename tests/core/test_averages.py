@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from torch.utils.data import DataLoader
 
-from torchonline import OFUL, UCB, DisjointArms, FixedArms, FreeGrad, RidgeRegression, RunningScaler
+from torchonline import OFUL, UCB, DisjointArms, FixedArms, FreeGrad, RidgeRegression, StandardScaler
 from torchonline.models import BanditHead, NeuralLinearBandit, OnlinePredictor, RoundLoader
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
@@ -32,7 +32,7 @@ MODULES = {
     "policy": lambda: OFUL(DIM),
     "arms": lambda: DisjointArms(UCB(RidgeRegression(DIM)), 2),
     "fixed arms": lambda: FixedArms(OFUL(DIM), torch.eye(DIM)),
-    "scaler": lambda: RunningScaler(DIM),
+    "scaler": lambda: StandardScaler(DIM),
     "convex": lambda: FreeGrad(DIM),
     "head": lambda: head(),
     "deep inside": lambda: nn.Sequential(nn.Linear(2, 2), nn.ModuleList([head()])),

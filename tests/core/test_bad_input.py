@@ -20,15 +20,16 @@ from tests.learners import (
     play,
     public_classes,
     required,
+    round_of,
     snapshot,
     takes_none,
 )
 from torchonline import OFUL
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
 from torchonline.core.checks import LONG
+from torchonline.policies.rules import Rule
+from torchonline.regression.estimator import Estimator
 
-CLASSES = public_classes(Estimator, Policy)
+CLASSES = public_classes(Estimator, Rule)
 OPTIONS = [
     pytest.param(cls, name, takes_none(parameter), id=f"{cls.__name__}-{name}")
     for cls in CLASSES
@@ -92,10 +93,11 @@ def test_numbers_may_come_as_integers_and_shapes_as_lists(case: Case) -> None:
 def test_there_are_enough_kinds() -> None:
     """More than 28 kinds of bad input to a learner, of more than 10 arguments and options."""
     kinds = {(name, kind) for layout in BATCH_SHAPES for kind, name, _ in bad_steps(layout, (3,))}
+    kinds |= {(name, kind) for layout in BATCH_SHAPES for kind, name, _ in bad_steps(layout, (3,), arms=4)}
     kinds |= {(name, kind) for layout in BATCH_SHAPES for kind, name, _ in bad_selects(layout)}
     assert len(kinds) > 100
     assert len({kind for _, kind in kinds}) >= 28
-    assert {name for name, _ in kinds} == {"x", "reward", "noise_scale", "arms", "mask"}
+    assert {name for name, _ in kinds} == {"x", "inputs", "action", "reward", "noise_scale", "mask"}
     options = {name for cls in CLASSES for name in inspect.signature(cls).parameters}
     assert options <= set(BAD_OPTIONS), "an option without bad values: name some in BAD_OPTIONS"
 
@@ -148,14 +150,16 @@ def test_single_precision_has_a_smaller_range(case: Case) -> None:
 def test_without_value_checks_shapes_and_types_still_are(case: Case) -> None:
     """validate=False is for accelerators: it lets NaN through, and nothing else."""
     learner, one = case.build(validate=False), torch.ones(case.output_shape)
-    with pytest.raises(ValueError, match=r"^x: expected "):
-        learner.step(torch.ones(DIM + 1), one)
+    with pytest.raises(ValueError, match=r"^inputs: expected " if case.decides else r"^x: expected "):
+        learner.step(*round_of(learner, torch.ones(DIM + 1), one))
     with pytest.raises(TypeError, match=f"^{case.response}: expected "):
-        learner.step(torch.ones(DIM), "1.0")
-    if hasattr(learner, "select"):
-        with pytest.raises(ValueError, match=r"^arms: expected "):
+        learner.step(*round_of(learner, torch.ones(DIM), one)[:-1], "1.0")
+    if case.decides:
+        with pytest.raises(ValueError, match=r"^inputs: expected "):
             learner.select(torch.ones(DIM))
-    learner.step(torch.ones(DIM), torch.nan * one)
+        with pytest.raises(ValueError, match=r"^action: expected "):
+            learner.step(torch.ones(2, DIM), 2, one)
+    learner.step(*round_of(learner, torch.ones(DIM), torch.nan * one))
     assert any(bool(buffer.isnan().any()) for buffer in learner.buffers())
 
 
@@ -185,5 +189,5 @@ def test_long_arrays_are_checked_too(value: float) -> None:
     arms = torch.zeros(LONG // 50, 50, dtype=torch.float64)
     assert policy.select(arms) == 0
     arms[-1, -1] = value
-    with pytest.raises(ValueError, match=r"^arms: expected "):
+    with pytest.raises(ValueError, match=r"^inputs: expected "):
         policy.select(arms)

@@ -22,8 +22,8 @@ BY_POSITION = r"^\w+: expected noise_scale( and \w+)* by keyword, \w+\(.*noise_s
 
 # What users import, but for files and programs, of which the arguments are positional.
 PACKAGES = (
-    "baselines", "bandits", "callbacks", "convex", "diagnostics", "distributed", "environments", "feedback", "metrics", "models",
-    "off_policy", "privacy",
+    "baselines", "callbacks", "convex", "diagnostics", "distributed", "environments", "feedback", "metrics", "models",
+    "off_policy", "policies", "privacy", "regression",
 )  # fmt: skip
 
 
@@ -92,17 +92,49 @@ def test_the_error_shows_the_right_call() -> None:
     x = np.ones(2)
     wanted = "step: expected noise_scale by keyword, step(x, reward, noise_scale=0.3), got 3 positional arguments"
     hint = "; this step takes no action, x is the features of the chosen arm"
-    for learner in (OFUL(2), RidgeRegression(2), torchonline.bandit(2)):
-        assert error(learner.step, x, 1, 0.3) == wanted + hint
-    for learner in (DisjointArms(OFUL(2), 3), torchonline.bandit(2, actions=3)):
-        assert "step(context, action, reward, noise_scale=0.3), got 4" in error(learner.step, x, 1, 1.0, 0.3)
-    assert "step(action, reward, noise_scale=0.3), got 3" in error(FixedArms(OFUL(2), np.eye(2)).step, 1, 1.0, 0.3)
+    assert error(RidgeRegression(2).step, x, 1, 0.3) == wanted + hint
     head = BanditHead(nn.Identity(), OFUL(2))
-    assert "step(inputs, action, reward, noise_scale=0.3), got 4" in error(head.step, np.eye(2), 1, 1.0, 0.3)
-    assert "observe(x, reward, noise_scale=0.3), got 3" in error(SharedLearner(OFUL(2)).observe, x, 1, 0.3)
-    many = error(OFUL(2).learn, x[None], [1.0], None, 40)
-    assert "expected noise_scale and block_size by keyword, learn(x, reward, noise_scale=None, block_size=40)" in many
+    of_arms, of_actions = torchonline.bandit(2), torchonline.bandit(2, actions=3)
+    wanted = "step: expected noise_scale by keyword, step(inputs, action, reward, noise_scale=0.3), got 4 positional arguments"
+    for policy in (OFUL(2), of_arms, DisjointArms(OFUL(2), 3), of_actions, FixedArms(OFUL(2), np.eye(2)), head):
+        assert error(policy.step, np.eye(2), 1, 1.0, 0.3) == wanted
+    rows = SharedLearner(RidgeRegression(2)), SharedLearner(OFUL(2))
+    assert "observe(x, reward, noise_scale=0.3), got 3" in error(rows[0].observe, x, 1, 0.3)
+    assert "observe(inputs, action, reward, noise_scale=0.3), got 4" in error(rows[1].observe, x[None], 0, 1, 0.3)
+    many = error(OFUL(2).learn, x[None, None], [0], [1.0], None, 40)
+    assert (
+        "noise_scale and block_size by keyword, learn(inputs, action, reward, noise_scale=None, block_size=40)" in many
+    )
     residual = torch.ones(3)
     for call in (NoiseDiagnostic().update, NoiseDiagnostic()):
         assert "(residual, noise_scale=1.0), got 2 positional" in error(call, residual, 1.0)
         assert "(residual, noise_scale=...), got 1 positional" in error(call, residual)
+
+
+@pytest.mark.fast
+def test_a_call_without_the_action_shows_the_right_one() -> None:
+    """The former call of a policy on arms, with the chosen arm's features and the reward, is not learnt as something else."""
+    x = torch.ones(2)
+    whole = "with all arms of the decision, or pass the chosen arm's features as the only arm: step(x.unsqueeze(-2), 0, reward)"
+    log = "with all arms of each decision, or pass the chosen arms' features as the only arms: learn(rows.unsqueeze(-2), zeros,"
+    head, arms = BanditHead(nn.Identity(), OFUL(2)), torchonline.bandit(2, actions=3)
+    for policy, how in (
+        (OFUL(2), f"step(arms, action, reward) {whole}"),
+        (torchonline.bandit(2), f"step(arms, action, reward) {whole}"),
+        (head, f"step(arms, action, reward) {whole}"),
+        (arms, "step(context, action, reward)"),
+        (FixedArms(OFUL(2), np.eye(2)), "the arms are fixed: call step(None, action, reward)"),
+    ):
+        before = snapshot(policy)
+        with pytest.raises(TypeError) as caught:
+            policy.step(x, 1.0)
+        assert str(caught.value).startswith("step() takes (inputs, action, reward), got no reward; ")
+        assert str(caught.value).endswith(how)
+        with pytest.raises(TypeError, match=r"^learn\(\) takes \(inputs, action, reward\), got no reward; ") as caught:
+            policy.learn(x[None], [1.0])
+        assert (log in str(caught.value)) == (how.endswith(whole))
+        assert all(torch.equal(value, before[key]) for key, value in snapshot(policy).items())
+    with pytest.raises(
+        ValueError, match=r"^inputs: expected shape .*, got \(2\); call step\(arms, action, reward\) with all arms"
+    ):
+        OFUL(2).step(x, 0, 1.0)

@@ -20,14 +20,14 @@ from torchonline import (
     EpsilonGreedy,
     LocalGLB,
     ParameterFree,
-    RadiusMaster,
+    RadiusSelector,
     RidgeRegression,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
     baselines,
 )
-from torchonline.bandits.policies import Policy
 from torchonline.core import citations
 from torchonline.core.learner import Learner
+from torchonline.policies.rules import Policy
 
 CASES = {case.cls: case for case in (*private_learners.CASES, *convex_learners.CASES, *learners.CASES)}
 PUBLIC = [
@@ -36,6 +36,13 @@ PUBLIC = [
     for name in package.__all__
     if hasattr(getattr(package, name), "cite") and not isinstance(getattr(package, name), types.ModuleType)
 ]
+# Estimators and wrappers that come from no paper.
+NO_PAPER = ("AdaptiveRidgeRegression", "DisjointArms", "FixedArms", "ScaledPolicy")
+
+
+def fields(entry: str) -> dict[str, str]:
+    """Return the fields of a BibTeX entry."""
+    return dict(re.findall(r"^  (\w+) = \{(.+)\},$", entry, re.MULTILINE))
 
 
 def plain(text: str) -> str:
@@ -68,42 +75,48 @@ def test_all_kinds_of_learners_are_public() -> None:
 
 
 def test_every_public_learner_is_cited() -> None:
-    """By papers of its own or of its parts, or the table says that it has none."""
+    """By its papers or the papers of its parts, or NO_PAPER names it."""
     for cls in PUBLIC:
-        is_known = any(base.__name__ in citations.OF_CLASS for base in cls.__mro__)
+        is_known = any(base.__name__ in (*citations.keys_by_class(), *NO_PAPER) for base in cls.__mro__)
         assert is_known or cls is ParameterFree or issubclass(cls, Policy), cls
         if cls in CASES:
             found = citations.papers(CASES[cls].build())
-            assert set(found) <= set(citations.PAPERS), cls
+            assert set(found) <= set(citations.entries()), cls
             has_paper = "Reference:" in (cls.__doc__ or "") and "Of this library." not in cls.__doc__
             assert found or not has_paper, cls
 
 
 def test_papers_of_a_class_are_those_of_its_docstring() -> None:
     """The docstring has the names of the authors, and the title or the year."""
-    for name, keys in citations.OF_CLASS.items():
+    for name, keys in citations.keys_by_class().items():
         text = docstrings(class_named(name))
         # "That of DPTOFW", "the paper of OONS": the first learner of a paper names it for the others.
         if re.search(r"(that|paper) of :class:", text) and name not in ("DPTOFW", "OONS"):
             continue
-        for paper in (citations.PAPERS[key] for key in keys):
-            surnames = [plain(author.partition(",")[0]) for author in paper.authors.split(" and ")]
+        for paper in (fields(citations.entries()[key]) for key in keys):
+            surnames = [plain(author.partition(",")[0]) for author in paper["author"].split(" and ")]
             is_short = f"{surnames[0]} et al." in text
             assert is_short or all(surname.split()[-1] in text for surname in surnames), (name, surnames)
-            assert plain(paper.title).partition(":")[0] in text or str(paper.year) in text, (name, paper.title)
+            assert plain(paper["title"]).partition(":")[0] in text or paper["year"] in text, (name, paper["title"])
 
 
-def test_all_papers_are_used() -> None:
-    assert {key for keys in citations.OF_CLASS.values() for key in keys} == set(citations.PAPERS)
+def test_the_file_holds_entries_that_classes_use_and_nothing_else() -> None:
+    text = (Path(citations.__file__).parent / "papers.bib").read_text()
+    keys = re.findall(r"@\w+\{(\w+),", text)
+    assert keys == list(citations.entries())
+    assert len(keys) == len(set(keys)) == text.count("@")
+    for key, entry in citations.entries().items():
+        assert fields(entry)["learners"], key
 
 
 def test_entries_are_bibtex() -> None:
-    for key, paper in citations.PAPERS.items():
-        text = paper.bibtex(key)
+    for key, entry in citations.entries().items():
+        text, paper = citations.LEARNERS.sub("", entry), fields(entry)
         assert text.count("{") == text.count("}"), key
-        assert key.startswith(plain(paper.authors).partition(",")[0].partition("-")[0].split()[-1]), key
-        assert str(paper.year) in key, key
-        assert all("," in author for author in paper.authors.split(" and ")), key
+        assert "learners" not in text, key
+        assert key.startswith(plain(paper["author"]).partition(",")[0].partition("-")[0].split()[-1]), key
+        assert paper["year"] in key, key
+        assert all("," in author for author in paper["author"].split(" and ")), key
         assert re.fullmatch(r"@(misc|article|inproceedings)\{\w+,\n(  \w+ = \{.+\},\n)+\}", text), key
 
 
@@ -177,8 +190,8 @@ def test_parts_are_cited() -> None:
     assert citations.papers(ParameterFree([weight])) == ["mhammedi2020lipschitz"]
     for rule, keys in (("ucb", []), ("exp4", ["neu2015explore"])):
         for master in (
-            RadiusMaster(RidgeRegression(2), 3, rule=rule),
-            SharedRadiusMaster(RidgeRegression(2), rule=rule),
+            RadiusSelector(RidgeRegression(2), 3, rule=rule),
+            SharedRadiusSelector(RidgeRegression(2), rule=rule),
         ):
             assert citations.papers(master) == [*keys, "abbasi2011improved"]
     assert citations.papers(EpsilonGreedy(2)) == ["auer2002finite", "abbasi2011improved"]

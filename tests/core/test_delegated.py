@@ -18,16 +18,15 @@ from torchonline import (
     Greedy,
     LocalGLB,
     LocalGLMRegression,
-    RadiusMaster,
+    RadiusSelector,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
     ThompsonSampling,
 )
-from torchonline.bandits.chosen import predicted
-from torchonline.bandits.policies import on_arms
 from torchonline.models import BanditHead
+from torchonline.policies.chosen import predicted
 
 D = torch.float64
 ARMS = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=D)
@@ -36,7 +35,7 @@ BUFFERS = RidgeRegression(2).state_dict().keys()
 
 
 def learnt(policy: Any) -> Any:
-    policy.step(ARMS, torch.tensor([1.0, 0.0, 1.0]))
+    policy.step(ARMS.expand(3, 3, 2), torch.arange(3), torch.tensor([1.0, 0.0, 1.0]))
     return policy
 
 
@@ -53,7 +52,7 @@ def test_a_policy_says_what_its_estimator_says(build: Any) -> None:
     policy.predict(arms).sum().backward()
     assert arms.grad is not None
     close(policy.predict(ARMS.tolist()), estimator(ARMS))
-    with pytest.raises(ValueError, match=r"^arms: expected shape"):
+    with pytest.raises(ValueError, match=r"^inputs: expected shape"):
         policy.predict(torch.eye(3))
     policy.reset()
     assert int(policy.rounds) == 0
@@ -94,9 +93,8 @@ class Own(UCB):
         self.register_buffer("rounds", torch.tensor(7))
         self.theta_hat = torch.nn.Parameter(torch.ones(2, dtype=D))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        return self.rounds * self.estimator.predictor(arms) + arms @ self.theta_hat
+    def _scores(self, features: Tensor) -> Tensor:
+        return self.rounds * self.estimator.predictor(features) + features @ self.theta_hat
 
 
 class OwnLayer(DisjointArms):
@@ -112,7 +110,7 @@ class OwnLayer(DisjointArms):
 
 def test_what_a_users_class_has_of_its_own_comes_first() -> None:
     policy = Own()
-    policy.step([1.0, 0.0], 1.0)
+    policy.step([[1.0, 0.0]], 0, 1.0)
     scripted = torch.jit.script(policy)
     for twin in (policy, copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), scripted):
         assert int(twin.rounds) == 7
@@ -150,10 +148,10 @@ def test_an_option_of_the_estimator_is_not_set() -> None:
 
 def test_composed_policies_predict_the_mean_of_each_arm() -> None:
     """On scaled features, by the arm's own model, and for arms that stay; the same as is said of a chosen arm."""
-    scaled = learnt(ScaledPolicy(LocalGLMRegression(2, feature_bound=9.0), RunningScaler(2, intercept=False)))
-    shared = SharedRadiusMaster(RidgeRegression(2))
+    scaled = learnt(ScaledPolicy(LocalGLMRegression(2, feature_bound=9.0), StandardScaler(2, intercept=False)))
+    shared = SharedRadiusSelector(RidgeRegression(2))
     shared.step(ARMS, 1, 0.5)
-    each = [DisjointArms(LocalGLMRegression(2), 3), RadiusMaster(RidgeRegression(2, batch_shape=(2,)), 3)]
+    each = [DisjointArms(LocalGLMRegression(2), 3), RadiusSelector(RidgeRegression(2, batch_shape=(2,)), 3)]
     each[0].step(ARMS, [0, 1, 2], [1.0, 0.0, 1.0])
     each[1].step(ARMS[:2], [0, 1], [1.0, 0.5])
     for policy, x in ((scaled, ARMS), (shared, ARMS), (each[0], ARMS[0]), (each[1], ARMS[:2])):
@@ -175,7 +173,7 @@ def test_composed_policies_predict_the_mean_of_each_arm() -> None:
 @pytest.mark.parametrize("policy", [OFUL(2), DisjointArms(OFUL(2), 3)])
 def test_a_head_predicts_from_raw_inputs(policy: Any) -> None:
     layer = torch.nn.Linear(4, 2, dtype=D)
-    head = BanditHead(layer, policy, scaler=RunningScaler(4, intercept=False))
+    head = BanditHead(layer, policy, scaler=StandardScaler(4, intercept=False))
     inputs = torch.arange(12.0, dtype=D).reshape(3, 4)
     context = inputs if isinstance(policy, OFUL) else inputs[0]
     state = {name: value.clone() for name, value in head.state_dict().items()}

@@ -8,8 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.learners import CASES, DIM, Case, differences, estimator_of, snapshot
-from torchonline import CAOONS, OFUL, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC, SystemIdentification, ThompsonSampling
+from tests.learners import CASES, DIM, Case, differences, estimator_of, round_of, snapshot
+from torchonline import (
+    CAOONS,
+    OFUL,
+    AnytimeHeavyTailUCB,
+    FreeGrad,
+    LocalGLB,
+    MsMwC,
+    RidgeRegression,
+    SystemIdentification,
+    ThompsonSampling,
+)
 from torchonline.core.inputs import as_plain, as_tensor
 from torchonline.metrics import CumulativeRegret
 from torchonline.models import BanditHead
@@ -52,32 +62,39 @@ ROWS += [[np.float64(value) for value in X], [torch.tensor(value) for value in X
 PLAIN = [case for case in CASES if not case.options and case.over is None]
 
 
+def given(case: Case, row: Any, reward: Any) -> tuple[Any, ...]:
+    """What ``step`` gets for a row of any kind, which a policy takes for the only arm."""
+    if not case.decides:
+        return row, reward
+    return row[None] if isinstance(row, (Tensor, np.ndarray)) else [row], 0, reward
+
+
 @pytest.mark.parametrize("case", PLAIN, ids=str)
 def test_rewards_and_features_of_any_kind_do_what_tensors_do(case: Case) -> None:
     """Bit for bit, in every public learner: rewards and noise scales as numbers, features as arrays and lists."""
     for row in ROWS:
         learner, twin = case.build(), case.build()
         one = [1.0] * case.output_shape[0] if case.output_shape else 1.0
-        learner.step(row, one)
-        twin.step(torch.tensor(X, dtype=D), torch.tensor(one, dtype=D))
+        learner.step(*given(case, row, one))
+        twin.step(*round_of(twin, torch.tensor(X, dtype=D), torch.tensor(one, dtype=D)))
         assert differences(snapshot(twin), snapshot(learner)) == []
         assert torch.equal(estimator_of(learner).width(row), estimator_of(twin).width(torch.tensor(X, dtype=D)))
     if case.output_shape:
         return
     for one in ONES:
         learner, twin = case.build(), case.build()
-        learner.step(torch.tensor(X), one, noise_scale=one)
-        twin.step(torch.tensor(X), torch.tensor(1.0, dtype=D), noise_scale=torch.tensor(1.0, dtype=D))
+        learner.step(*given(case, torch.tensor(X), one), noise_scale=one)
+        twin.step(*given(case, torch.tensor(X), torch.tensor(1.0, dtype=D)), noise_scale=torch.tensor(1.0, dtype=D))
         assert differences(snapshot(twin), snapshot(learner)) == [], one
     many, twin = case.build(batch_shape=(2,)), case.build(batch_shape=(2,))
-    many.step([X, X], [1, 0])
-    twin.step(torch.tensor([X, X]), torch.tensor([1.0, 0.0]))
+    many.step(*([[X], [X]], [0, 0], [1, 0]) if case.decides else ([X, X], [1, 0]))
+    twin.step(*round_of(twin, torch.tensor([X, X]), torch.tensor([1.0, 0.0])))
     assert differences(snapshot(twin), snapshot(many)) == []
 
 
 def test_choices_take_arrays_and_lists() -> None:
     arms = torch.randn(5, DIM, dtype=D)
-    for policy in (OFUL(DIM), HeavyTailUCB(DIM), LocalGLB(DIM)):
+    for policy in (OFUL(DIM), AnytimeHeavyTailUCB(DIM), LocalGLB(DIM)):
         for value in (arms.numpy(), arms.tolist(), list(arms.numpy()), arms.as_subclass(Named), arms.as_subclass(Loud)):
             assert torch.equal(policy.select(value), policy.select(arms))
             assert torch.equal(policy(value), policy(arms))
@@ -143,18 +160,20 @@ def test_a_head_takes_arrays_and_integers() -> None:
     ],
 )
 def test_what_is_no_number_is_refused_by_name(value: Any, error: type[Exception], text: str) -> None:
-    learner = OFUL(3)
-    before = snapshot(learner)
-    for name, call in {
-        "x": lambda: learner.step(value, 1.0),
-        "reward": lambda: learner.step(X, value),
-        "arms": lambda: learner.select(value),
-    }.items():
+    learner, policy = RidgeRegression(3), OFUL(3)
+    before = snapshot(learner), snapshot(policy)
+    for name, call in (
+        ("x", lambda: learner.step(value, 1.0)),
+        ("reward", lambda: learner.step(X, value)),
+        ("inputs", lambda: policy.step(value, 0, 1.0)),
+        ("reward", lambda: policy.step([X], 0, value)),
+        ("inputs", lambda: policy.select(value)),
+    ):
         with pytest.raises(error) as caught:
             call()
         assert str(caught.value).startswith(f"{name}: expected "), caught.value
         assert text in str(caught.value)
-    assert differences(before, snapshot(learner)) == []
+    assert differences(before[0], snapshot(learner)) == differences(before[1], snapshot(policy)) == []
 
 
 def test_a_sum_of_long_integers_is_exact_up_to_its_limit() -> None:
@@ -163,15 +182,15 @@ def test_a_sum_of_long_integers_is_exact_up_to_its_limit() -> None:
     for value in (2**53 + 2, 2**63 - 1, -(2**53) - 1, -(2**63)):
         for same in (torch.tensor(value), np.array(value), value):
             with pytest.raises(ValueError, match=rf"^reward: expected .* at most 2\^53, .* got {abs(value)}$"):
-                learner.step([1.0], same)
+                learner.step([[1.0]], 0, same)
     for value in (2**53 + 1, 2**63, 2**64 - 1):
         for same in (torch.tensor(value, dtype=torch.uint64), np.array(value, dtype=np.uint64)):
             with pytest.raises(ValueError, match=rf"^reward: expected .* at most 2\^53, .* got {value}$"):
-                learner.step([1.0], same)
+                learner.step([[1.0]], 0, same)
     for dtype in (torch.uint64, torch.uint32, torch.int64, torch.uint16):
-        learner.step([1.0], torch.tensor(7, dtype=dtype))
+        learner.step([[1.0]], 0, torch.tensor(7, dtype=dtype))
     # Floats may be large, also beside small integers, and a masked array in which nothing is masked is an array.
-    learner.step(np.ma.masked_array([1.0], mask=[False]), 2**53)
+    learner.step(np.ma.masked_array([[1.0]], mask=[[False]]), 0, 2**53)
     assert torch.equal(as_tensor("x", [2.0**60, 1, True], torch.device("cpu")), torch.tensor([2.0**60, 1, 1], dtype=D))
     assert int(learner.estimator.rounds) == 5
 
@@ -187,13 +206,14 @@ def test_nested_sparse_and_quantized_tensors_are_refused_by_name() -> None:
     }
     policy, learner, metric = OFUL(2), FreeGrad(2), CumulativeRegret()
     for kind, value in refused.items():
-        for name, call in {
-            "x": lambda value=value: policy.step(value, 1.0),
-            "reward": lambda value=value: policy.step([1.0, 0.0], value),
-            "arms": lambda value=value: policy.select(value),
-            "gradients": lambda value=value: learner.step(value),
-            "regret": lambda value=value: metric.update(value),
-        }.items():
+        for name, call in (
+            ("x", lambda value=value: policy.estimator.step(value, 1.0)),
+            ("inputs", lambda value=value: policy.step(value, 0, 1.0)),
+            ("reward", lambda value=value: policy.step([[1.0, 0.0]], 0, value)),
+            ("inputs", lambda value=value: policy.select(value)),
+            ("gradients", lambda value=value: learner.step(value)),
+            ("regret", lambda value=value: metric.update(value)),
+        ):
             if (kind, name) == ("sparse", "gradients"):  # those of an embedding
                 continue
             with pytest.raises(TypeError, match=f"^{name}: expected "):
@@ -201,10 +221,14 @@ def test_nested_sparse_and_quantized_tensors_are_refused_by_name() -> None:
 
 
 BAD: list[tuple[str, Callable[[Any, Tensor], Any]]] = [
-    ("step", lambda policy, bad: policy.step(bad, torch.tensor(0.0))),
-    ("several steps", lambda policy, bad: policy.step(bad.expand(3, 2).clone().as_subclass(type(bad)), torch.zeros(3))),
-    ("reward", lambda policy, bad: policy.step(torch.ones(2), bad[0])),
-    ("noise scale", lambda policy, bad: policy.step(torch.ones(2), torch.tensor(0.0), noise_scale=bad[0])),
+    ("step", lambda policy, bad: policy.step(bad.expand(1, 2), 0, torch.tensor(0.0))),
+    ("step of a regression", lambda policy, bad: policy.estimator.step(bad, torch.tensor(0.0))),
+    (
+        "several steps",
+        lambda policy, bad: policy.step(bad.expand(3, 1, 2).clone().as_subclass(type(bad)), [0] * 3, torch.zeros(3)),
+    ),
+    ("reward", lambda policy, bad: policy.step(torch.ones(1, 2), 0, bad[0])),
+    ("noise scale", lambda policy, bad: policy.step(torch.ones(1, 2), 0, torch.tensor(0.0), noise_scale=bad[0])),
     ("select", lambda policy, bad: policy.select(bad.expand(3, 2))),
 ]
 
@@ -216,11 +240,11 @@ BAD: list[tuple[str, Callable[[Any, Tensor], Any]]] = [
 def test_a_subclass_does_not_bypass_the_checks(where: str, value: float, kind: str, cls: type[Tensor]) -> None:
     """A NaN in a subclass of a tensor is refused by name like any other, and changes nothing."""
     policy: Any
-    for policy in (OFUL(2), HeavyTailUCB(2), LocalGLB(2)):
+    for policy in (OFUL(2), AnytimeHeavyTailUCB(2), LocalGLB(2)):
         if kind != "single":
             policy.estimator.is_small = False
         before = snapshot(policy)
-        with pytest.raises(ValueError, match=r"^(x|reward|noise_scale|arms): expected "):
+        with pytest.raises(ValueError, match=r"^(x|inputs|reward|noise_scale): expected "):
             dict(BAD)[where](policy, torch.full((2,), value, dtype=D).as_subclass(cls))
         assert differences(before, snapshot(policy)) == []
 
@@ -268,7 +292,9 @@ def test_fake_tensors_stay_fake_and_wrappers_are_refused() -> None:
         fake = mode.from_tensor(torch.ones(2))
         assert as_plain("x", fake) is fake
     with pytest.raises(TypeError, match=r"^x: expected a torch.Tensor with values of its own, got TwoTensor"):
-        OFUL(2).step(TwoTensor(torch.ones(2), torch.ones(2)), 1.0)
+        RidgeRegression(2).step(TwoTensor(torch.ones(2), torch.ones(2)), 1.0)
+    with pytest.raises(TypeError, match=r"^inputs: expected a torch.Tensor with values of its own, got TwoTensor"):
+        OFUL(2).step(TwoTensor(torch.ones(1, 2), torch.ones(1, 2)), 0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -278,5 +304,5 @@ def test_scores_of_all_policies_check_alike(bad: Tensor) -> None:
     """Thompson sampling, whose scores are drawn, refuses what UCB refuses."""
     estimator = OFUL(2).estimator
     for policy in (OFUL(2), ThompsonSampling(estimator)):
-        with pytest.raises((TypeError, ValueError), match=r"^(arms|x): expected "):
+        with pytest.raises((TypeError, ValueError), match=r"^inputs: expected "):
             policy(bad)

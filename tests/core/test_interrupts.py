@@ -18,28 +18,28 @@ from torch import Tensor
 
 import torchonline
 from tests.interruption import Interrupt, interrupted, is_free
-from tests.learners import differences, snapshot
+from tests.learners import differences, round_of, snapshot
 from torchonline import (
     CAOONS,
     OFUL,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     FixedArms,
     FreeGrad,
-    HeavyTailUCB,
     HvtUCB,
     LocalGLB,
     MsMwC,
     ParameterFree,
     RidgeRegression,
-    RunningScaler,
+    StandardScaler,
     SystemIdentification,
 )
-from torchonline.bandits import disjoint
 from torchonline.core import journal
 from torchonline.core import learner as core
 from torchonline.core.checks import refusal
 from torchonline.core.journal import MOST_ROUNDS
 from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing
+from torchonline.policies import disjoint
 
 D = torch.float64
 
@@ -50,7 +50,7 @@ def features(dim: int) -> Tensor:
 
 BANDITS: dict[str, Callable[[], Any]] = {
     "OFUL": lambda: OFUL(8),
-    "HeavyTailUCB": lambda: HeavyTailUCB(8),
+    "AnytimeHeavyTailUCB": lambda: AnytimeHeavyTailUCB(8),
     "HvtUCB": lambda: HvtUCB(8, horizon=None),
     "LocalGLB": lambda: LocalGLB(8, feature_bound=3.0),
     "SystemIdentification": lambda: SystemIdentification(8, 2),
@@ -74,10 +74,11 @@ def step(learner: Any, scale: float = 1.0, arm: int = 1) -> None:
         learner.step(scale * features(learner.dim), arm, 1.0)
         return
     if isinstance(learner, FixedArms):
-        learner.step(arm, scale)
+        learner.step(None, arm, scale)
         return
     if own.batch_shape:
-        learner.step(scale * features(own.dim).expand(own.features_shape), torch.ones(own.batch_shape))
+        x = scale * features(own.dim).expand(own.features_shape)
+        learner.step(*round_of(learner, x, torch.ones(own.batch_shape)))
         return
     if hasattr(own, "queries"):
         learner.step(
@@ -86,7 +87,7 @@ def step(learner: Any, scale: float = 1.0, arm: int = 1) -> None:
     elif own.output_shape:
         learner.step(scale * features(8), torch.ones(2, dtype=D))
     else:
-        learner.step(scale * features(own.dim), torch.tensor(1.0, dtype=D))
+        learner.step(*round_of(learner, scale * features(own.dim), torch.tensor(1.0, dtype=D)))
 
 
 @pytest.mark.parametrize("name", BANDITS)
@@ -109,8 +110,8 @@ def test_an_interrupted_step_is_all_or_nothing(name: str) -> None:
 
 
 JOURNALED = BANDITS | {
-    "arms with a model each": lambda: DisjointArms(RidgeRegression(8), 3, scaler=RunningScaler(7)),
-    "arms that start anew": lambda: DisjointArms(RidgeRegression(8), 3, scaler=RunningScaler(7, freeze_after=4)),
+    "arms with a model each": lambda: DisjointArms(RidgeRegression(8), 3, scaler=StandardScaler(7)),
+    "arms that start anew": lambda: DisjointArms(RidgeRegression(8), 3, scaler=StandardScaler(7, freeze_after=4)),
     "the default for arms": lambda: torchonline.bandit(4, rewards="unit", actions=3),
     "a fleet": lambda: OFUL(8, batch_shape=(2,)),
     "fixed arms": lambda: FixedArms(OFUL(2), torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])),
@@ -171,8 +172,8 @@ def fail_after_writes(learner: Any, call: Callable[[], object]) -> None:
         lambda policy: policy.estimator.theta_hat.zero_(),
         lambda policy: policy.reset(),
         lambda policy: policy.load_state_dict(policy.state_dict()),
-        lambda policy: policy.learn(torch.eye(150), torch.zeros(150)),
-        lambda policy: policy.step(torch.eye(150)[:2], torch.zeros(2)),
+        lambda policy: policy.learn(*round_of(policy, torch.eye(150), torch.zeros(150))),
+        lambda policy: policy.step(*round_of(policy, torch.eye(150)[:2], torch.zeros(2))),
         lambda policy: policy.to(torch.float64),
         lambda policy: None,
     ],
@@ -228,8 +229,8 @@ def test_a_refusal_of_a_large_learner_undoes_nothing(monkeypatch: pytest.MonkeyP
         step(policy)
     start = snapshot(policy)
     monkeypatch.setattr(journal, "restore_", lambda *_: pytest.fail("an undo"))
-    with pytest.raises(ValueError, match=r"^x: expected"):
-        policy.step(1e200 * features(100), 1.0)
+    with pytest.raises(ValueError, match=r"^inputs: expected"):
+        policy.step(1e200 * features(100)[None], 0, 1.0)
     assert differences(start, snapshot(policy)) == []
     step(policy)
 
@@ -237,10 +238,10 @@ def test_a_refusal_of_a_large_learner_undoes_nothing(monkeypatch: pytest.MonkeyP
 def test_a_refused_round_does_not_come_back_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither does a round that was interrupted before it was noted."""
     monkeypatch.setattr(disjoint, "SNAPSHOT_BYTES", 0)
-    policy = DisjointArms(RidgeRegression(8), 3, scaler=RunningScaler(7))
+    policy = DisjointArms(RidgeRegression(8), 3, scaler=StandardScaler(7))
     for arm in (0, 0, 1, 2):
         step(policy, 2.0, arm)
-    with pytest.raises(ValueError, match=r"^context: expected"):
+    with pytest.raises(ValueError, match=r"^inputs: expected"):
         policy.step(1e200 * features(policy.dim), 0, 1.0)
     step(policy, 3.0, 1)
     start = snapshot(policy)
@@ -258,7 +259,7 @@ def test_a_refused_round_does_not_come_back_with_an_interrupt(monkeypatch: pytes
 @pytest.mark.parametrize("dim", [100, 200])
 def test_a_journal_takes_at_most_twice_the_memory_of_the_state(dim: int) -> None:
     """What all arms share counts too."""
-    policy = DisjointArms(RidgeRegression(dim + 1), 3, scaler=RunningScaler(dim))
+    policy = DisjointArms(RidgeRegression(dim + 1), 3, scaler=StandardScaler(dim))
     for i in range(300):
         step(policy, 1.0 + i % 7, i % 3)
     entries = policy.numpy_view().journal.entries.values()
@@ -294,13 +295,13 @@ def test_a_learner_that_cannot_undo_refuses_until_it_is_loaded_or_reset() -> Non
 
 def test_several_rounds_loads_and_resets_are_all_or_nothing() -> None:
     """Also with state and learners of parts."""
-    policy = HeavyTailUCB(3)
-    rows, rewards = torch.randn(4, 3, dtype=D), torch.randn(4, dtype=D)
+    policy = AnytimeHeavyTailUCB(3)
+    rounds = round_of(policy, torch.randn(4, 3, dtype=D), torch.randn(4, dtype=D))
     master = CAOONS(2, lipschitz=1.0, horizon=64)
     step(master)
     other = snapshot(CAOONS(2, lipschitz=1.0, horizon=64))
     for learner, call in (
-        (policy, lambda: policy.step(rows, rewards)),
+        (policy, lambda: policy.step(*rounds)),
         (master, lambda: master.load_state_dict(other)),
         (master, master.reset),
     ):
@@ -401,7 +402,7 @@ def test_real_signals_leave_no_torn_state() -> None:
 
     Which instruction a signal hits depends on the machine, and no assertion does. Where timers are coarse, fewer hit.
     """
-    makers = {name: BANDITS[name] for name in ("OFUL", "HeavyTailUCB", "LocalGLB", "FreeGrad", "MsMwC")}
+    makers = {name: BANDITS[name] for name in ("OFUL", "AnytimeHeavyTailUCB", "LocalGLB", "FreeGrad", "MsMwC")}
 
     def handler(*_: Any) -> None:
         raise Interrupt
@@ -445,7 +446,7 @@ def without(learner: Any, arm: int) -> Any:
 
 
 LOADED: dict[str, Callable[[], Any]] = {
-    "arms with a model each": lambda: DisjointArms(RidgeRegression(8), 4, scaler=RunningScaler(7)),
+    "arms with a model each": lambda: DisjointArms(RidgeRegression(8), 4, scaler=StandardScaler(7)),
     "fixed arms": lambda: FixedArms(OFUL(2), torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [0.0, 2.0]])),
 }
 
@@ -464,7 +465,7 @@ def test_an_interrupted_load_is_all_or_nothing(name: str) -> None:
         learner.load_state_dict(before)
         line += 1
     assert line > 50
-    assert learner.arm_ids == [1, 2, 3]
+    assert learner.action_ids == [1, 2, 3]
 
 
 def test_a_refused_assignment_leaves_fixed_arms_as_they_were() -> None:

@@ -15,8 +15,8 @@ from torchonline import (
     CAOONS,
     OFUL,
     OONS,
+    AnytimeHeavyTailUCB,
     HeavyTailRegression,
-    HeavyTailUCB,
     LocalGLB,
     LocalGLMRegression,
     MsMwC,
@@ -97,7 +97,7 @@ def test_deferred_initialisation_makes_the_tables_anew(make: Any, assign: bool) 
     x = torch.tensor([0.1, 0.2], dtype=D)
     for learner in (one, other):
         if hasattr(learner, "select"):
-            learner.step(x, 1.0)
+            learner.step(x[None], 0, 1.0)
         else:
             learner.step(x.expand(learner.queries().shape).clone(), torch.ones(learner.queries().shape[:-1]).double())
     theirs = other.state_dict()
@@ -182,7 +182,7 @@ def test_options_that_share_a_name_with_a_method_cannot_be_set() -> None:
     with pytest.raises(AttributeError, match=r"^radius: "):
         RidgeRegression(2).radius = "classic"  # type: ignore[assignment, method-assign]
     with pytest.raises(AttributeError, match=r"^noise_scale: "):
-        HeavyTailUCB(2).estimator.noise_scale = torch.ones(2)
+        AnytimeHeavyTailUCB(2).estimator.noise_scale = torch.ones(2)
 
 
 @pytest.mark.parametrize("name", ["theta_hat", "V", "V_inv", "logdet"])

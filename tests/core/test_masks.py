@@ -31,7 +31,7 @@ def test_a_policy_takes_one_mask_for_all_decisions(build: Any) -> None:
 def test_a_composed_policy_takes_one_mask_for_all_decisions(case: Any) -> None:
     policy = case.build()
     rows = torch.randn(4, *((3, 3) if policy.item_dims > 1 else (3,)), dtype=D)
-    arms = policy._arms_of(rows)
+    arms = policy.number_of_actions(rows)
     mask = torch.arange(arms) == 1
     scripted = torch.jit.script(policy)
     for each in (policy, scripted):

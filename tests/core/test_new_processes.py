@@ -13,7 +13,7 @@ from tests import golden
 from tests.core.test_golden import FILES
 from tests.learners import differences, snapshot
 from tests.process_groups import CONTEXT
-from torchonline import UCB, DisjointArms, RidgeRegression, RunningScaler
+from torchonline import UCB, DisjointArms, RidgeRegression, StandardScaler
 from torchonline.models import BanditHead
 from torchonline.privacy import PrivateLearner
 
@@ -72,7 +72,7 @@ def test_every_learner_can_be_an_argument_of_a_new_process() -> None:
 
 
 def test_a_dataset_of_a_worker_that_is_not_forked_may_hold_a_learner() -> None:
-    policy = DisjointArms(RidgeRegression(3), 3, scaler=RunningScaler(2))
+    policy = DisjointArms(RidgeRegression(3), 3, scaler=StandardScaler(2))
     for k in range(3):
         policy.step(torch.ones(2), k, 1.0)
     loader = DataLoader(Rows(policy), num_workers=1, multiprocessing_context=CONTEXT)
@@ -104,7 +104,7 @@ def test_arms_that_are_added_in_inference_mode_learn_outside() -> None:
         head = BanditHead(nn.Identity(), UCB(RidgeRegression(2)), actions=torch.eye(2))
         head.to(torch.float64)
     arms.step(torch.ones(2), 2, 1.0)
-    fixed.step(2, 1.0)
+    fixed.step(None, 2, 1.0)
     head.step(torch.ones(2, 2), [0, 1], [1.0, 0.0])
     for policy in (arms, fixed, head):
         assert not any(buffer.is_inference() for buffer in policy.buffers())

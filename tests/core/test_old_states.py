@@ -17,7 +17,7 @@ from torch import Tensor
 
 import torchonline
 from tests.learners import by_name
-from torchonline import CLAOONS, OFUL, HeavyTailUCB, LocalGLMRegression, RidgeRegression, baselines
+from torchonline import CLAOONS, OFUL, AnytimeHeavyTailUCB, LocalGLMRegression, RidgeRegression, baselines
 from torchonline.privacy import PrivateLearner
 
 pytestmark = pytest.mark.fast
@@ -84,7 +84,7 @@ def test_a_state_of_0_1_0_loads_and_goes_on(entry: dict[str, Any]) -> None:
 
 def test_every_public_learner_has_an_old_state() -> None:
     """But for those that did not exist in 0.1.0."""
-    new = {"CustomLink", "DisjointArms", "RadiusMaster", "RunningScaler", "ScaledPolicy", "SharedRadiusMaster"}
+    new = {"CustomLink", "DisjointArms", "RadiusSelector", "StandardScaler", "ScaledPolicy", "SharedRadiusSelector"}
     new |= {
         "AdaptiveRidgeRegression",
         "DiscountedRidgeRegression",
@@ -129,7 +129,7 @@ def test_a_policy_loads_the_state_of_its_estimator() -> None:
 
 
 def test_a_state_dict_has_a_version() -> None:
-    state = HeavyTailUCB(2).state_dict()
+    state = AnytimeHeavyTailUCB(2).state_dict()
     assert state._metadata["estimator"]["version"] == 2
     constants = [name for name in torchonline.LocalGLB(2).state_dict() if "nodes" in name]
     assert constants == [], "tables of constants are no part of a state dict"

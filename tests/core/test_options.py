@@ -12,10 +12,10 @@ from tests.learners import CASES, Case, estimator_of
 from torchonline import (
     OFUL,
     UCB,
+    AnytimeHeavyTailUCB,
     FreeGrad,
     Greedy,
     HeavyTailRegression,
-    HeavyTailUCB,
     LocalGLB,
     Poisson,
     RidgeRegression,
@@ -30,10 +30,10 @@ PLAIN = [case for case in CASES if case.over is None]
 def test_the_usual_noise_scale_is_that_of_rewards_from_0_to_1() -> None:
     """Half of the range, by Hoeffding's lemma: of [0, 1], and of [-1, 1] for DPUCB, which cuts rewards to it."""
     ones = {"SystemIdentification", "DPUCB"}
-    learners = {case.cls for case in PLAIN} | {OFUL, HeavyTailUCB}
+    learners = {case.cls for case in PLAIN} | {OFUL, AnytimeHeavyTailUCB}
     options = {cls.__name__: inspect.signature(cls).parameters for cls in learners}
     usual = {name: found["noise_scale"].default for name, found in options.items() if "noise_scale" in found}
-    assert {"RidgeRegression", "HeavyTailUCB", "HuberRegression", "NormalizedLMS"} <= set(usual)
+    assert {"RidgeRegression", "AnytimeHeavyTailUCB", "HuberRegression", "NormalizedLMS"} <= set(usual)
     assert usual == {name: 1.0 if name in ones else 0.5 for name in usual}
 
 
@@ -119,7 +119,7 @@ def test_the_common_options_are_the_same_everywhere(case: Case) -> None:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
 
 
-@pytest.mark.parametrize("cls", [RidgeRegression, OFUL, HeavyTailUCB, FreeGrad])
+@pytest.mark.parametrize("cls", [RidgeRegression, OFUL, AnytimeHeavyTailUCB, FreeGrad])
 def test_an_unknown_option_is_refused_by_the_class_that_was_called(cls: Any) -> None:
     with pytest.raises(
         TypeError, match=rf"^{cls.__name__}(\.__init__)?\(\) got an unexpected keyword argument 'ridges'"

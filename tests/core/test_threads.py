@@ -14,8 +14,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.learners import snapshot
-from torchonline import OFUL, DisjointArms, FreeGrad, HeavyTailUCB, LocalGLB, MsMwC, RidgeRegression, RunningScaler
+from tests.learners import round_of, snapshot
+from torchonline import (
+    OFUL,
+    AnytimeHeavyTailUCB,
+    DisjointArms,
+    FreeGrad,
+    LocalGLB,
+    MsMwC,
+    RidgeRegression,
+    StandardScaler,
+)
 from torchonline.models import BanditHead
 
 pytestmark = pytest.mark.fast
@@ -66,8 +75,8 @@ def is_whole(estimator: Any) -> bool:
     [
         (lambda: OFUL(128), 100),
         (lambda: OFUL(400), 20),  # on tensors
-        (lambda: HeavyTailUCB(4), 250),
-        (lambda: HeavyTailUCB(4, dtype=torch.float32), 100),
+        (lambda: AnytimeHeavyTailUCB(4), 250),
+        (lambda: AnytimeHeavyTailUCB(4, dtype=torch.float32), 100),
         (lambda: LocalGLB(4), 150),
         (lambda: OFUL(4, batch_shape=(2,)), 100),
     ],
@@ -83,8 +92,8 @@ def test_four_threads_lose_no_round(make: Callable[[], Any], rounds: int) -> Non
     def learn(number: int) -> Callable[[], None]:
         def run() -> None:
             for x in rows[number]:
-                policy.select(torch.stack([x, -x], -2))
-                policy.step(x, reward)
+                arms = torch.stack([x, -x], -2)
+                policy.step(arms, torch.zeros_like(policy.select(arms)), reward)
 
         return run
 
@@ -99,13 +108,13 @@ def test_four_threads_lose_no_round(make: Callable[[], Any], rounds: int) -> Non
 )
 def test_copies_of_a_learner_that_learns_are_whole(copied: Callable[[Any], Any]) -> None:
     """Each copy is a state that the learner was in between two steps, and has a lock of its own."""
-    policy, stop, copies = HeavyTailUCB(8), threading.Event(), []
+    policy, stop, copies = AnytimeHeavyTailUCB(8), threading.Event(), []
     rows = torch.nn.functional.normalize(torch.randn(64, 8, dtype=D), dim=-1)
 
     def learn() -> None:
         number = 0
         while not stop.is_set():
-            policy.step(rows[number % 64], torch.tensor(1.0))
+            policy.step(rows, number % 64, torch.tensor(1.0))
             number += 1
 
     def take() -> None:
@@ -118,12 +127,12 @@ def test_copies_of_a_learner_that_learns_are_whole(copied: Callable[[Any], Any])
     together(learn, take)
     assert all(is_whole(each.estimator) for each in copies)
     assert all(each.estimator._lock is not policy.estimator._lock for each in copies)
-    twin = HeavyTailUCB(8)
+    twin = AnytimeHeavyTailUCB(8)
     by_rounds = {int(each.estimator.rounds): each for each in copies}
     for number in range(max(by_rounds) + 1):
         if number in by_rounds:
             assert torch.equal(by_rounds[number].estimator.theta_hat, twin.estimator.theta_hat)
-        twin.step(rows[number % 64], torch.tensor(1.0))
+        twin.step(rows, number % 64, torch.tensor(1.0))
 
 
 def by_file(policy: Any) -> Any:
@@ -136,12 +145,12 @@ def by_file(policy: Any) -> Any:
 def test_loads_and_steps_follow_one_another() -> None:
     policy, other = OFUL(16), OFUL(16)
     rows = torch.nn.functional.normalize(torch.randn(200, 16, dtype=D), dim=-1)
-    other.step(rows, torch.ones(200, dtype=D))
+    other.step(*round_of(other, rows, torch.ones(200, dtype=D)))
     states = [snapshot(OFUL(16)), snapshot(other)]
 
     def learn() -> None:
-        for x in rows:
-            policy.step(x, torch.tensor(1.0))
+        for k in range(len(rows)):
+            policy.step(rows, k, torch.tensor(1.0))
 
     def load() -> None:
         for number in range(60):
@@ -223,7 +232,7 @@ def test_a_child_forked_while_another_thread_holds_the_lock_goes_on(is_amid_a_st
     if child == 0:
         signal.alarm(60)  # ends a child that waits for the lock
         try:
-            policy.step(x, 1.0)
+            policy.step(x[None], 0, 1.0)
             os._exit(0)
         except RuntimeError as error:
             os._exit(1 if str(error).startswith("state: ") else 2)
@@ -233,12 +242,12 @@ def test_a_child_forked_while_another_thread_holds_the_lock_goes_on(is_amid_a_st
     thread.join()
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == int(is_amid_a_step)
-    policy.step(x, 1.0)
+    policy.step(x[None], 0, 1.0)
     assert int(policy.estimator.rounds) == 1
 
 
 def test_a_head_with_a_scaler_is_shared() -> None:
-    head = BanditHead(torch.nn.Linear(3, 2), OFUL(2), scaler=RunningScaler(3, intercept=False)).eval()
+    head = BanditHead(torch.nn.Linear(3, 2), OFUL(2), scaler=StandardScaler(3, intercept=False)).eval()
     inputs = torch.randn(5, 3)
 
     def serve() -> None:

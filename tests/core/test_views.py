@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.learners import DIM, close
-from torchonline import OFUL, HeavyTailRegression, HeavyTailUCB, RidgeRegression, RunningScaler, ScaledPolicy
+from tests.learners import DIM, close, round_of
+from torchonline import OFUL, AnytimeHeavyTailUCB, HeavyTailRegression, RidgeRegression, ScaledPolicy, StandardScaler
 
 pytestmark = pytest.mark.fast
 
@@ -28,57 +28,57 @@ def data(*batch: int) -> tuple[Tensor, Tensor]:
     return x, torch.randn(STEPS, *batch, generator=generator, dtype=D)
 
 
-def give_new_memory(policy: HeavyTailUCB) -> HeavyTailUCB:
+def give_new_memory(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     for buffer in policy.buffers():
         buffer.data = buffer.clone()
     return policy
 
 
-def put_new_buffers(policy: HeavyTailUCB) -> HeavyTailUCB:
+def put_new_buffers(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     for name, buffer in policy.estimator.named_buffers():
         policy.estimator.register_buffer(name, buffer.clone())
     return policy
 
 
-def move_one(policy: HeavyTailUCB) -> HeavyTailUCB:
+def move_one(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     policy.estimator.P.data = policy.estimator.P.clone()
     return policy
 
 
-def assign(policy: HeavyTailUCB) -> HeavyTailUCB:
+def assign(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     policy.load_state_dict({name: value.clone() for name, value in policy.state_dict().items()}, assign=True)
     return policy
 
 
-def load(policy: HeavyTailUCB) -> HeavyTailUCB:
+def load(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     state = {name: value.clone() for name, value in policy.state_dict().items()}
     policy.estimator.reset()
     policy.load_state_dict(state)
     return policy
 
 
-def save_and_load(policy: HeavyTailUCB) -> HeavyTailUCB:
+def save_and_load(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     file = io.BytesIO()
     torch.save(policy, file)
     file.seek(0)
     return torch.load(file, weights_only=False)
 
 
-def lay_out_otherwise(policy: HeavyTailUCB) -> HeavyTailUCB:
+def lay_out_otherwise(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     """In memory of another order: the view has to go, and tensors take over."""
     for buffer in policy.estimator.state().values():
         buffer.data = buffer.mT.contiguous().mT if buffer.dim() > 1 else buffer.clone()
     return policy
 
 
-def transpose(policy: HeavyTailUCB) -> HeavyTailUCB:
+def transpose(policy: AnytimeHeavyTailUCB) -> AnytimeHeavyTailUCB:
     """To other strides at the same address, and the symmetric matrices to themselves."""
     for matrix in (policy.estimator.V, policy.estimator.A):
         matrix.transpose_(-1, -2)
     return policy
 
 
-MOVES: list[Callable[[HeavyTailUCB], HeavyTailUCB]] = [
+MOVES: list[Callable[[AnytimeHeavyTailUCB], AnytimeHeavyTailUCB]] = [
     give_new_memory,
     put_new_buffers,
     move_one,
@@ -97,17 +97,19 @@ MOVES: list[Callable[[HeavyTailUCB], HeavyTailUCB]] = [
 
 @pytest.mark.parametrize("batch", [(), (2, 3)])
 @pytest.mark.parametrize("move", MOVES)
-def test_moved_buffers_are_found(move: Callable[[HeavyTailUCB], HeavyTailUCB], batch: tuple[int, ...]) -> None:
+def test_moved_buffers_are_found(
+    move: Callable[[AnytimeHeavyTailUCB], AnytimeHeavyTailUCB], batch: tuple[int, ...]
+) -> None:
     """A learner whose buffers move in the middle ends where one that was left alone does."""
     x, reward = data(*batch)
     arms = x.movedim(0, -2)
-    policy, alone = HeavyTailUCB(DIM, batch_shape=batch), HeavyTailUCB(DIM, batch_shape=batch)
+    policy, alone = AnytimeHeavyTailUCB(DIM, batch_shape=batch), AnytimeHeavyTailUCB(DIM, batch_shape=batch)
     for t in range(STEPS):
         if t == STEPS // 2:
             policy = move(policy)
         assert torch.equal(policy.select(arms), alone.select(arms))
-        policy.step(x[t], reward[t])
-        alone.step(x[t], reward[t])
+        policy.step(*round_of(policy, x[t], reward[t]))
+        alone.step(*round_of(alone, x[t], reward[t]))
     for name, buffer in policy.named_buffers():
         close(buffer, alone.get_buffer(name))
 
@@ -118,7 +120,7 @@ def test_overlapping_buffers_are_refused() -> None:
     shared = {name: v[:1].expand_as(v) if v.dim() > 1 else v.clone() for name, v in policy.state_dict().items()}
     policy.load_state_dict(shared, assign=True)
     with pytest.raises(RuntimeError, match="single memory location"):
-        policy.step(torch.ones(2, DIM, dtype=D), torch.ones(2, dtype=D))
+        policy.step(*round_of(policy, torch.ones(2, DIM, dtype=D), torch.ones(2, dtype=D)))
 
 
 def test_a_view_that_is_replaced_is_freed() -> None:
@@ -134,13 +136,13 @@ def test_a_view_that_is_replaced_is_freed() -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy)), save_and_load])
-def test_a_copy_leaves_the_original_alone(duplicate: Callable[[HeavyTailUCB], HeavyTailUCB]) -> None:
+def test_a_copy_leaves_the_original_alone(duplicate: Callable[[AnytimeHeavyTailUCB], AnytimeHeavyTailUCB]) -> None:
     x, reward = data()
-    policy = HeavyTailUCB(DIM)
-    policy.step(x[0], reward[0])
+    policy = AnytimeHeavyTailUCB(DIM)
+    policy.step(*round_of(policy, x[0], reward[0]))
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     other = duplicate(policy)
-    other.step(x[1], reward[1])
+    other.step(*round_of(other, x[1], reward[1]))
     assert other.estimator.rounds == 2
     for name, value in policy.state_dict().items():
         assert torch.equal(value, before[name]), name
@@ -151,7 +153,7 @@ def test_a_changed_option_is_seen() -> None:
     x, reward = data()
     policy, fresh = OFUL(DIM), OFUL(DIM, radius_scale=0.1)
     for learner in (policy, fresh):
-        learner.step(x[:9], reward[:9])
+        learner.step(*round_of(learner, x[:9], reward[:9]))
     policy.select(x)
     vars(policy.estimator)["radius_scale"] = 0.1  # an option may not be set
     policy.estimator.other = 1
@@ -171,16 +173,16 @@ def put_another_scaler(policy: ScaledPolicy, other: ScaledPolicy) -> None:
 def test_a_part_that_is_replaced_is_found(put: Callable[[ScaledPolicy, ScaledPolicy], None]) -> None:
     """A new part of a learner, or of a module in it, decides and learns from then on."""
     x, reward = data()
-    policy, other, fresh = (ScaledPolicy(RidgeRegression(DIM + 1), RunningScaler(DIM)) for _ in range(3))
-    policy.step(x[:9], reward[:9])
+    policy, other, fresh = (ScaledPolicy(RidgeRegression(DIM + 1), StandardScaler(DIM)) for _ in range(3))
+    policy.step(*round_of(policy, x[:9], reward[:9]))
     policy.select(x)
-    other.step(x[9:20], reward[9:20])
+    other.step(*round_of(other, x[9:20], reward[9:20]))
     put(policy, other)
     fresh.load_state_dict(policy.state_dict())
     for t in range(20, STEPS):
         assert torch.equal(policy.select(x), fresh.select(x))
-        policy.step(x[t], reward[t])
-        fresh.step(x[t], reward[t])
+        policy.step(*round_of(policy, x[t], reward[t]))
+        fresh.step(*round_of(fresh, x[t], reward[t]))
     for name, value in fresh.state_dict().items():
         assert torch.equal(policy.state_dict()[name], value), name
 
@@ -188,7 +190,7 @@ def test_a_part_that_is_replaced_is_found(put: Callable[[ScaledPolicy, ScaledPol
 def test_a_view_is_kept() -> None:
     """Between rounds in which nothing moves: making one is most of what a small round would cost."""
     x, reward = data()
-    estimator = HeavyTailUCB(DIM).estimator
+    estimator = AnytimeHeavyTailUCB(DIM).estimator
     estimator.step(x[0], reward[0])
     view = estimator.numpy_view()
     estimator.step(x[1], reward[1])
@@ -234,10 +236,10 @@ def test_a_method_on_views_may_call_its_base() -> None:
 def test_plain_tensors_and_others_decide_and_learn_alike(convert: Callable[[Tensor], Any]) -> None:
     """Bit for bit: what needs no conversion takes a way of its own."""
     x, reward = data()
-    one, other = HeavyTailUCB(DIM), HeavyTailUCB(DIM)
+    one, other = AnytimeHeavyTailUCB(DIM), AnytimeHeavyTailUCB(DIM)
     for t in range(STEPS):
-        one.step(x[t], reward[t])
-        other.step(convert(x[t]), convert(reward[t]))
+        one.step(*round_of(one, x[t], reward[t]))
+        other.step(convert(x[t][None]), 0, convert(reward[t]))
         assert torch.equal(one.select(x), other.select(convert(x)))
     assert all(map(torch.equal, one.buffers(), other.buffers()))
 
@@ -245,12 +247,12 @@ def test_plain_tensors_and_others_decide_and_learn_alike(convert: Callable[[Tens
 def test_a_learner_on_another_device_refuses_what_is_on_the_cpu() -> None:
     x, reward = data()
     policy = OFUL(DIM)
-    policy.step(x[0], reward[0])
+    policy.step(*round_of(policy, x[0], reward[0]))
     policy.to("meta")
-    with pytest.raises(ValueError, match="arms: expected a tensor on meta, got one on cpu"):
+    with pytest.raises(ValueError, match="inputs: expected a tensor on meta, got one on cpu"):
         policy.select(x)
-    with pytest.raises(ValueError, match="x: expected a tensor on meta, got one on cpu"):
-        policy.step(x[0], reward[0])
+    with pytest.raises(ValueError, match="inputs: expected a tensor on meta, got one on cpu"):
+        policy.step(*round_of(policy, x[0], reward[0]))
 
 
 def test_autograd_notices_what_numpy_wrote() -> None:
@@ -266,9 +268,9 @@ def test_autograd_notices_what_numpy_wrote() -> None:
 def test_inference_tensors_learn() -> None:
     x, reward = data()
     with torch.inference_mode():
-        policy = HeavyTailUCB(DIM)
-        policy.step(x[policy.select(x)], reward[0])
-    policy.step(x[1], reward[1])
+        policy = AnytimeHeavyTailUCB(DIM)
+        policy.step(x, policy.select(x), reward[0])
+    policy.step(*round_of(policy, x[1], reward[1]))
     assert policy.estimator.rounds == 2
 
 
@@ -279,8 +281,8 @@ def test_a_refused_round_among_several_on_inference_tensors() -> None:
     before = [buffer.clone() for buffer in policy.buffers()]
     x = torch.ones(3, 2, dtype=D)
     x[2] = 1e99
-    with pytest.raises(ValueError, match="x: expected a round"):
-        policy.step(x, torch.ones(3, dtype=D))
+    with pytest.raises(ValueError, match="inputs: expected a round"):
+        policy.step(*round_of(policy, x, torch.ones(3, dtype=D)))
     assert all(map(torch.equal, before, policy.buffers()))
 
 
@@ -289,7 +291,7 @@ def test_masks(batch: tuple[int, ...]) -> None:
     """The best of what is available, as the scores say."""
     x, reward = data(*batch)
     policy = OFUL(DIM, batch_shape=batch)
-    policy.step(x.movedim(0, -2), reward.movedim(0, -1))
+    policy.step(*round_of(policy, x.movedim(0, -2), reward.movedim(0, -1)))
     generator = torch.Generator().manual_seed(0)
     arms = torch.randn(*batch, 50, 7, DIM, generator=generator, dtype=D)
     mask = torch.rand(*batch, 50, 7, generator=generator) < 0.5
@@ -299,7 +301,10 @@ def test_masks(batch: tuple[int, ...]) -> None:
 
 def test_a_score_that_is_put_on_a_policy_is_used() -> None:
     policy = OFUL(2)
-    policy.forward = lambda arms: -arms[..., 0]
+    policy._scores = lambda features: -features[..., 0]
+    assert policy.select(torch.eye(2)) == 1
+    policy = OFUL(2)
+    policy.scores_of = lambda predictor, width: torch.tensor([0.0, 1.0])
     assert policy.select(torch.eye(2)) == 1
 
 
@@ -310,7 +315,7 @@ def test_fleets_overflow_without_a_warning() -> None:
         RidgeRegression(2, noise_scale=1e50, batch_shape=(2,)).step(huge, ones, noise_scale=1e31 * ones)
     unchecked = OFUL(2, batch_shape=(2,), validate=False)
     unchecked.select(torch.full((2, 3, 2), torch.inf))
-    unchecked.step(torch.full((2, 2), torch.inf), ones)
+    unchecked.step(*round_of(unchecked, torch.full((2, 2), torch.inf), ones))
     assert bool(unchecked.estimator.theta_hat.isnan().all())
 
 
@@ -335,8 +340,8 @@ def test_single_precision_at_its_ends() -> None:
     assert torch.equal(ridge.theta_hat, torch.zeros(2))
     with pytest.raises(ValueError, match="noise_scale: expected values of at least 1e-20"):
         ridge.step(torch.zeros(2), torch.tensor(1.0), noise_scale=torch.tensor(1e-21))
-    heavy = HeavyTailUCB(2, dtype=F)
-    heavy.step(torch.zeros(2), torch.tensor(1.0), noise_scale=torch.tensor(0.0))
+    heavy = AnytimeHeavyTailUCB(2, dtype=F)
+    heavy.step(torch.zeros(1, 2), 0, torch.tensor(1.0), noise_scale=torch.tensor(0.0))
     assert heavy.estimator.rounds == 1
 
 

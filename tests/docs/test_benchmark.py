@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.docs.script_modules import EXAMPLES, script_modules
-from torchonline import RunningScaler
+from torchonline import StandardScaler
 
 DOCS = EXAMPLES.parent / "docs"
 
@@ -102,7 +102,7 @@ def test_columns_of_words_become_indicators(
 
 def test_the_rival_has_the_magnitudes_of_the_scaler(benchmark_modules: SimpleNamespace) -> None:
     rows = np.column_stack([np.random.default_rng(0).normal(size=(50, 4)), np.ones(50)])
-    scaler = RunningScaler(4, magnitudes=True)
+    scaler = StandardScaler(4, magnitudes=True)
     for buffer, value in ((scaler.rounds, 10**15), (scaler.squares, 1e15)):  # mean 0 and deviation 1
         buffer.fill_(value)
     wide = benchmark_modules.learners.ridges.MagnitudesLinUCB.with_magnitudes(rows.clip(-2.5, 2.5))

@@ -14,7 +14,7 @@ from tests.contract.devices import runs_on_a_device_of_its_own
 from tests.contract.matrix import RULES, Rule
 from tests.fake_device import class_of, failures
 from tests.learners import Case
-from torchonline import UCB, DisjointArms, RunningScaler
+from torchonline import UCB, DisjointArms, StandardScaler
 from torchonline.export import to_program, to_torchscript
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_its_files_learn(cls: Any) -> None:
 
 def test_arms_may_have_one_each(cls: Any) -> None:
     """On raw features, with a share of delta each; the arm that is played learns, alone."""
-    arms = DisjointArms(cls(4, delta=0.3), actions=3, scaler=RunningScaler(3, freeze_after=2))
+    arms = DisjointArms(cls(4, delta=0.3), actions=3, scaler=StandardScaler(3, freeze_after=2))
     assert arms.estimator.delta == pytest.approx(0.1)
     context = torch.tensor([[50.0, 3e4, 0.1], [20.0, 1e4, 0.2], [30.0, 2e4, 0.3], [40.0, 5e4, 0.4]])
     arms.step(context, [0, 1, 1, 2], [0.0, 1.0, 1.0, 0.0])

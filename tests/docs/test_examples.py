@@ -54,7 +54,7 @@ WRITTEN = {
     "examples/benchmarks/private_audits.py": ["private_audits.json"],
     "examples/benchmarks/private_accuracy.py": ["private_accuracy.md"],
     "examples/benchmarks/private_radius.py": ["private_radius.md"],
-    "examples/benchmarks/radius_masters.py": ["radius_masters.md"],
+    "examples/benchmarks/radius_selectors.py": ["radius_selectors.md"],
     "examples/benchmarks/run.py": ["runs.jsonl", "tables.md", "benchmark.png"],
     "examples/benchmarks/promises.py": ["promises.md"],
     "examples/benchmarks/drift_real.py": ["drift_real.md"],
@@ -189,7 +189,7 @@ SAID = {
         "Noise of the sums at epsilon 1",
     ],
     "examples/benchmarks/private_radius.py": ["diabetes | DPTOFW | 1 | ", "diabetes | DPFTRL | 8 | "],
-    "examples/benchmarks/radius_masters.py": [
+    "examples/benchmarks/radius_selectors.py": [
         "Multiples of 27",
         "| digits, pareto |",
         "ratio to best, none",
@@ -209,7 +209,7 @@ SAID = {
     "examples/benchmarks/promises.py": [
         "| OFUL | theta_bound | 1, right |",
         "| policy | digits |",
-        "| HeavyTailUCB | 0.25 |",
+        "| AnytimeHeavyTailUCB | 0.25 |",
         "| GLBOMD | 100 |",
     ],
     "examples/benchmarks/drift_real.py": [
@@ -257,7 +257,12 @@ SAID = {
         "| Vowpal Wabbit ",
         "The file, in a process without torchonline, chooses the same offer for 200 of 200 pictures.",
     ],
-    "examples/drift.py": ["OFUL, restarted", "HeavyTailUCB, restarted", "discounted (heuristic)", "Regret curves"],
+    "examples/drift.py": [
+        "OFUL, restarted",
+        "AnytimeHeavyTailUCB, restarted",
+        "discounted (heuristic)",
+        "Regret curves",
+    ],
     "examples/outliers.py": [
         "| bandit: outliers | plain | cuts rows |",
         "| 10 from round 1000 on |",
@@ -275,7 +280,7 @@ SAID = {
     "examples/health_insurance.py": [
         "of 30 + 90 families",
         "always 95 %",
-        "HeavyTailUCB, order 2",
+        "AnytimeHeavyTailUCB, order 2",
         "Costs are not health.",
     ],
     "examples/health_insurance_private.py": [
@@ -382,23 +387,23 @@ SAID = {
     "examples/papers/hvt_slopes.py": [
         "Student-t 1.3 noise, order 1.2, bound T^0.83",
         "No noise, told order 2",
-        *("| HeavyTailUCB | ", "| HvtUCB x 0.001 | ", "| CRTM x 0.03 | ", "| TOFU | "),
+        *("| AnytimeHeavyTailUCB | ", "| HvtUCB x 0.001 | ", "| CRTM x 0.03 | ", "| TOFU | "),
     ],
     "examples/papers/hvt_ucb.py": [
         "| Student-t 2.1 | 1.99 | 4.388 |",
         "Student-t 2.1 noise, told 1.31, redrawn arms, tuned: regret",
         "Pareto 1.5 noise, fixed arms, theory: regret",
         "Candidates within two standard errors of the best, in tuning",
-        *("HeavyTailUCB, symmetric", "HvtUCB", "OFUL", "HeavyOFUL", "CRTM", "CRMM", "TOFU", "MENU"),
+        *("AnytimeHeavyTailUCB, symmetric", "HvtUCB", "OFUL", "HeavyOFUL", "CRTM", "CRMM", "TOFU", "MENU"),
     ],
-    "examples/papers/hvt_ucb_coverage.py": ["one-sided Pareto 1.5", "HeavyTailUCB: at most"],
+    "examples/papers/hvt_ucb_coverage.py": ["one-sided Pareto 1.5", "AnytimeHeavyTailUCB: at most"],
     "examples/papers/hvt_ucb_speed.py": [
         *("HEAVY-OFUL, cold gradient descent", "times as long as one at t = 50"),
         *("Median time of a round", "0.001 times those", "| iterations of gradient descent |"),
     ],
     "examples/papers/instance_noise.py": [
         "Student-t 2.1 noise of varying scale, tuned",
-        *("| OFUL | ", "| HeavyTailUCB | ", "| HvtUCB x 0.001 | ", "| HeavyOFUL | "),
+        *("| OFUL | ", "| AnytimeHeavyTailUCB | ", "| HvtUCB x 0.001 | ", "| HeavyOFUL | "),
     ],
     "examples/papers/multinomial.py": [
         "| learner | 0, 0.5, 1 | worst | 0.6, 0, 1 | worst | 1, 0, 0, in between | worst | failed of 3 |",

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import torchonline
-from torchonline import OFUL, OONS, DisjointArms, HeavyTailUCB, LocalGLB, RidgeRegression
+from tests.learners import round_of
+from torchonline import OFUL, OONS, AnytimeHeavyTailUCB, DisjointArms, LocalGLB, RidgeRegression
 from torchonline.baselines import TOFU
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead
@@ -19,7 +20,7 @@ F = torch.float32
 MAKERS: dict[str, Any] = {
     "OFUL": lambda: OFUL(8, dtype=F),
     "a fleet": lambda: OFUL(8, dtype=F, batch_shape=(2,)),
-    "HeavyTailUCB": lambda: HeavyTailUCB(8, dtype=F),
+    "AnytimeHeavyTailUCB": lambda: AnytimeHeavyTailUCB(8, dtype=F),
     "LocalGLB": lambda: LocalGLB(8, dtype=F),
     "arms with a model each": lambda: DisjointArms(RidgeRegression(8, dtype=F), 3),
     "TOFU": lambda: TOFU(8, horizon=40, dtype=F),
@@ -34,8 +35,12 @@ def rounds_of(learner: Any, count: int) -> list[tuple[torch.Tensor, ...]]:
     for t in range(count):
         x = torch.nn.functional.normalize(torch.randn(*shape, 8, generator=generator), dim=-1)
         reward = torch.rand(shape, generator=generator)
-        action = (torch.full(shape, t % 3),) if isinstance(learner, DisjointArms) else ()
-        found.append((x,) if isinstance(learner, OONS) else (x, *action, reward))
+        if isinstance(learner, OONS):
+            found.append((x,))
+        elif isinstance(learner, DisjointArms):
+            found.append((x, torch.full(shape, t % 3), reward))
+        else:
+            found.append(round_of(learner, x, reward))
     return found
 
 
@@ -59,7 +64,7 @@ def test_a_script_learns_the_same_under_autocast(name: str) -> None:
         torch.testing.assert_close(found[1][key], value, rtol=1e-5, atol=1e-5, msg=lambda text, k=key: f"{k}: {text}")
 
 
-@pytest.mark.parametrize("name", ["OFUL", "a fleet", "HeavyTailUCB", "LocalGLB", "TOFU"])
+@pytest.mark.parametrize("name", ["OFUL", "a fleet", "AnytimeHeavyTailUCB", "LocalGLB", "TOFU"])
 def test_a_program_learns_the_same_under_autocast(name: str) -> None:
     learner = MAKERS[name]()
     program = to_program(learner)
@@ -68,8 +73,8 @@ def test_a_program_learns_the_same_under_autocast(name: str) -> None:
     for is_autocast in (False, True):
         module: Any = copy.deepcopy(program).module()  # modules of one program share its state
         with torch.autocast("cpu", torch.bfloat16, enabled=is_autocast):
-            for x, reward in rounds_of(learner, 30):
-                module(x, reward, torch.ones(shape, dtype=torch.bool), arms, mask)
+            for round_ in rounds_of(learner, 30):
+                module(*round_, torch.ones(shape, dtype=torch.bool), arms, mask)
         found.append({key: value.clone() for key, value in module.named_buffers()})
     for key, value in found[0].items():
         torch.testing.assert_close(found[1][key], value, rtol=1e-5, atol=1e-5, msg=lambda text, k=key: f"{k}: {text}")
@@ -104,7 +109,7 @@ def test_products_of_learners_are_those_that_autocast_leaves_alone() -> None:
     allowed = {"core/ops.py", "baselines/generalized_linear/multinomial.py"}
     # Files of these folders hold "@" in code that no file or program has: of NumPy, of constructors, of Python alone.
     free = ("baselines/generalized_linear", "convex", "environments", "metrics", "off_policy", "privacy/mechanisms")
-    free += ("privacy/audit.py", "privacy/calibration.py", "bandits/pictures.py", "core/loading.py")
+    free += ("privacy/audit.py", "privacy/calibration.py", "regression/pictures.py", "core/loading.py")
     found = []
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -9,24 +9,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.learners import round_of
 from torchonline import (
     DPTOFW,
     OFUL,
     UCB,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     FixedArms,
     FreeGrad,
     Gamma,
     GLMRegression,
     HeavyTailRegression,
-    HeavyTailUCB,
     LocalGLB,
     LocalGLMRegression,
-    RadiusMaster,
+    RadiusSelector,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
 )
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead
@@ -40,9 +41,9 @@ def normal(*shape: int) -> Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
-def frozen(batch: tuple[int, ...] = ()) -> RunningScaler:
+def frozen(batch: tuple[int, ...] = ()) -> StandardScaler:
     """A scaler that has frozen."""
-    scaler = RunningScaler(DIM, freeze_after=5, batch_shape=batch)
+    scaler = StandardScaler(DIM, freeze_after=5, batch_shape=batch)
     scaler.step(3.0 * normal(*batch, 8, DIM))
     return scaler
 
@@ -71,13 +72,13 @@ def assert_only_looks(program: Any, *arguments: Tensor) -> None:
 POLICIES = {
     "OFUL": lambda **o: OFUL(DIM, **o),
     "OFUL with restarts": lambda **o: OFUL(DIM, restart_every=20, **o),
-    "HeavyTailUCB": lambda **o: HeavyTailUCB(DIM, **o),
+    "AnytimeHeavyTailUCB": lambda **o: AnytimeHeavyTailUCB(DIM, **o),
     "LocalGLB": lambda **o: LocalGLB(DIM, theta_bound=2.0, feature_bound=12.0, **o),
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "batch"), [("OFUL", ()), ("OFUL with restarts", (2,)), ("HeavyTailUCB", (2,)), ("LocalGLB", ())]
+    ("name", "batch"), [("OFUL", ()), ("OFUL with restarts", (2,)), ("AnytimeHeavyTailUCB", (2,)), ("LocalGLB", ())]
 )
 def test_a_program_learns_blocks_as_learn_does(name: str, batch: tuple[int, ...], tmp_path: Path) -> None:
     policy = POLICIES[name](batch_shape=batch)
@@ -85,19 +86,22 @@ def test_a_program_learns_blocks_as_learn_does(name: str, batch: tuple[int, ...]
     program = torch.export.load(tmp_path / "blocks.pt2").module()
     for t in range(12):
         n, decisions, arms = SIZES[t % 4], 1 + t % 3, 1 + t % 5
-        x, reward, learn = normal(*batch, n, DIM), normal(*batch, n), torch.rand(*batch, n) < 0.7
+        past, action = normal(*batch, n, 1 + t % 3, DIM), torch.randint(1 + t % 3, (*batch, n))
+        reward, learn = normal(*batch, n), torch.rand(*batch, n) < 0.7
         reward = policy.estimator.possible_reward(reward)
         offered, mask = normal(*batch, decisions, arms, DIM), torch.rand(*batch, decisions, arms) < 0.7
         mask[..., 0] = True
-        choice, _ = program(x, reward, learn, offered, mask)
-        policy.learn(x, reward, block_size=n, mask=learn)
+        choice, _ = program(past, action, reward, learn, offered, mask)
+        policy.learn(past, action, reward, block_size=n, mask=learn)
         assert torch.equal(choice, policy.select(offered, mask))
     assert_equal_states(program, "policy", policy)
     nothing = torch.zeros_like(learn)
-    assert_only_looks(program, torch.full_like(x, torch.nan), reward + torch.inf, nothing, offered, mask)
+    assert_only_looks(
+        program, torch.full_like(past, torch.nan), action + 99, reward + torch.inf, nothing, offered, mask
+    )
     if "restarts" in name:  # a block restarts once at most
         assert int(policy.estimator.rounds.max()) < 20
-        more = [torch.cat([value, value], len(batch)) for value in (x, reward, learn)]
+        more = [torch.cat([value, value], len(batch)) for value in (past, action, reward, learn)]
         with pytest.raises((AssertionError, RuntimeError), match="20"):
             program(*more, offered, mask)
 
@@ -131,9 +135,9 @@ def test_a_program_of_arms_learns_blocks_as_learn_does(name: str, batch: tuple[i
                 member.learn(own[taken], k[taken], r[taken], block_size=n)
             assert torch.equal(chosen, member.select(c))
     if not batch:
-        assert_equal_states(program, "head", members[0])
+        assert_equal_states(program, "policy", members[0])
     rounds = [int(member.rounds) for member in members]
-    assert dict(program.named_buffers())["head.rounds"].reshape(-1).tolist() == rounds
+    assert dict(program.named_buffers())["policy.rounds"].reshape(-1).tolist() == rounds
     nothing = torch.zeros_like(learn)
     assert_only_looks(program, torch.full_like(past, torch.nan), action, reward, nothing, context, mask)
 
@@ -142,15 +146,16 @@ def test_a_program_of_a_policy_on_a_frozen_scaler_learns_blocks() -> None:
     policy = ScaledPolicy(RidgeRegression(DIM + 1), frozen())
     program = to_program(policy, blocks=True).module()
     for n in SIZES:
-        x, reward, arms = 3.0 * normal(n, DIM), normal(n), normal(2, 5, DIM)
-        choice, _ = program(x, reward, torch.ones(n, dtype=torch.bool), arms, torch.ones(2, 5, dtype=torch.bool))
-        policy.learn(x, reward, block_size=n)
+        past, action, reward = 3.0 * normal(n, 2, DIM), torch.randint(2, (n,)), normal(n)
+        arms, learn = normal(2, 5, DIM), torch.ones(n, dtype=torch.bool)
+        choice, _ = program(past, action, reward, learn, arms, torch.ones(2, 5, dtype=torch.bool))
+        policy.learn(past, action, reward, block_size=n)
         assert torch.equal(choice, policy.select(arms))
     assert_equal_states(program, "policy", policy)
 
 
 HEADS: dict[str, tuple[Any, tuple[int, ...]]] = {
-    "inputs for each arm": (lambda: BanditHead(nn.Linear(6, DIM), HeavyTailUCB(DIM)), (5, 6)),
+    "inputs for each arm": (lambda: BanditHead(nn.Linear(6, DIM), AnytimeHeavyTailUCB(DIM)), (5, 6)),
     "embeddings": (lambda: BanditHead(nn.Linear(6, DIM), OFUL(DIM), actions=torch.randn(ARMS, DIM)), (6,)),
     "a model each": (lambda: BanditHead(nn.Linear(6, DIM), OFUL(DIM), actions=ARMS), (6,)),
 }
@@ -170,11 +175,11 @@ def test_a_program_of_a_head_learns_blocks_as_learn_does(name: str) -> None:
         choice, _ = program(past, action, reward, learn, inputs, mask)
         head.learn(past[learn], action[learn], reward[learn], block_size=n)
         assert torch.equal(choice, head.select(inputs))
-    for mine, theirs in state_of(program, "head", head).values():
+    for mine, theirs in state_of(program, "policy", head).values():
         torch.testing.assert_close(theirs, mine, rtol=1e-5, atol=1e-6)  # the encoder is in float32
 
 
-MOVING = RunningScaler(2, freeze_after=3, intercept=False)
+MOVING = StandardScaler(2, freeze_after=3, intercept=False)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +187,8 @@ MOVING = RunningScaler(2, freeze_after=3, intercept=False)
     [
         (UCB(GLMRegression(2)), None, "GLMRegression has no block form"),
         (LocalGLB(2, link=Gamma(2.0)), None, "LocalGLMRegression has no block form"),
-        (RadiusMaster(RidgeRegression(2), actions=2), None, "RadiusMaster has no block form"),
-        (SharedRadiusMaster(RidgeRegression(2)), None, "SharedRadiusMaster has no block form"),
+        (RadiusSelector(RidgeRegression(2), actions=2), None, "RadiusSelector has no block form"),
+        (SharedRadiusSelector(RidgeRegression(2)), None, "SharedRadiusSelector has no block form"),
         (ScaledPolicy(RidgeRegression(2), MOVING), None, "the scaler has not frozen"),
         (DisjointArms(RidgeRegression(2), 2, scaler=MOVING), None, "the scaler has not frozen"),
         (BanditHead(nn.Linear(2, 2), OFUL(2), scaler=MOVING), torch.ones(3, 2), "a head with a scaler"),
@@ -232,10 +237,10 @@ def test_a_program_makes_as_many_steps_of_newton_as_it_is_verified_with() -> Non
     program = to_program(policy, blocks=True).module()
     for module in (eager := copy.deepcopy(policy), policy):
         module.estimator.block_steps = 2 if module is policy else 20
-    x, reward, arms = normal(30, 4), (torch.rand(30) < 0.5).double(), normal(1, 2, 4)
-    program(x, reward, torch.ones(30, dtype=torch.bool), arms, torch.ones(1, 2, dtype=torch.bool))
+    log, arms = round_of(policy, normal(30, 4), (torch.rand(30) < 0.5).double()), normal(1, 2, 4)
+    program(*log, torch.ones(30, dtype=torch.bool), arms, torch.ones(1, 2, dtype=torch.bool))
     for module in (policy, eager):
-        module.learn(x, reward, block_size=30)
+        module.learn(*log, block_size=30)
     assert_equal_states(program, "policy", policy)
     # It pays for what is missing.
     assert float(policy.estimator.squared_radius) > float(eager.estimator.squared_radius)

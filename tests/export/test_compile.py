@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchonline import OFUL, DisjointArms, HeavyTailUCB, RidgeRegression
+from torchonline import OFUL, AnytimeHeavyTailUCB, DisjointArms, RidgeRegression
 
 
 def rounds(count: int) -> tuple[Tensor, Tensor]:
@@ -25,11 +25,12 @@ def compiled(function: Any) -> Any:
     return torch.compile(function, fullgraph=True, backend="aot_eager")
 
 
-@pytest.mark.parametrize("make", [lambda: OFUL(3), lambda: HeavyTailUCB(3, restart_every=25)])
+@pytest.mark.parametrize("make", [lambda: OFUL(3), lambda: AnytimeHeavyTailUCB(3, restart_every=25)])
 def test_compiled_blocks_and_steps_agree(make: Any) -> None:
     def play(policy: Any, x: Tensor, reward: Tensor, mask: Tensor) -> None:
-        policy.learn(x, reward, block_size=20, mask=mask)
-        policy.step(x[0], reward[0])
+        action = torch.zeros_like(reward, dtype=torch.int64)
+        policy.learn(x[:, None], action, reward, block_size=20, mask=mask)
+        policy.step(x, torch.tensor(3), reward[0])
 
     policy, twin, same = make(), make(), compiled(play)
     for _ in range(3):

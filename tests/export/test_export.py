@@ -25,31 +25,31 @@ from torchonline import (
     GLBOMD,
     OFUL,
     OONS,
+    AnytimeHeavyTailUCB,
     FreeGrad,
     Greedy,
     HeavyTailRegression,
-    HeavyTailUCB,
     HvtUCB,
     LocalGLB,
     Poisson,
     RidgeRegression,
     ThompsonSampling,
 )
-from torchonline.bandits.policies import Policy
 from torchonline.core.ops import along, dot, increase_
 from torchonline.export import compile_program, files, to_onnx, to_program, to_torchscript
 from torchonline.export.compiled import place_in_cache
 from torchonline.export.programs import Round
 from torchonline.links import Link
 from torchonline.models import BanditHead, NeuralLinearBandit
+from torchonline.policies.rules import Rule
 
 DOUBLE = torch.float64
 POLICIES = {
     "OFUL": lambda **o: OFUL(4, **o),
     "HvtUCB": lambda **o: HvtUCB(4, horizon=1000, theta_bound=0.3, radius_scale=1e-3, **o),
-    "HeavyTailUCB": lambda **o: HeavyTailUCB(4, **o),
-    "HeavyTailUCB 1.5": lambda **o: HeavyTailUCB(4, moment_order=1.5, **o),
-    "HeavyTailUCB symmetric": lambda **o: HeavyTailUCB(4, noise="symmetric", **o),
+    "AnytimeHeavyTailUCB": lambda **o: AnytimeHeavyTailUCB(4, **o),
+    "AnytimeHeavyTailUCB 1.5": lambda **o: AnytimeHeavyTailUCB(4, moment_order=1.5, **o),
+    "AnytimeHeavyTailUCB symmetric": lambda **o: AnytimeHeavyTailUCB(4, noise="symmetric", **o),
     "Thompson": lambda **o: ThompsonSampling(RidgeRegression(4, **o)),
     "LocalGLB": lambda **o: LocalGLB(4, theta_bound=2.0, feature_bound=8.0, **o),
     "GLBOMD Poisson": lambda **o: GLBOMD(4, link=Poisson(), feature_bound=8.0, **o),
@@ -69,17 +69,17 @@ for folder in sys.argv[1:]:
     data = torch.load(f"{folder}/rounds.pt")
     script = torch.jit.load(f"{folder}/policy.pt")
     program = torch.export.load(f"{folder}/policy.pt2").module()
-    choices, past, learn = [], data["arms"][0][0], torch.tensor(False)
+    choices, past, choice, learn = [], data["arms"][0], torch.tensor(0), torch.tensor(False)
     for t, arms in enumerate(data["arms"]):
         torch.manual_seed(t)
-        choice = script.select(arms)
+        before, choice = choice, script.select(arms)
         torch.manual_seed(t)
         mask = torch.ones(1, len(arms), dtype=torch.bool)
-        by_program, _ = program(past, data["reward"][t - 1], learn, arms.unsqueeze(0), mask)
+        by_program, _ = program(past, before, data["reward"][t - 1], learn, arms.unsqueeze(0), mask)
         if int(choice) != int(by_program):
             sys.exit(f"{folder}, round {t}: TorchScript chose {int(choice)}, the program {int(by_program)}")
-        past, learn = arms[choice], torch.tensor(True)
-        script.step(past, data["reward"][t])
+        past, learn = arms, torch.tensor(True)
+        script.step(past, choice, data["reward"][t])
         choices.append(choice)
     torch.save({"choices": torch.stack(choices), "state": dict(script.named_buffers())}, f"{folder}/rounds.pt")
 """
@@ -137,7 +137,7 @@ def test_files_of_every_policy_learn_in_a_process_without_torchonline(tmp_path: 
         for t, arms_ in enumerate(arms):
             torch.manual_seed(t)
             choice = policy.select(arms_)
-            policy.step(arms_[choice], rewards[name][t])
+            policy.step(arms_, choice, rewards[name][t])
             choices.append(choice)
         assert torch.equal(torch.stack(choices), theirs["choices"])
         assert len(set(map(int, choices))) > 1
@@ -160,13 +160,14 @@ def test_program_agrees_over_100_rounds_and_may_only_look(name: str, batch: tupl
     learn = torch.ones(batch, dtype=torch.bool)
     for t in range(100):
         n, k = 1 + t % 4, 1 + t % 6
-        x, reward, arms, mask = normal(4), normal() ** 3, normal(n, k, 4), torch.rand(*batch, n, k) < 0.7
+        past, action = normal(1 + t % 3, 4), torch.randint(1 + t % 3, batch)
+        reward, arms, mask = normal() ** 3, normal(n, k, 4), torch.rand(*batch, n, k) < 0.7
         mask[..., 0] = True
         reward = policy.estimator.possible_reward(reward)
         torch.manual_seed(t)
-        theirs, learnt = program(x, reward, learn, arms, mask)
+        theirs, learnt = program(past, action, reward, learn, arms, mask)
         assert torch.equal(learnt, learn)
-        policy.step(x, reward)
+        policy.step(past, action, reward)
         torch.manual_seed(t)
         assert torch.equal(policy.select(arms, mask), theirs)
     state = dict(program.named_buffers())
@@ -175,33 +176,33 @@ def test_program_agrees_over_100_rounds_and_may_only_look(name: str, batch: tupl
 
     # What is not learnt may be anything, and leaves every buffer equal.
     before = {key: buffer.clone() for key, buffer in state.items()}
-    program(torch.full_like(x, torch.nan), torch.full_like(reward, torch.inf), ~learn, arms, mask)
+    program(torch.full_like(past, torch.nan), action + 99, torch.full_like(reward, torch.inf), ~learn, arms, mask)
     assert all(torch.equal(before[key], buffer) for key, buffer in program.named_buffers())
-    program(x, reward, learn, arms, mask)
+    program(past, action, reward, learn, arms, mask)
     assert not all(torch.equal(before[key], buffer) for key, buffer in program.named_buffers())
 
 
 def test_an_eager_round_refuses_nothing_of_what_is_not_learnt() -> None:
     """One of three learners hears NaN and infinity, and forgets them; the others learn as without it."""
-    policy, others = HeavyTailUCB(2, batch_shape=(3,)), HeavyTailUCB(2, batch_shape=(2,))
-    x, reward = torch.randn(3, 2, dtype=DOUBLE), torch.randn(3, dtype=DOUBLE)
-    others.step(x[:2], reward[:2])
-    x[2], reward[2] = torch.nan, torch.inf
+    policy, others = AnytimeHeavyTailUCB(2, batch_shape=(3,)), AnytimeHeavyTailUCB(2, batch_shape=(2,))
+    past, action, reward = torch.randn(3, 4, 2, dtype=DOUBLE), torch.tensor([3, 1, 0]), torch.randn(3, dtype=DOUBLE)
+    others.step(past[:2], action[:2], reward[:2])
+    past[2], reward[2] = torch.nan, torch.inf
     arms, mask = torch.randn(3, 4, 5, 2, dtype=DOUBLE), torch.ones(3, 4, 5, dtype=torch.bool)
-    choices, learnt = Round(policy)(x, reward, torch.tensor([True, True, False]), arms, mask)
+    choices, learnt = Round(policy)(past, action, reward, torch.tensor([True, True, False]), arms, mask)
     assert learnt.tolist() == [True, True, False]
     assert torch.equal(choices[:2], others.select(arms[:2]))
     for name, buffer in policy.estimator.state().items():
         torch.testing.assert_close(buffer[:2], others.estimator.get_buffer(name), rtol=1e-12, atol=1e-12)
-        assert torch.equal(buffer[2:], HeavyTailUCB(2, batch_shape=(1,)).estimator.get_buffer(name))
+        assert torch.equal(buffer[2:], AnytimeHeavyTailUCB(2, batch_shape=(1,)).estimator.get_buffer(name))
 
 
 def test_a_program_learns_for_some_of_a_fleet_only() -> None:
     policy, program = OFUL(2, batch_shape=(2,)), to_program(OFUL(2, batch_shape=(2,))).module()
-    x, reward = torch.ones(2, 2, dtype=DOUBLE), torch.ones(2, dtype=DOUBLE)
+    past, reward = (torch.ones(2, 1, 2, dtype=DOUBLE), torch.tensor([0, 0])), torch.ones(2, dtype=DOUBLE)
     arms, mask = torch.ones(2, 1, 1, 2, dtype=DOUBLE), torch.ones(2, 1, 1, dtype=torch.bool)
-    program(x, reward, torch.tensor([True, False]), arms, mask)
-    policy.step(x, reward)
+    program(*past, reward, torch.tensor([True, False]), arms, mask)
+    policy.step(*past, reward)
     state = dict(program.named_buffers())
     assert state["policy.estimator.rounds"].tolist() == [1, 0]
     torch.testing.assert_close(state["policy.estimator.V_inv"][0], policy.estimator.V_inv[0])
@@ -209,10 +210,10 @@ def test_a_program_learns_for_some_of_a_fleet_only() -> None:
 
 
 @pytest.mark.parametrize("export", [to_torchscript, to_program])
-@pytest.mark.parametrize("name", ["HeavyTailUCB", "Thompson"])
+@pytest.mark.parametrize("name", ["AnytimeHeavyTailUCB", "Thompson"])
 def test_exporting_changes_neither_module_nor_random_numbers(name: str, export) -> None:
     policy = POLICIES[name]()
-    policy.step(torch.ones(4), torch.tensor(1.0))
+    policy.step(torch.ones(1, 4), 0, torch.tensor(1.0))
     before = {key: buffer.clone() for key, buffer in policy.named_buffers()}
     random = torch.random.get_rng_state()
     training = policy.training
@@ -227,13 +228,13 @@ def test_exporting_changes_neither_module_nor_random_numbers(name: str, export) 
 
 
 def test_an_exported_state_is_a_learnt_one() -> None:
-    policy = HeavyTailUCB(4)
+    policy = AnytimeHeavyTailUCB(4)
     for arms, reward in rounds(30):
-        policy.step(arms[0], reward)
+        policy.step(arms, 0, reward)
     arms = rounds(1)[0][0]
     torch.testing.assert_close(to_torchscript(policy)(arms), policy(arms))
     program = to_program(policy).module()
-    no = (torch.zeros(4, dtype=DOUBLE), torch.tensor(0.0, dtype=DOUBLE), torch.tensor(False))
+    no = (torch.zeros(1, 4, dtype=DOUBLE), torch.tensor(0), torch.tensor(0.0, dtype=DOUBLE), torch.tensor(False))
     mask = torch.ones(1, len(arms), dtype=torch.bool)
     assert program(*no, arms.unsqueeze(0), mask)[0].item() == policy.select(arms).item()
 
@@ -253,7 +254,7 @@ class Encoder(nn.Module):
 @pytest.mark.parametrize("shape", ["per arm", "context"])
 def test_encoder_and_head_are_one_artifact(shape: str, batch: tuple[int, ...], tmp_path: Path) -> None:
     actions = torch.randn(5, 3) if shape == "context" else None
-    head = BanditHead(Encoder(3), HeavyTailUCB(3, batch_shape=batch), actions=actions)
+    head = BanditHead(Encoder(3), AnytimeHeavyTailUCB(3, batch_shape=batch), actions=actions)
     item = (6,) if shape == "context" else (5, 6)
     example = torch.randn(*batch, *item)
     to_torchscript(head, tmp_path / "head.pt", example=example)
@@ -290,11 +291,12 @@ def test_onnx_scores_follow_the_state_that_is_fed(name: str, batch: tuple[int, .
     state = dict(policy.named_buffers())
     for t in range(6):
         arms = torch.randn(*batch, 1 + t % 2, 2 + t, 4, dtype=DOUBLE)
-        fed = {"arms": arms.numpy()} | {key: state[key].numpy() for key in names[1:]}
+        fed = {"inputs": arms.numpy()} | {key: state[key].numpy() for key in names[1:]}
         scores = torch.from_numpy(session.run(None, fed)[0])
         # torch's exporter stores Python numbers in single precision.
         torch.testing.assert_close(scores, policy(arms), rtol=1e-7, atol=1e-7)
-        policy.step(arms[..., 0, 0, :], policy.estimator.possible_reward(torch.randn(batch, dtype=DOUBLE)))
+        reward = policy.estimator.possible_reward(torch.randn(batch, dtype=DOUBLE))
+        policy.step(arms.select(len(batch), 0), torch.zeros(batch, dtype=torch.int64), reward)
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
@@ -306,8 +308,8 @@ def test_an_onnx_graph_of_one_decision(batch: tuple[int, ...], tmp_path: Path) -
     session = InferenceSession(tmp_path / "scores.onnx", providers=["CPUExecutionProvider"])
     state = dict(policy.named_buffers())
     for arms in (torch.randn(*batch, 1, 4, dtype=DOUBLE), torch.randn(*batch, 5, 4, dtype=DOUBLE)):
-        policy.step(arms[..., 0, :], torch.ones(batch))
-        scores = session.run(None, {"arms": arms.numpy()} | {key: state[key].numpy() for key in names[1:]})[0]
+        policy.step(arms, torch.zeros(batch, dtype=torch.int64), torch.ones(batch))
+        scores = session.run(None, {"inputs": arms.numpy()} | {key: state[key].numpy() for key in names[1:]})[0]
         torch.testing.assert_close(torch.from_numpy(scores), policy(arms), rtol=1e-7, atol=1e-7)
 
 
@@ -351,7 +353,7 @@ def test_files_choose_and_learn_in_cpp(name: str, request: pytest.FixtureRequest
         k = int(policy.select(arms))
         best += k == 2
         if t % 10 < 9:
-            policy.step(arms[k], float(arms[k, 1]) + 0.1 * math.sin(t))
+            policy.step(arms, k, float(arms[k, 1]) + 0.1 * math.sin(t))
     assert done.stdout == f"learnt 180 of 200, the best arm {best} times, without an arm -1\n"
     if name == "script":
         assert int(torch.jit.load(f"{file}.learnt").estimator.rounds) == 180
@@ -370,12 +372,12 @@ def test_compiled_program_agrees(
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", None)
     compiled = compile_program(program, tmp_path / "round.pt2")
     again = compile_program(program, tmp_path / "again.pt2")
-    learn = torch.tensor(True)
+    learn, action = torch.tensor(True), torch.tensor(1)
     for arms, reward in rounds(50, dim=2):
         decision, mask = arms.unsqueeze(0), torch.ones(1, len(arms), dtype=torch.bool)
-        choice, _ = compiled(arms[0], reward, learn, decision, mask)
-        assert torch.equal(again(arms[0], reward, learn, decision, mask)[0], choice)
-        policy.step(arms[0], reward)
+        choice, _ = compiled(arms, action, reward, learn, decision, mask)
+        assert torch.equal(again(arms, action, reward, learn, decision, mask)[0], choice)
+        policy.step(arms, action, reward)
         assert choice.item() == policy.select(arms).item()
 
 
@@ -383,7 +385,7 @@ def test_another_state_or_number_of_threads_is_compiled_anew(oful_program: Calla
     policy = OFUL(2)
     places = [place_in_cache(to_program(policy), {})]
     assert place_in_cache(oful_program(), {}) == places[0]
-    policy.step(torch.ones(2), 1.0)
+    policy.step(torch.ones(1, 2), 0, 1.0)
     program = to_program(policy)
     places.append(place_in_cache(program, {}))
     places.append(place_in_cache(program, {"joint_graph_constant_folding": False}))
@@ -421,13 +423,13 @@ def test_compiled_program_of_a_convex_learner_agrees(tmp_path: Path) -> None:
         torch.testing.assert_close(decision, learner.predict(), rtol=1e-12, atol=1e-12)
 
 
-class Drifting(Policy):
-    """A policy whose compiled form is another."""
+class Drifting(Rule):
+    """A rule whose compiled form is another."""
 
-    def forward(self, arms: Tensor) -> Tensor:
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
         if torch.jit.is_scripting() or torch.compiler.is_compiling():
-            return -self.estimator.predictor(arms)
-        return self.estimator.predictor(arms)
+            return -predictor
+        return predictor
 
 
 CONVEX = {
@@ -557,7 +559,7 @@ def test_a_learner_that_learns_meanwhile_is_exported_as_it_was(monkeypatch: pyte
 
     def slowly(module: nn.Module) -> Any:
         found = script(module)
-        policy.step(torch.ones(2), 1.0)
+        policy.step(torch.ones(1, 2), 0, 1.0)
         return found
 
     monkeypatch.setattr(files, "_as_script", slowly)

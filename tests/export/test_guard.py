@@ -9,20 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from tests.docs.script_modules import script_modules
+from tests.learners import round_of
 from torchonline import (
     DPTOFW,
     OFUL,
     UCB,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     FixedArms,
     FreeGrad,
-    HeavyTailUCB,
     LocalGLB,
     MsMwC,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
-    SharedRadiusMaster,
+    SharedRadiusSelector,
+    StandardScaler,
 )
 from torchonline.core.checks import LARGEST, passes
 from torchonline.core.ops import assign_, exp
@@ -37,7 +38,8 @@ def double(*values: Any) -> Tensor:
     return torch.tensor(values[0] if len(values) == 1 else values, dtype=torch.float64)
 
 
-X, ONE, YES = double(1.0, 0.5), double(1.0), torch.tensor(True)
+# A round: the chosen arm is the second.
+X, K, ONE, YES = double((0.0, 0.0), (1.0, 0.5)), torch.tensor(1), double(1.0), torch.tensor(True)
 ARMS, MASK = torch.eye(2, dtype=torch.float64).unsqueeze(0), torch.ones(1, 2, dtype=torch.bool)
 
 
@@ -52,19 +54,19 @@ def head(**options: Any) -> BanditHead:
 
 
 def disjoint() -> DisjointArms:
-    return DisjointArms(RidgeRegression(4), actions=4, scaler=RunningScaler(3))
+    return DisjointArms(RidgeRegression(4), actions=4, scaler=StandardScaler(3))
 
 
 # One for each way through the code; examples/files/poison.py plays all learners.
 LEARNERS: dict[str, tuple[Any, Tensor | None]] = {
     "policy with a link": (lambda: LocalGLB(3, feature_bound=10.0), None),
     "arms": (lambda: disjoint(), None),
-    "shared": (lambda: SharedRadiusMaster(RidgeRegression(3)), None),
+    "shared": (lambda: SharedRadiusSelector(RidgeRegression(3)), None),
     "fixed": (lambda: FixedArms(OFUL(3), torch.eye(3)), None),
     "convex": (lambda: FreeGrad(3), None),
     "head": (lambda: head(), torch.ones(4, 5).double()),
     "head on a scaler": (
-        lambda: head(actions=4, scaler=RunningScaler(5, intercept=False)),
+        lambda: head(actions=4, scaler=StandardScaler(5, intercept=False)),
         torch.ones(5).double(),
     ),
 }
@@ -87,17 +89,17 @@ def test_a_round_that_outweighs_all_is_refused_where_the_eager_step_refuses_it()
     """Its features can be squared, but the inverse would be lost in rounding."""
     program, script, eager = to_program(OFUL(DIM)).module(), to_torchscript(OFUL(DIM)), OFUL(DIM)
     for scale, learnt in ((1e30, False), (1e9, False), (1e3, True)):
-        assert bool(program(scale * X, ONE, YES, ARMS, MASK)[1]) == bool(script.step(scale * X, ONE)) == learnt
+        assert bool(program(scale * X, K, ONE, YES, ARMS, MASK)[1]) == bool(script.step(scale * X, K, ONE)) == learnt
         if learnt:
-            eager.step(scale * X, ONE)
+            eager.step(scale * X, K, ONE)
         else:
-            with pytest.raises(ValueError, match="expected a round that adds less"):
-                eager.step(scale * X, ONE)
+            with pytest.raises(ValueError, match="inputs: expected a round that adds less"):
+                eager.step(scale * X, K, ONE)
     assert torch.equal(script.estimator.rounds, eager.estimator.rounds)
-    # HeavyTailUCB weighs long features down.
-    eager, script = HeavyTailUCB(DIM), to_torchscript(HeavyTailUCB(DIM))
-    eager.step(1e30 * X, ONE)
-    assert bool(script.step(1e30 * X, ONE))
+    # AnytimeHeavyTailUCB weighs long features down.
+    eager, script = AnytimeHeavyTailUCB(DIM), to_torchscript(AnytimeHeavyTailUCB(DIM))
+    eager.step(1e30 * X, K, ONE)
+    assert bool(script.step(1e30 * X, K, ONE))
 
 
 class Exploding(RidgeRegression):
@@ -112,10 +114,10 @@ class Exploding(RidgeRegression):
 def test_a_state_that_would_overflow_is_put_back_for_each_learner_alone() -> None:
     policy = UCB(Exploding(DIM, batch_shape=(3,)))
     program, script = to_program(policy).module(), to_torchscript(policy)
-    x, reward = X.expand(3, DIM), double(1.0, 1000.0, 2.0)
+    past, reward = (X.expand(3, 2, DIM), K.expand(3)), double(1.0, 1000.0, 2.0)
     arms, mask = ARMS.expand(3, 1, 2, DIM).clone(), torch.ones(3, 1, 2, dtype=torch.bool)
-    choices, learnt = program(x, reward, torch.ones(3, dtype=torch.bool), arms, mask)
-    assert learnt.tolist() == script.step(x, reward).tolist() == [True, False, True]
+    choices, learnt = program(*past, reward, torch.ones(3, dtype=torch.bool), arms, mask)
+    assert learnt.tolist() == script.step(*past, reward).tolist() == [True, False, True]
     assert choices.shape == (3, 1)
     for state in (dict(program.named_buffers())["policy.estimator.theta_hat"], script.estimator.theta_hat):
         assert state[:, 0].tolist() == [1.0, 0.0, 1.0]
@@ -125,15 +127,16 @@ def test_a_fleet_is_protected_learner_by_learner() -> None:
     script, twin = to_torchscript(OFUL(DIM, batch_shape=(2,))), OFUL(DIM, batch_shape=(2,))
     x, reward = torch.randn(2, 6, DIM).double(), torch.randn(2, 6).double()
     reward[0, 2], x[1, 4, 0] = NAN, math.inf
-    learnt = script.learn(x, reward)
+    learnt = script.learn(*round_of(script, x, reward))
     assert learnt.tolist() == [[t != 2 for t in range(6)], [t != 4 for t in range(6)]]
     for t in range(6):
-        twin.learn(x[:, t].nan_to_num(posinf=0.0), reward[:, t].nan_to_num(), mask=learnt[:, t])
+        rows = round_of(twin, x[:, t].nan_to_num(posinf=0.0), reward[:, t].nan_to_num())
+        twin.learn(*rows, mask=learnt[:, t])
     torch.testing.assert_close(script.estimator.theta_hat, twin.estimator.theta_hat, rtol=1e-12, atol=1e-12)
     assert script.estimator.rounds.tolist() == [5, 5]
     # Round by round, too.
     again = to_torchscript(OFUL(DIM, batch_shape=(2,)))
-    assert torch.equal(again.step(x, reward), learnt)
+    assert torch.equal(again.step(*round_of(again, x, reward)), learnt)
     torch.testing.assert_close(again.estimator.theta_hat, twin.estimator.theta_hat, rtol=1e-9, atol=1e-9)
 
 
@@ -146,16 +149,18 @@ def test_a_poisoned_round_of_a_block_is_none() -> None:
     good = learn.clone()
     x[3, 0], reward[5], scale[7] = NAN, 1e200, -1.0
     good[[3, 5, 7]] = False
-    choices, learnt = program(x, reward, learn, ARMS, MASK, scale)
+    past, action = x.unsqueeze(-2), torch.zeros(9, dtype=torch.int64)
+    choices, learnt = program(past, action, reward, learn, ARMS, MASK, scale)
     assert torch.equal(learnt, good)
-    twin.learn(x[good], reward[good], noise_scale=scale[good], block_size=9)
+    twin.learn(past[good], action[good], reward[good], noise_scale=scale[good], block_size=9)
     assert int(choices) == int(twin.select(ARMS[0]))
     state = dict(program.named_buffers())
     for name, buffer in twin.estimator.state().items():
         torch.testing.assert_close(state[f"policy.estimator.{name}"], buffer, rtol=1e-10, atol=1e-12)
     # A block that outweighs all is refused as a whole.
     before = {name: buffer.clone() for name, buffer in state.items()}
-    _, learnt = program(1e40 * torch.ones(4, DIM).double(), torch.ones(4).double(), learn[2:6], ARMS, MASK, scale[:4])
+    past, reward = 1e40 * torch.ones(4, 1, DIM).double(), torch.ones(4).double()
+    _, learnt = program(past, action[:4], reward, learn[2:6], ARMS, MASK, scale[:4])
     assert not bool(learnt.any())
     assert all(torch.equal(before[name], buffer) for name, buffer in program.named_buffers())
 
@@ -174,11 +179,11 @@ def test_a_log_with_poison_is_learnt_as_without_it() -> None:
     """By a file of one learner: the blocks are those of the good rounds."""
     x, reward, good = torch.randn(60, 3).double(), torch.randn(60).double(), torch.rand(60) < 0.8
     bad = torch.where(good, reward, NAN)
-    for policy in (OFUL(3), ScaledPolicy(RidgeRegression(4), RunningScaler(3, freeze_after=5))):
+    for policy in (OFUL(3), ScaledPolicy(RidgeRegression(4), StandardScaler(3, freeze_after=5))):
         script = to_torchscript(policy)
-        learnt, state = learnt_state(script, x, bad)
+        learnt, state = learnt_state(script, *round_of(script, x, bad))
         assert torch.equal(learnt, good)
-        assert all(map(torch.equal, state, learnt_state(script, x[good], reward[good])[1]))
+        assert all(map(torch.equal, state, learnt_state(script, *round_of(script, x[good], reward[good]))[1]))
 
 
 def test_arms_with_a_model_each_leave_out_what_is_poisoned() -> None:
@@ -199,7 +204,7 @@ def test_a_decision_that_cannot_be_made_is_no_arm() -> None:
     assert script.select(torch.zeros(3, 0, DIM)).tolist() == [-1] * 3
     assert script.probabilities(arms)[1].tolist() == [0.0, 0.0]
     for given in ((arms[1],), (arms[0], none), (torch.zeros(0, DIM),)):
-        index, probability = script.decide(*given)
+        index, probability = script.select_with_probability(*given)
         assert (index.item(), probability.item()) == (-1, 0.0)
 
 
@@ -230,12 +235,12 @@ def test_a_program_counts_rounds_by_their_own_noise() -> None:
     program = to_program(policy, noise_scale=True).module()
     for t in range(10):
         scale = double(0.2 + 0.1 * t)
-        choices, learnt = program(X, ONE, torch.tensor(t % 3 > 0), ARMS, MASK, scale)
+        choices, learnt = program(X, K, ONE, torch.tensor(t % 3 > 0), ARMS, MASK, scale)
         if t % 3 > 0:
-            policy.step(X, ONE, noise_scale=scale)
+            policy.step(X, K, ONE, noise_scale=scale)
         assert bool(learnt) == (t % 3 > 0)
         assert int(choices) == int(policy.select(ARMS[0]))
-    assert not bool(program(X, ONE, YES, ARMS, MASK, double(0.0))[1])
+    assert not bool(program(X, K, ONE, YES, ARMS, MASK, double(0.0))[1])
     torch.testing.assert_close(dict(program.named_buffers())["policy.estimator.V"], policy.estimator.V)
 
 

@@ -11,7 +11,8 @@ from torchonline import OFUL
 from torchonline.export import to_torchscript
 
 PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
-X, REWARD, LEARN = torch.tensor([1.0, 0.5]).double(), torch.tensor(1.0).double(), torch.tensor(True)
+ROUND = torch.tensor([[0.0, 0.0], [1.0, 0.5]]).double(), torch.tensor(1)
+REWARD, LEARN = torch.tensor(1.0).double(), torch.tensor(True)
 CHOICE = torch.eye(2).double().unsqueeze(0), torch.ones(1, 2, dtype=torch.bool)
 
 
@@ -28,10 +29,10 @@ def test_the_page_has_the_section() -> None:
 def test_a_script_takes_a_noise_scale_and_refuses_values() -> None:
     policy = OFUL(2)
     script = to_torchscript(policy)
-    assert not script.step(X, torch.nan * REWARD)
+    assert not script.step(*ROUND, torch.nan * REWARD)
     assert torch.equal(script.estimator.V, policy.estimator.V)
-    assert script.step(X, REWARD, torch.tensor(3.0).double())
-    policy.step(X, REWARD, noise_scale=3.0)
+    assert script.step(*ROUND, REWARD, torch.tensor(3.0).double())
+    policy.step(*ROUND, REWARD, noise_scale=3.0)
     torch.testing.assert_close(script.estimator.V, policy.estimator.V)
 
 
@@ -43,9 +44,9 @@ def test_a_program_takes_a_noise_scale_where_asked_to(
     program = oful_program(noise_scale=has_scale).module()
     scale = (torch.tensor(3.0).double(),) if has_scale else ()
     state = dict(program.named_buffers())
-    _, learnt = program(X, torch.nan * REWARD, LEARN, *CHOICE, *scale)
+    _, learnt = program(*ROUND, torch.nan * REWARD, LEARN, *CHOICE, *scale)
     assert not learnt
     assert torch.equal(state["policy.estimator.V"], policy.estimator.V)
-    assert program(X, REWARD, LEARN, *CHOICE, *scale)[1]
-    policy.step(X, REWARD, noise_scale=3.0 if has_scale else None)
+    assert program(*ROUND, REWARD, LEARN, *CHOICE, *scale)[1]
+    policy.step(*ROUND, REWARD, noise_scale=3.0 if has_scale else None)
     torch.testing.assert_close(state["policy.estimator.V"], policy.estimator.V)

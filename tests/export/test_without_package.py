@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from tests.learners import close, play, snapshot, stream
-from torchonline import HeavyTailUCB, LocalGLB
+from torchonline import AnytimeHeavyTailUCB, LocalGLB
 from torchonline.export import to_torchscript
 from torchonline.models import BanditHead
 
@@ -29,7 +29,7 @@ rounds = torch.load(f"{folder}/rounds.pt")
 choices = []
 for arms, reward, noise_scale in rounds:
     index = policy.select(arms)
-    policy.step(arms[index], reward, noise_scale)
+    policy.step(arms, index, reward, noise_scale)
     choices.append(index)
 torch.save((choices, dict(policy.state_dict())), f"{folder}/learnt.pt")
 assert [name for name, module in sys.modules.items() if name.startswith("torchonline") and module] == []
@@ -76,9 +76,9 @@ def test_an_encoder_with_a_head_for_clicks_goes_on_learning(tmp_path: Path) -> N
 
 
 def test_goes_on_learning(tmp_path: Path) -> None:
-    eager = HeavyTailUCB(3, moment_order=1.5)
+    eager = AnytimeHeavyTailUCB(3, moment_order=1.5)
     play(eager, stream(30))
-    scripted = torch.jit.script(HeavyTailUCB(3, moment_order=1.5))
+    scripted = torch.jit.script(AnytimeHeavyTailUCB(3, moment_order=1.5))
     play(scripted, stream(30))
     torch.jit.save(scripted, tmp_path / "policy.pt")
     rounds = stream(60, seed=1)

@@ -12,7 +12,7 @@ import torch
 
 from tests.fake_device import environment
 from tests.feedback.logs import ARMS, fill, learnt_from
-from torchonline import DPHDB, OFUL, DisjointArms, FixedArms, LocalGLB, RadiusMaster, RidgeRegression, bandit
+from torchonline import DPHDB, OFUL, DisjointArms, FixedArms, LocalGLB, RadiusSelector, RidgeRegression, bandit
 from torchonline.feedback import (
     DecisionLog,
     Feedback,
@@ -77,7 +77,7 @@ CONTEXT = torch.tensor([0.3, 0.7], dtype=torch.float64)
 KINDS: dict[str, tuple[Any, torch.Tensor]] = {
     "arms with a model each": (lambda: DisjointArms(RidgeRegression(2), 3), CONTEXT),
     "the recommended policy": (lambda: bandit(2, actions=3), CONTEXT),
-    "radius master": (lambda: RadiusMaster(RidgeRegression(2), actions=3), CONTEXT),
+    "radius master": (lambda: RadiusSelector(RidgeRegression(2), actions=3), CONTEXT),
     "arms that stay": (lambda: FixedArms(OFUL(2), ARMS), torch.zeros(0)),
     "head on a context": (
         lambda: BanditHead(torch.nn.Linear(2, 2), bandit(2, actions=3, scale=False)),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import torchonline
-from torchonline import OFUL, FreeGrad, RunningScaler
+from torchonline import OFUL, FreeGrad, StandardScaler
 from torchonline.callbacks import BanditMonitor, NoiseMonitor, RegretLogger
 from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, OnlinePredictor, RoundLoader
 from torchonline.models.batches import payoffs, unpacked
@@ -127,7 +127,7 @@ def test_other_modules_work_in_it(default: torch.dtype) -> None:
     trainer.test(model, RoundLoader(inputs, rewards[:, 0], batch_size=8), verbose=False)
     assert bool(model(inputs).isfinite().all())
     head = BanditHead(
-        nn.Linear(FEATURES, DIM), OFUL(DIM), actions=ARMS, scaler=RunningScaler(FEATURES, intercept=False)
+        nn.Linear(FEATURES, DIM), OFUL(DIM), actions=ARMS, scaler=StandardScaler(FEATURES, intercept=False)
     )
     head.step(inputs, torch.zeros(ROUNDS, dtype=torch.int64), rewards[:, 0])
     assert head.select([1, 2, 3, 4]).shape == ()

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from tests.interruption import interrupted
-from torchonline import DisjointArms, LocalGLMRegression, Logistic, RidgeRegression, RunningScaler
+from torchonline import DisjointArms, LocalGLMRegression, Logistic, RidgeRegression, StandardScaler
 from torchonline.export import to_torchscript
 from torchonline.models import BanditHead
 
 
 def head_of(**options: Any) -> BanditHead:
-    return BanditHead(nn.Linear(4, 4), DisjointArms(RidgeRegression(4, **options), 2), scaler=RunningScaler(3))
+    return BanditHead(nn.Linear(4, 4), DisjointArms(RidgeRegression(4, **options), 2), scaler=StandardScaler(3))
 
 
 def learnt() -> BanditHead:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from tests.interruption import interrupted
 from tests.learners import close, differences, snapshot
-from torchonline import AdaptiveRidgeRegression, DisjointArms, RidgeRegression, RunningScaler
+from torchonline import AdaptiveRidgeRegression, DisjointArms, RidgeRegression, StandardScaler
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader
 
@@ -31,7 +31,7 @@ def head_of(kind: str, **options: Any) -> BanditHead:
         encoder = nn.Sequential(nn.Linear(DIM, WIDTH), nn.Tanh())
         embeddings = torch.randn(ARMS, WIDTH)
     actions: Any = {"arms": None, "models": ARMS, "embeddings": embeddings}[kind]
-    scaler = options.pop("scaler", RunningScaler(DIM, intercept=False))
+    scaler = options.pop("scaler", StandardScaler(DIM, intercept=False))
     return BanditHead(encoder, AdaptiveRidgeRegression(WIDTH), actions=actions, scaler=scaler, **options)
 
 
@@ -55,7 +55,7 @@ def state(head: BanditHead) -> dict[str, Tensor]:
 @every_kind
 def test_a_round_by_hand(kind: str) -> None:
     """The encoder gets scaled inputs; the policy learns, and then the scaler; deciding changes nothing."""
-    head, plain, scaler = head_of(kind), head_of(kind, scaler=None), RunningScaler(DIM, intercept=False)
+    head, plain, scaler = head_of(kind), head_of(kind, scaler=None), StandardScaler(DIM, intercept=False)
     for inputs, action, reward in zip(*rounds(kind, 12), strict=True):
         scaled = scaler(inputs).float()
         before = state(head)
@@ -144,7 +144,7 @@ def test_an_interrupted_step_is_all_or_nothing(width: int) -> None:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             encoder = nn.Linear(DIM, width)
-        return BanditHead(encoder, RidgeRegression(width), scaler=RunningScaler(DIM, intercept=False))
+        return BanditHead(encoder, RidgeRegression(width), scaler=StandardScaler(DIM, intercept=False))
 
     head, done = build(), build()
     inputs, action, reward = rounds("arms", 2)
@@ -190,20 +190,22 @@ def test_files_go_on_scaling(kind: str) -> None:
 @pytest.mark.parametrize(
     ("error", "match", "options"),
     [
-        (TypeError, "scaler: expected None or a RunningScaler", {"scaler": nn.Linear(3, 3)}),
+        (TypeError, "scaler: expected None or a StandardScaler", {"scaler": nn.Linear(3, 3)}),
         (ValueError, "scaler: expected None with feature_dims=3", {"feature_dims": 3}),
-        (ValueError, "scaler: expected it and the policy", {"scaler": RunningScaler(3, batch_shape=(2,))}),
+        (ValueError, "scaler: expected it and the policy", {"scaler": StandardScaler(3, batch_shape=(2,))}),
         (ValueError, "scaler: expected it and the policy", {"policy": RidgeRegression(4, batch_shape=(2,))}),
     ],
 )
 def test_bad_arguments_are_named(error: Any, match: str, options: dict[str, Any]) -> None:
     with pytest.raises(error, match=match):
-        BanditHead(**({"encoder": nn.Linear(3, 4), "policy": RidgeRegression(4), "scaler": RunningScaler(3)} | options))
+        BanditHead(
+            **({"encoder": nn.Linear(3, 4), "policy": RidgeRegression(4), "scaler": StandardScaler(3)} | options)
+        )
 
 
 def test_it_needs_no_encoder() -> None:
     """With the scaler's intercept, and arms with a model each."""
-    head = BanditHead(nn.Identity(), DisjointArms(RidgeRegression(DIM + 1), ARMS), scaler=RunningScaler(DIM))
+    head = BanditHead(nn.Identity(), DisjointArms(RidgeRegression(DIM + 1), ARMS), scaler=StandardScaler(DIM))
     inputs, action, reward = rounds("models", 5)
     head.step(inputs, action, reward)
     assert head.encode(inputs).shape == (5, DIM + 1)
@@ -264,7 +266,7 @@ def chosen(arms: Tensor, kept: Tensor) -> Tensor:
 
 def test_hyper_parameters_name_the_scaler() -> None:
     found = module_of("models").hparams
-    assert found["input_scaler"] == "RunningScaler"
+    assert found["input_scaler"] == "StandardScaler"
     assert found["input_scaler_intercept"] is False
 
 
@@ -293,6 +295,6 @@ def test_a_decision_refuses_what_the_scaler_would_clip(kind: str) -> None:
 
 
 def test_inputs_too_large_for_the_type_of_the_scaler_are_refused() -> None:
-    head = BanditHead(nn.Identity(), RidgeRegression(2), scaler=RunningScaler(2, intercept=False, dtype=torch.float32))
+    head = BanditHead(nn.Identity(), RidgeRegression(2), scaler=StandardScaler(2, intercept=False, dtype=torch.float32))
     with pytest.raises(ValueError, match=r"^inputs: expected"):
         head.step(torch.full((1, 2), 1e90, dtype=torch.float64), 0, 1.0)

@@ -17,20 +17,20 @@ from tests.versions import weights_only
 from torchonline import (
     OFUL,
     UCB,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     Greedy,
-    HeavyTailUCB,
     HvtUCB,
     RidgeRegression,
-    RunningScaler,
+    StandardScaler,
     ThompsonSampling,
 )
-from torchonline.bandits.policies import Policy
 from torchonline.callbacks import RegretLogger
 from torchonline.core.ops import of_chosen
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader, bandit_head
 from torchonline.models.replay import Replay
+from torchonline.policies.rules import Policy
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.
 pytestmark = [
@@ -137,7 +137,7 @@ class TestBanditHead:
     @pytest.mark.parametrize("make", HEADS)
     @pytest.mark.parametrize("batch", [(), (2,)])
     def test_logs_teach_the_chosen_arms_features_in_blocks(self, make: Any, batch: tuple[int, ...]) -> None:
-        head = make(HeavyTailUCB(DIM, batch_shape=batch)) if make is arms_head else make(batch_shape=batch)
+        head = make(AnytimeHeavyTailUCB(DIM, batch_shape=batch)) if make is arms_head else make(batch_shape=batch)
         head.train()
         policy, modes = copy.deepcopy(head.policy), [part.training for part in head.modules()]
         for lead, size in ((batch, None), ((*batch, 40), None), ((*batch, 40), 16), ((*batch, 0), None)):
@@ -201,7 +201,7 @@ class TestBanditHead:
                 head.learn(**(good | change))
             assert same_state(head, before)
         models = BanditHead(nn.Identity(), DisjointArms(RidgeRegression(DIM), ARMS))
-        for other in (models, BanditHead(encoder(), OFUL(DIM), scaler=RunningScaler(FEATURES, intercept=False))):
+        for other in (models, BanditHead(encoder(), OFUL(DIM), scaler=StandardScaler(FEATURES, intercept=False))):
             item = (DIM,) if other is models else (ARMS, FEATURES)
             with pytest.raises(ValueError, match=r"^block_size: expected an integer above 0, got -1"):
                 other.learn(torch.ones(3, *item), [0, 1, 2], torch.ones(3), block_size=-1)
@@ -642,7 +642,7 @@ class TestNeuralLinearBandit:
     @pytest.mark.parametrize("batch", [(), (2,)])
     def test_the_rewards_of_a_batch_are_learnt_in_blocks(self, batch: tuple[int, ...]) -> None:
         """With ``feedback="batch"``, and from a log: as the policy learns the features of the chosen arms."""
-        head = arms_head(HeavyTailUCB(DIM, batch_shape=batch))
+        head = arms_head(AnytimeHeavyTailUCB(DIM, batch_shape=batch))
         by_hand, logged = copy.deepcopy(head), copy.deepcopy(head)
         inputs, rewards, means = rounds_for(head, 80, *batch)
         recorder, lead = Recorder(), len(batch)
@@ -658,7 +658,7 @@ class TestNeuralLinearBandit:
         module = NeuralLinearBandit(logged, train_encoder_every=None)
         trainer(max_epochs=1).fit(module, RoundLoader(log, batch_size=40))
         assert_close_state(logged, by_hand)
-        stepped = arms_head(HeavyTailUCB(DIM, batch_shape=batch))
+        stepped = arms_head(AnytimeHeavyTailUCB(DIM, batch_shape=batch))
         stepped.encoder.load_state_dict(head.encoder.state_dict())
         stepped.step(*(values.movedim(0, lead) for values in log[:3]))
         states = (each.policy.estimator.bias for each in (stepped, logged))
@@ -679,7 +679,7 @@ class TestNeuralLinearBandit:
         trainer(max_epochs=1).fit(NeuralLinearBandit(head), torch.utils.data.DataLoader(data, batch_size=5))
         assert head.policy.estimator.rounds == 20
 
-    @pytest.mark.parametrize("make", [HvtUCB, HeavyTailUCB])
+    @pytest.mark.parametrize("make", [HvtUCB, AnytimeHeavyTailUCB])
     def test_drives_any_policy(self, make: Any) -> None:
         head = arms_head(make(DIM, **({"horizon": 100} if make is HvtUCB else {})))
         trainer(max_epochs=1).fit(NeuralLinearBandit(head), RoundLoader(*rounds_for(head, 20), batch_size=10))
@@ -883,7 +883,7 @@ class TestNeuralLinearBandit:
         for outlier in (None, 1e3, 1e6):
             if outlier is not None:
                 rewards[7] = outlier
-            head = BanditHead(copy.deepcopy(layers), HeavyTailUCB(DIM))
+            head = BanditHead(copy.deepcopy(layers), AnytimeHeavyTailUCB(DIM))
             bandit = NeuralLinearBandit(head, train_encoder_every=40)
             bandit.seed.zero_()
             trainer(max_epochs=1).fit(bandit, RoundLoader(inputs, rewards, batch_size=10))

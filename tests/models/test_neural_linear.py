@@ -24,17 +24,17 @@ from torchonline import (
     EpsilonGreedy,
     HeavyTailRegression,
     RidgeRegression,
-    RunningScaler,
+    StandardScaler,
     ThompsonSampling,
     bandit,
 )
-from torchonline.bandits.composed import learner_of
 from torchonline.callbacks import ArtifactExporter, RegretLogger
 from torchonline.core.ops import of_chosen
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader, neural_linear
 from torchonline.models.checkpoints import packed, unpacked_head
 from torchonline.models.refit import fit_encoder, predicted, relearn
+from torchonline.policies.composed import learner_of
 
 pytestmark = [
     pytest.mark.fast,
@@ -567,7 +567,7 @@ class TestCheckpoints:
         arms = DisjointArms(
             UCB(RidgeRegression(DIM, noise_scale=0.5, radius="classic", radius_scale=0.4)),
             actions=7,
-            scaler=RunningScaler(DIM, intercept=False),
+            scaler=StandardScaler(DIM, intercept=False),
         )
         found = dict(NeuralLinearBandit(BanditHead(layers(), arms), encoder_steps=30).hparams)
         expected = {
@@ -576,7 +576,7 @@ class TestCheckpoints:
             "encoder": "Sequential",
             "policy": "UCB",
             "composition": "DisjointArms",
-            "scaler": "RunningScaler",
+            "scaler": "StandardScaler",
             "scaler_clip": 2.5,
             "estimator": "RidgeRegression",
             "actions": 7,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import torchonline
-from torchonline import FreeGrad, RunningScaler
+from torchonline import FreeGrad, StandardScaler
 from torchonline.callbacks import ArtifactExporter
 from torchonline.command_line.evaluation import replay_head
 from torchonline.command_line.service import make_settings
@@ -71,7 +71,7 @@ def test_two_times_of_the_same_minute_differ_for_fit_and_evaluate(log: Path) -> 
 def test_a_scaler_in_front_of_a_float32_encoder_gets_all_digits(log: Path) -> None:
     """In fit, replay, evaluate and the service."""
     encoder = torch.nn.Sequential(Seen(), torch.nn.Linear(2, 2))
-    head = BanditHead(encoder, torchonline.bandit(2, actions=2, scale=False), scaler=RunningScaler(1))
+    head = BanditHead(encoder, torchonline.bandit(2, actions=2, scale=False), scaler=StandardScaler(1))
     pl.Trainer(**QUIET).fit(NeuralLinearBandit(head, feedback="batch"), datamodule=data(log))
     assert head.scaler.mean.item() == sum(TIMES) / 2
     seen: Any = encoder[0]

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from torchonline import CAOONS, DPTOFW, FreeGrad, RunningScaler, gradients
+from torchonline import CAOONS, DPTOFW, FreeGrad, StandardScaler, gradients
 from torchonline.export import released
 from torchonline.models import OnlinePredictor, RoundLoader
 
@@ -59,8 +59,8 @@ def test_it_is_the_learner_on_the_losses(make: Any, loss: str) -> None:
 def test_scaler_and_encoder() -> None:
     """A scaler sees a row after it was predicted; an encoder maps the rows and stays as it is."""
     x, y = stream()
-    scaler, learner = RunningScaler(3, intercept=1.0), FreeGrad(4)
-    model = OnlinePredictor(FreeGrad(4), loss="logistic", scaler=RunningScaler(3, intercept=1.0))
+    scaler, learner = StandardScaler(3, intercept=1.0), FreeGrad(4)
+    model = OnlinePredictor(FreeGrad(4), loss="logistic", scaler=StandardScaler(3, intercept=1.0))
     fitted(model, 1000.0 * x, y)
     for row, target in zip(1000.0 * x, y, strict=True):
         learner.step(*gradients(LOSSES["logistic"], learner, scaler(row), target))
@@ -107,7 +107,7 @@ def test_a_checkpoint_goes_on(tmp_path: Path) -> None:
         ({"learner": nn.Linear(3, 1)}, "learner: expected a learner of a point, got Linear"),
         ({"learner": FreeGrad(3, batch_shape=(2,))}, "learner: expected one without batch_shape"),
         ({"learner": FreeGrad(3), "loss": "hinge"}, "loss: expected"),
-        ({"learner": FreeGrad(3), "encoder": nn.Identity(), "scaler": RunningScaler(3)}, "scaler: expected None"),
+        ({"learner": FreeGrad(3), "encoder": nn.Identity(), "scaler": StandardScaler(3)}, "scaler: expected None"),
         ({"learner": DPTOFW(3, horizon=9, epsilon=1.0, delta=1e-4)}, "log_losses: expected False"),
     ],
 )

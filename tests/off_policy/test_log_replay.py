@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchonline import OFUL, HeavyTailUCB, RidgeRegression, ThompsonSampling
+from torchonline import OFUL, AnytimeHeavyTailUCB, RidgeRegression, ThompsonSampling
 from torchonline.off_policy import propensities, replay, self_normalised_mean
 
 LOGS, FAMILIES, SIZE, ARMS = 200, 25, 8, 3
@@ -130,8 +130,10 @@ def test_replay_of_a_fleet_learns_from_no_round_that_taught_nothing() -> None:
     rewards[5] = 1e30
     groups = torch.arange(12)
     orders = torch.stack([torch.randperm(12, generator=random) for _ in range(2)])
-    alone = [replay(HeavyTailUCB(2, noise="symmetric"), arms, actions, rewards, groups, order) for order in orders]
-    fleet = replay(HeavyTailUCB(2, noise="symmetric", batch_shape=(2,)), arms, actions, rewards, groups, orders)
+    alone = [
+        replay(AnytimeHeavyTailUCB(2, noise="symmetric"), arms, actions, rewards, groups, order) for order in orders
+    ]
+    fleet = replay(AnytimeHeavyTailUCB(2, noise="symmetric", batch_shape=(2,)), arms, actions, rewards, groups, orders)
     assert torch.equal(fleet, torch.stack(alone))
 
 

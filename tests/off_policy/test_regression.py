@@ -12,8 +12,8 @@ from torchonline import (
     DisjointArms,
     LocalGLMRegression,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
+    StandardScaler,
 )
 from torchonline.off_policy import BanditLog, predicted_rewards
 
@@ -32,11 +32,11 @@ MODELS = {
     "ridge": (lambda: RidgeRegression(D), True),
     "policy": (lambda: UCB(AdaptiveRidgeRegression(D)), True),
     "logistic": (lambda: LocalGLMRegression(D), True),
-    "scaled": (lambda: ScaledPolicy(RidgeRegression(D + 1), RunningScaler(D)), True),
+    "scaled": (lambda: ScaledPolicy(RidgeRegression(D + 1), StandardScaler(D)), True),
     "arms": (lambda: DisjointArms(RidgeRegression(D), actions=K), False),
     "float32": (lambda: DisjointArms(RidgeRegression(D, dtype=torch.float32), actions=K), False),
     "adaptive arms": (lambda: DisjointArms(AdaptiveRidgeRegression(D), actions=K), False),
-    "scaled arms": (lambda: DisjointArms(RidgeRegression(D + 1), actions=K, scaler=RunningScaler(D)), False),
+    "scaled arms": (lambda: DisjointArms(RidgeRegression(D + 1), actions=K, scaler=StandardScaler(D)), False),
     "recommended": (lambda: torchonline.bandit(D, "binary", actions=K), False),
 }
 

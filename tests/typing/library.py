@@ -11,22 +11,22 @@ from torchonline import (
     OFUL,
     OONS,
     UCB,
+    AnytimeHeavyTailUCB,
     DisjointArms,
     EpsilonGreedy,
     FixedArms,
     Greedy,
     HeavyTailRegression,
-    HeavyTailUCB,
     Logistic,
     RidgeRegression,
-    RunningScaler,
     ScaledPolicy,
     SquareCB,
+    StandardScaler,
     ThompsonSampling,
     bandit,
 )
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import on_arms
+from torchonline.policies.rules import on_arms
+from torchonline.regression.estimator import Estimator
 
 arms = torch.eye(2)
 
@@ -48,7 +48,7 @@ def scores_are_tensors() -> None:
 
 def an_estimator_has_its_own_type() -> None:
     assert_type(OFUL(2).estimator, RidgeRegression)
-    assert_type(HeavyTailUCB(2).estimator, HeavyTailRegression)
+    assert_type(AnytimeHeavyTailUCB(2).estimator, HeavyTailRegression)
     assert_type(Greedy(HeavyTailRegression(2)).estimator, HeavyTailRegression)
     assert_type(Greedy(2).estimator, Estimator)
     assert_type(torchonline.baselines.MENU(2, horizon=9).estimator, torchonline.baselines.MENURegression)
@@ -80,11 +80,11 @@ def played(policy: UCB | Greedy) -> Tensor:
 
 
 def composed_policies() -> None:
-    scaled = ScaledPolicy(Greedy(2), RunningScaler(2))
+    scaled = ScaledPolicy(Greedy(2), StandardScaler(2))
     assert_type(scaled(arms), Tensor)
     assert_type(scaled.predict(arms), Tensor)
     assert_type(scaled.theta_hat, Tensor)
-    assert_type(RunningScaler(2)(arms), Tensor)
+    assert_type(StandardScaler(2)(arms), Tensor)
     assert_type(FixedArms(OFUL(2), arms)(), Tensor)
     assert_type(FixedArms(OFUL(2), arms).predict(), Tensor)
     assert_type(DisjointArms(OFUL(2), 3)([1.0, 0.0]), Tensor)

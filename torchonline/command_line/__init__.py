@@ -28,9 +28,7 @@ a first run, on a CSV file of your own: learn its first half, and evaluate on th
   python -m torchonline evaluate --config clicks.yaml --data.part "[0.5,1]"
 
 Each command explains itself: python -m torchonline fit --help.
-Completion of words by the shell: torchonline --print_completion bash (or zsh) prints a script for it.
 The page "The command line" of the documentation has the configurations."""
-COMPLETION = "--print_completion"
 # With this variable set, an error shows where it came from.
 TRACEBACK = "TORCHONLINE_TRACEBACK"
 
@@ -52,8 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0].startswith(f"{COMPLETION}="):
-        words[:1] = words[0].split("=", 1)
     if not words or words[0] in ("-h", "--help"):
         print(overview())
         return 0
@@ -62,17 +58,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(__version__)
         return 0
-    if words[0] not in (*COMMANDS, COMPLETION):
+    if words[0] not in COMMANDS:
         return print_error(f"expected one of {', '.join(COMMANDS)}, got {words[0]!r}")
-    needed = ["jsonargparse", *(["shtab"] if words[0] == COMPLETION else [])]
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
+    if importlib.util.find_spec("jsonargparse") is None:
         from torchonline.core.messages import install_extra
 
-        return print_error(f"the command line needs {' and '.join(missing)}: {install_extra('cli')}")
+        return print_error(f"the command line needs jsonargparse: {install_extra('cli')}")
     try:
         with warnings.catch_warnings():
-            return _run(words)
+            warnings.showwarning = warning_printer()
+            from torchonline.command_line.tool import run_command
+
+            run_command(words)
+            return 0
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 2
     except KeyboardInterrupt:
@@ -111,19 +109,6 @@ def print_error(message: str, command: str = "") -> int:
     program = " ".join(filter(None, ("torchonline", command)))
     print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
     return 2
-
-
-def _run(words: list[str]) -> int:
-    warnings.showwarning = warning_printer()
-    if words[0] == COMPLETION:
-        from torchonline.command_line.completion import completion_script
-
-        print(completion_script(words[1] if len(words) > 1 else "bash"))
-        return 0
-    from torchonline.command_line.tool import run_command
-
-    run_command(words)
-    return 0
 
 
 def warning_printer() -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from torchonline.bandits.policies import Policy
 from torchonline.command_line.evaluation import Table, evaluate_head, evaluate_replay
 from torchonline.command_line.service import make_settings, number_of_actions, read_secret, run_service
 from torchonline.export import to_onnx, to_program, to_torchscript
@@ -20,6 +19,7 @@ from torchonline.models.encoding import input_type
 from torchonline.models.frames import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
+from torchonline.policies.rules import Rule
 from torchonline.privacy import private_learners
 from torchonline.reporting import report
 from torchonline.serving import ServiceSettings
@@ -325,7 +325,7 @@ def check_format(subject: Any, file: Path) -> None:
         raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {str(file)!r}")
     has_encoder = type(getattr(subject, "encoder", torch.nn.Identity())) is not torch.nn.Identity
     policy = getattr(subject, "policy", subject)
-    if file.suffix == ".onnx" and (has_encoder or not isinstance(policy, Policy)):
+    if file.suffix == ".onnx" and (has_encoder or not isinstance(policy, Rule)):
         kind = "a head with an encoder" if has_encoder else type(policy).__name__
         raise ValueError(
             f"path: expected .pt or .pt2 for {kind}, got .onnx, which holds the scores of a policy whose arms have features of "

@@ -7,11 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import arms_with_ids, by_place
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.ridge import RidgeRegression
-from torchonline.bandits.scaled import ScaledPolicy
-from torchonline.bandits.scaler import RunningScaler
 from torchonline.core.checks import within
 from torchonline.core.messages import counted
 from torchonline.models.encoding import input_type
@@ -27,6 +22,11 @@ from torchonline.off_policy import (
     target_probabilities,
 )
 from torchonline.off_policy.intervals import with_digits_of
+from torchonline.policies.arm_ids import by_place
+from torchonline.policies.disjoint import DisjointArms
+from torchonline.policies.scaled import ScaledPolicy
+from torchonline.policies.scaler import StandardScaler
+from torchonline.regression.ridge import RidgeRegression
 
 
 class Table:
@@ -145,7 +145,7 @@ def replay_head(head: Any, log: BanditLog) -> Tensor:
     if log.context is None:
         raise ValueError("log: expected one with context, got none")
     context = log.context.to(input_type(head).dtype)
-    choices, arms = torch.empty_like(log.action), arms_with_ids(head)
+    choices, arms = torch.empty_like(log.action), head.with_ids()
     available = log.mask if log.mask is None or arms is None else by_place(log.mask, arms)
     for i in range(len(log)):
         mask = None if available is None else available[i]
@@ -159,7 +159,7 @@ def _regression(log: BanditLog) -> Any:
     """Return a linear model of rewards on scaled features."""
     if log.context is None:
         raise ValueError("log: expected one with context, got none")
-    scaler = RunningScaler(log.context.size(-1), intercept=1.0)
+    scaler = StandardScaler(log.context.size(-1), intercept=1.0)
     model = RidgeRegression(scaler.features)
     return DisjointArms(model, log.arms, scaler=scaler) if log.context.dim() == 2 else ScaledPolicy(model, scaler)
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from torch import nn
 
-from torchonline.bandits.composed import learner_of
 from torchonline.core.checks import one_of
 from torchonline.core.messages import counted, install_extra
 from torchonline.feedback import load_snapshot
@@ -75,9 +74,7 @@ def read_secret(file: str) -> str:
 
 def number_of_actions(head: Any) -> int | None:
     """Return K of a head with actions; None if each arm has its own inputs."""
-    if head.has_models:
-        return int(head.policy.actions)
-    return None if head.actions is None else len(head.actions)
+    return None if head.has_arm_inputs else int(head.number_of_actions())
 
 
 def input_width(head: Any) -> int:
@@ -85,7 +82,7 @@ def input_width(head: Any) -> int:
     if head.scaler is not None:
         return int(head.scaler.dim)
     if type(head.encoder) is nn.Identity:
-        return int(learner_of(head.policy).dim)
+        return int(head.policy.dim)
     layers = [part for part in head.encoder.modules() if isinstance(part, nn.Linear)]
     if not layers:
         raise ValueError("model: expected an encoder that is torch.nn.Identity or begins with a torch.nn.Linear")

@@ -229,7 +229,7 @@ class SketchCurvature(Curvature):
         add_outer_product_(self.gram, place, border)
         add_outer_product_(self.gram, border, place)
         count_(self.rounds)
-        # The sketches of all learners of a fleet fill up, and are compressed, at once.
+        # The sketches of all learners of a batch fill up, and are compressed, at once.
         if may_hold(self.rounds % self.size == 0):
             values, vectors = eigh(self.gram)  # ascending, so that the largest are in the last rows
             lowest = at_least(values[..., self.size - 1], 0.0)

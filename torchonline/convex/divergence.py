@@ -62,7 +62,7 @@ class DivergenceWatch:
         text = (
             f"{name}: in {counted(self.rounds, 'round')} the decisions cost {np.max(self.lost):.3g} more than the "
             f"origin, and next to "
-            "never less; scale the features (RunningScaler), take FreeGrad(per_coordinate=True), which needs no scales, or "
+            "never less; scale the features (StandardScaler), take FreeGrad(per_coordinate=True), which needs no scales, or "
             "lower radius_bound or length_scale"
         )
         warnings.warn(text, DivergenceWarning, stacklevel=stacklevel)

@@ -17,7 +17,7 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
     Args:
         loss: function of a point ``(d)`` and of one learner's data, made of torch operations, which returns one number.
         learner: a learner with ``queries()`` or ``secret_queries()``, ``(*B, N, d)``, and ``batch_shape``.
-        data: further arguments of the loss, tensors of shape ``(*B, ...)``: each learner of a fleet has its own. For m records
+        data: further arguments of the loss, tensors of shape ``(*B, ...)``: each learner of a batch has its own. For m records
             a step of a private learner, ``(*B, m, ...)``.
 
     Returns:

@@ -1,8 +1,8 @@
 """The choice between tensors and NumPy views, made here and nowhere else.
 
 A learner is written once, in :mod:`torchonline.core.ops` and the operators that torch and NumPy share. The code runs on tensors
-everywhere: accelerators, large fleets, TorchScript, torch.export. Small rounds on the CPU run it on NumPy views of the same
-buffers, because a NumPy call costs a fraction of a torch call.
+everywhere: accelerators, large batches of learners, TorchScript, torch.export. Small rounds on the CPU run it on NumPy views of
+the same buffers, because a NumPy call costs a fraction of a torch call.
 
 :func:`on_arrays` gives a function a second body for NumPy arrays, :func:`in_python` one for Python, eager or traced. TorchScript
 reads a function's source through ``__wrapped__``, so it compiles the decorated body and never sees the decorator.

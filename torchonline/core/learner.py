@@ -64,7 +64,7 @@ class Learner(Citable, WithOptions, nn.Module):
     argument_of: dict[str, str] = {}
     # Buffers compared loosely, because they are unique only up to rounding (for example the sign of an eigenvector).
     undetermined: tuple[str, ...] = ()
-    # Buffers that differ between the learners of a fleet before the first round.
+    # Buffers that differ between the learners of a batch before the first round.
     starts_apart: tuple[str, ...] = ()
     # Buffers that may hold infinity, such as the logarithm of a weight of 0.
     unbounded: tuple[str, ...] = ()

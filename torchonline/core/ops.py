@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling, is_exporting
 
-from torchonline.core.backend import ARRAY_TYPES, in_python, on_arrays
+from torchonline.core.backend import ARRAY_TYPES, in_python, is_readable, on_arrays
 
 # Products and sums.
 
@@ -177,6 +177,17 @@ def of_chosen(values: Tensor, action: Tensor) -> Tensor:
 def total(x: Tensor) -> Tensor:
     """Return the sum of each learner's numbers: ``(*B, n)`` to ``(*B)``."""
     return x.sum(-1)
+
+
+def _in_type_of_in_python(x: Tensor, like: Tensor) -> Tensor:
+    # A conversion by `to` that changes nothing is exported as an assertion of the type.
+    return x.to(like.dtype) if is_readable(x) else torch.ops.prims.convert_element_type.default(x, like.dtype)
+
+
+@in_python(_in_type_of_in_python)
+def in_type_of(x: Tensor, like: Tensor) -> Tensor:
+    """Convert a tensor to the type of another one; an exported program takes any type."""
+    return x.to(like.dtype)
 
 
 # Elementary functions, each as torch defines it.

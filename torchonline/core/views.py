@@ -92,7 +92,7 @@ class NumpyView:
         """Call a method of :attr:`learner`, or of a policy on it."""
         if not self.learner.batch_dims:
             return method(*arguments)
-        with np.errstate(all="ignore"):  # as on tensors, a fleet overflows without a warning
+        with np.errstate(all="ignore"):  # as on tensors, a batch overflows without a warning
             return method(*arguments)
 
     def mark_written(self) -> None:

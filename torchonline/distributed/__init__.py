@@ -1,6 +1,6 @@
 """One learner over several processes, on ``torch.distributed``."""
 
-from torchonline.distributed.ranks import Ranks, error_of, told
+from torchonline.distributed.ranks import Ranks
 from torchonline.distributed.shared_learner import SharedLearner
 
-__all__ = ["Ranks", "SharedLearner", "error_of", "told"]
+__all__ = ["Ranks", "SharedLearner"]

@@ -141,15 +141,15 @@ class Ranks:
         return found
 
 
-def told(error: BaseException, rank: int | None = None) -> str:
-    """Return an error as a text, the reverse of :func:`error_of`."""
+def text_of_error(error: BaseException, rank: int | None = None) -> str:
+    """Return an error as a text, the reverse of :func:`error_from_text`."""
     name = type(error).__name__
     text = str(error) if isinstance(error, Exception) else f"interrupted by {name}"
     return f"{name}: {text}" if rank is None else f"{name}: rank {rank}: {text}"
 
 
-def error_of(text: str) -> Exception:
-    """Return the error that a rank has told of."""
+def error_from_text(text: str) -> Exception:
+    """Return an error from its text, the reverse of :func:`text_of_error`."""
     kind, _, message = text.partition(": ")
     known: dict[str, type[Exception]] = {"ValueError": ValueError, "TypeError": TypeError}
     return known.get(kind, RuntimeError)(message)

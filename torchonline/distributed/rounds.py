@@ -8,21 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.blocks import Log, check_log
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.fixed_arms import FixedArms
-from torchonline.bandits.policies import Policy
-from torchonline.bandits.scaled import ScaledPolicy
-from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.stepping import all_or_nothing_with
-from torchonline.distributed.ranks import told
+from torchonline.distributed.ranks import text_of_error
+from torchonline.policies.policy import Policy, of_inputs
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateLearner
 from torchonline.privacy.learners.clock import one_rank_steps
 from torchonline.privacy.mechanisms.prefix_sums import PrefixSum
 from torchonline.privacy.records import record_actions, record_values
+from torchonline.regression.blocks import Log, check_log
+from torchonline.regression.estimator import Estimator
 
 # The arguments of a call of `step`, by name.
 Arguments = dict[str, Any]
@@ -39,20 +35,20 @@ class Steps:
     def __init__(self, policy: Any, learner: Any) -> None:
         self.policy, self.learner = policy, learner
         self.always_one = isinstance(learner, (ConvexLearner, PrivateLearner))
-        # The dimensions of the first argument of one round: features, all arms, or an action.
-        own = {SharedRadiusMaster: 2, FixedArms: 0}
-        self.dims: int = learner.batch_dims + next((n for cls, n in own.items() if isinstance(policy, cls)), 1)
 
     def count(self, arguments: Arguments) -> int:
         """Return the number of rounds in some arguments, as far as their shapes tell."""
         if self.always_one:
             return 1
-        first = next(iter(arguments.values()))
+        first: int = self.learner.batch_dims
+        # A reward for each round, or features.
+        is_policy = isinstance(self.policy, Policy)
+        value, dims = (arguments["reward"], first) if is_policy else (next(iter(arguments.values())), first + 1)
         try:
-            shape = first.shape if isinstance(first, Tensor) else np.shape(first)
+            shape = value.shape if isinstance(value, Tensor) else np.shape(value)
         except ValueError:  # a ragged list, which is refused later
             return 1
-        return int(shape[self.learner.batch_dims]) if len(shape) > self.dims else 1
+        return int(shape[first]) if len(shape) > dims else 1
 
     def checked(self, queue: list[Arguments], rank: int) -> Any:
         """Return what a rank sends of its queue, or raise."""
@@ -110,7 +106,7 @@ class Records(Steps):
         try:
             self._step(rank, record)
         except (TypeError, ValueError) as error:
-            return told(error)
+            return text_of_error(error)
         return None
 
     def _record(self, arguments: Arguments, rank: int) -> Any:
@@ -126,7 +122,7 @@ class Records(Steps):
         try:
             return {name: converted(name, value) for name, value in arguments.items()}
         except (TypeError, ValueError) as error:
-            return told(error, rank)
+            return text_of_error(error, rank)
 
     def _missing(self, name: str) -> Arguments:
         """Return the record of ``step(None)``, under its argument's name."""
@@ -165,17 +161,18 @@ class Logs(Steps):
 
     def checked(self, queue: list[Arguments], rank: int) -> Rows:
         """Return the rounds in one piece, or raise."""
-        return self.joined(self._log(**arguments) for arguments in _stacked(queue, self.learner))
+        return self.joined(self._log(**arguments) for arguments in _stacked(queue, self.policy))
 
     def _learn_all(self, of_ranks: list[Any], block_size: int | None) -> None:
-        device = self.learner.constants.device
+        device, dims = self.learner.constants.device, self.learner.batch_dims
         x, reward, scale, action = self.joined(part.to(device) for part in of_ranks)
-        # What has been checked are places, not ids.
-        arguments = (x, reward) if action is None else (x, self.learner._named(action), reward)
-        if block_size is None and x.size(self.learner.batch_dims) <= few(self.learner.dim):
-            self.policy.step(*arguments, noise_scale=scale)
+        learner, arguments = self.learner, (x, reward)
+        if action is not None:  # a place, which has been checked
+            learner, arguments = self.policy, (*self.policy._as_round(x, action), reward)
+        if block_size is None and x.size(dims) <= few(self.learner.dim):
+            learner.step(*arguments, noise_scale=scale)
         else:
-            self.policy.learn(*arguments, noise_scale=scale, block_size=block_size)
+            learner.learn(*arguments, noise_scale=scale, block_size=block_size)
 
     def joined(self, parts: Iterable[Rows]) -> Rows:
         """Return the rounds of several queues or ranks in order."""
@@ -193,12 +190,17 @@ class Logs(Steps):
         learner, state = self.learner, self.learner._state()
         shape = (*learner.batch_shape, 0)
         reward = state.new_empty((*shape, *learner.output_shape))
-        action = reward.to(torch.int64) if isinstance(learner, DisjointArms) else None
+        action = reward.to(torch.int64) if learner is self.policy and isinstance(learner, Policy) else None
         return Rows(state.new_empty((*shape, learner.dim)), reward, None, action)
 
-    def _log(self, action: Any = None, noise_scale: Any = None, **rest: Any) -> Rows:
-        (x, reward), name = rest.values(), "context" if isinstance(self.learner, DisjointArms) else "x"
-        return Rows(*check_log(Log(self.learner, x, reward, noise_scale, None, action, name)))
+    def _log(self, x: Any = None, inputs: Any = None, action: Any = None, noise_scale: Any = None, **rest: Any) -> Rows:
+        ((reward,), policy) = rest.values(), self.policy
+        if not isinstance(policy, Policy):
+            return Rows(*check_log(Log(policy, x, reward, noise_scale, None)))
+        try:
+            return Rows(*check_log(Log(self.learner, inputs, reward, noise_scale, None, policy, action)))
+        except ValueError as error:
+            raise of_inputs(error) from error.__cause__
 
 
 def few(dim: int) -> int:
@@ -210,7 +212,7 @@ def rounds_for(policy: Any, learner: Any) -> Steps:
     """Return how a policy's rounds are counted, checked and learnt."""
     if isinstance(learner, PrivateLearner):
         return Records(policy, learner)
-    has_rows = isinstance(policy, (Policy, Estimator, ScaledPolicy, DisjointArms))
+    has_rows = isinstance(policy, Estimator) or (isinstance(policy, Policy) and policy.learns_rows)
     if has_rows and not policy.has_own_step:
         return Logs(policy, learner)
     return Steps(policy, learner)
@@ -232,28 +234,28 @@ def _rows(columns: Iterable[Any]) -> Rows:
     return Rows(*columns)
 
 
-def _stacked(queue: list[Arguments], learner: Any) -> Iterator[Arguments]:
+def _stacked(queue: list[Arguments], policy: Any) -> Iterator[Arguments]:
     """Yield a queue, with single rounds of one form stacked: faster to check."""
-    for form, stretch in itertools.groupby(queue, lambda arguments: _form(arguments, learner)):
+    for form, stretch in itertools.groupby(queue, lambda arguments: _form(arguments, policy)):
         if form is None:
             yield from stretch
         else:
             rounds = list(stretch)
-            yield {name: _column([one[name] for one in rounds], learner.batch_dims) for name in rounds[0]}
+            yield {name: _column([one[name] for one in rounds], len(policy.batch_shape)) for name in rounds[0]}
 
 
-def _form(arguments: Arguments, learner: Any) -> Any:
+def _form(arguments: Arguments, policy: Any) -> Any:
     """Return what single rounds have in common that can be stacked, or None."""
     found: list[Any] = []
-    shape = learner.features_shape
+    lead, dims = policy.batch_shape, getattr(policy, "item_dims", 1)
     for name, value in arguments.items():
-        if type(value) is Tensor and value.shape == shape:
-            found.append((name, value.dtype, value.device))
-        elif shape == () and (type(value) is float or (type(value) is int and abs(value) < 2**53)):
+        if type(value) is Tensor and value.dim() == len(lead) + dims and value.shape[: len(lead)] == lead:
+            found.append((name, value.shape, value.dtype, value.device))
+        elif lead == () and dims == 0 and (type(value) is float or (type(value) is int and abs(value) < 2**53)):
             found.append((name, type(value)))
         else:
             return None
-        shape = learner.response_shape
+        dims = 0  # of actions, rewards and noise scales
     return found
 
 

@@ -9,16 +9,22 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.policies import Policy
 from torchonline.core.backend import check_keywords
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.learner import Learner
 from torchonline.core.stepping import all_or_nothing, all_or_nothing_with, copied, torn_error
-from torchonline.distributed.ranks import Ranks, digest, digest_of_text, error_of, packed, told, unpacked
+from torchonline.distributed.ranks import (
+    Ranks,
+    digest,
+    digest_of_text,
+    error_from_text,
+    packed,
+    text_of_error,
+    unpacked,
+)
 from torchonline.distributed.rounds import Arguments, Logs, copy_of, rounds_for
 from torchonline.distributed.sums import learn_shares
+from torchonline.policies.policy import Policy
 from torchonline.privacy.learners.base import PrivateLearner
 from torchonline.privacy.learners.clock import ClockedLearner
 
@@ -33,7 +39,7 @@ class SharedLearner(nn.Module):
     A round of a rank, and now and then a sync of all ranks::
 
         k = shared.select(arms)             # from the state of the last sync
-        shared.observe(arms[k], reward)     # queued
+        shared.observe(arms, k, reward)     # queued
         shared.sync()                       # collective: all ranks learn all queued rounds
 
     After each sync, all ranks have the same state, bit for bit. Ranks exchange rounds, or sums over rounds, and never differences
@@ -78,7 +84,7 @@ class SharedLearner(nn.Module):
     Example:
         >>> from torchonline import OFUL
         >>> shared = SharedLearner(OFUL(2))
-        >>> shared.observe(torch.tensor([0.0, 1.0]), 1.0)
+        >>> shared.observe(torch.eye(2), 1, 1.0)
         >>> shared.sync(), shared.pending
         (1, 0)
         >>> shared.select(torch.eye(2))
@@ -107,7 +113,7 @@ class SharedLearner(nn.Module):
     @property
     def learner(self) -> Any:
         """The learner whose buffers are the state, the policy's estimator or the policy."""
-        return self.policy.estimator if isinstance(self.policy, Policy) else self.policy
+        return self.policy.learner if isinstance(self.policy, Policy) else self.policy
 
     @property
     def pending(self) -> int:
@@ -121,17 +127,17 @@ class SharedLearner(nn.Module):
     def select(self, *arguments: Any, **named: Any) -> Tensor:
         """Return the index of the chosen arm, by the state of the last sync.
 
-        Arguments are those of the policy's ``select``, such as :meth:`Policy.select` or, without arms, ``FixedArms.select``.
+        Arguments are those of the policy's ``select``.
         """
         index: Tensor = self.policy.select(*arguments, **named)
         return index
 
-    def decide(self, *arguments: Any, **named: Any) -> tuple[Tensor, Tensor]:
-        """Choose an arm, and return its probability too.
+    def select_with_probability(self, *arguments: Any, **named: Any) -> tuple[Tensor, Tensor]:
+        """Choose an arm, and return its propensity too.
 
-        Arguments are those of the policy's ``decide``, as for :meth:`select`.
+        Arguments are those of the policy's ``select_with_probability``, as for :meth:`select`.
         """
-        decision: tuple[Tensor, Tensor] = self.policy.decide(*arguments, **named)
+        decision: tuple[Tensor, Tensor] = self.policy.select_with_probability(*arguments, **named)
         return decision
 
     def observe(self, *arguments: Any, **named: Any) -> None:
@@ -173,7 +179,7 @@ class SharedLearner(nn.Module):
                 f"block_size, got others on rank {other} than on rank 0"
             )
         if error is not None:
-            raise error_of(error)
+            raise error_from_text(error)
         self._hear(_Outcome())
 
     def sync(self) -> int:
@@ -239,7 +245,7 @@ class SharedLearner(nn.Module):
         """Learn the rounds of this rank, in sums with those of the others."""
         logs: Any = self._rounds
         refused = learn_shares(logs, self.ranks, rounds, counts, self.block_size)
-        outcome = self._hear(_Outcome() if refused is None else _Outcome(told(refused), False, False, refused))
+        outcome = self._hear(_Outcome() if refused is None else _Outcome(text_of_error(refused), False, False, refused))
         if outcome.error is not None:
             raise _UndoneError(outcome)
 
@@ -249,9 +255,9 @@ class SharedLearner(nn.Module):
         try:
             error = self._rounds.learn([unpacked(message) for message in messages], self.block_size)
         except Exception as caught:
-            failure, error = caught, told(caught)
+            failure, error = caught, text_of_error(caught)
         except BaseException as caught:  # an interrupt, of which the other ranks have to hear
-            failure, error = caught, told(caught, self.ranks.rank)
+            failure, error = caught, text_of_error(caught, self.ranks.rank)
         is_over = error is None or isinstance(self.learner, PrivateLearner)
         return _Outcome(error, is_over and not self.learner._is_torn, is_over, failure)
 
@@ -287,23 +293,19 @@ class SharedLearner(nn.Module):
         parts = [part for part in self.learner.modules() if isinstance(part, Learner)]
         options = [(type(part).__qualname__, *_described(part._arguments)) for part in parts]
         buffers = [(tuple(tensor.shape), tensor.dtype) for tensor in self._shared_state()]
-        return repr((self.learn_on, self.block_size, options, buffers, getattr(self.learner, "arm_ids", None)))
+        return repr((self.learn_on, self.block_size, options, buffers, getattr(self.learner, "action_ids", None)))
 
     def _why_not(self) -> str | None:
         """Return why the learner cannot learn in the way that is asked for, or None."""
         learner, way = self.learner, self.learn_on
         allowed, why = '"leader" or "all"', None
         if learner._is_torn:
-            return told(torn_error(learner), self.ranks.rank)
+            return text_of_error(torn_error(learner), self.ranks.rank)
         if isinstance(learner, PrivateLearner):
             allowed, why = '"leader"', None if way == "leader" else "whose noise one rank draws once"
         elif way == "sums":
-            if not (isinstance(self._rounds, Logs) and learner.has_blocks):
-                why = "which has no sums over rounds to add"
-            elif isinstance(learner, ComposedPolicy) and not learner._learns_blocks_now():
-                why = "whose features move"
-            elif isinstance(learner, DisjointArms) and learner.estimator.restart_every is not None:
-                why = "whose arms start anew at rounds of their own"
+            is_log = isinstance(self._rounds, Logs)
+            why = learner._why_no_sums() if is_log else "which has no sums over rounds to add"
         name = type(learner).__name__
         return None if why is None else f"ValueError: learn_on: expected {allowed} for {name}, {why}, got {way!r}"
 
@@ -320,7 +322,7 @@ class SharedLearner(nn.Module):
                 rounds = self._rounds.checked(queue, self.ranks.rank)
                 message = message if self.learn_on == "sums" else packed(rounds)
             except Exception as caught:
-                error = told(caught, self.ranks.rank)
+                error = text_of_error(caught, self.ranks.rank)
         return rounds, message, error
 
 
@@ -338,7 +340,7 @@ class _Outcome(NamedTuple):
             raise self.failure
         if self.error is not None:
             what = "" if self.is_over else "; no rank has learnt anything, and discard() drops a rank's queued rounds"
-            raise error_of(f"{self.error}{what}") from self.failure
+            raise error_from_text(f"{self.error}{what}") from self.failure
 
     def as_note(self) -> Tensor:
         """Return all but the failure, in as many bytes as all outcomes have."""

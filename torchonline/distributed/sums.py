@@ -7,9 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.scaled import ScaledPolicy
 from torchonline.core.backend import autocasts, exactly
 from torchonline.distributed.ranks import Ranks
 from torchonline.distributed.rounds import Logs, Rows
@@ -90,21 +87,14 @@ def _learn_block(learner: Any, rounds: Rows, size: int) -> None:
 
 def _rows_of_next_block(learner: Any, done: int, block_size: int | None) -> int:
     """Return the size of the next block of all ranks, at most the rest of an epoch."""
-    if isinstance(learner, DisjointArms):
-        # Each arm gets a part of the block.
-        most, numbers = learner._rows_of_next_part(done, None, None), learner.estimator.dim * learner.actions
-        return block_size or min(max(numbers, int(learner.rounds.min()) // 8), most)
-    estimator = learner.estimator if isinstance(learner, ScaledPolicy) else learner
-    size: int = estimator._rows_of_next_part(done, block_size, None)
-    if estimator.restart_every is not None:
-        size = min(size, estimator.restart_every - int(estimator.rounds.max()))
+    size: int = learner._rows_of_shared_block(done, block_size)
     return size
 
 
 @contextmanager
 def _summing(learner: Any, ranks: Ranks) -> Iterator[Workers]:
     """Let a learner add the sums of its blocks to those of the other ranks."""
-    estimator = learner.estimator if isinstance(learner, ComposedPolicy) else learner
+    estimator = learner.estimator_of_blocks()
     workers = estimator.__dict__["_workers"] = Workers(ranks)
     try:
         yield workers

@@ -35,8 +35,10 @@ class GeneralizedLinearBandit(SimulatedBandit):
     Example:
         >>> from torchonline.environments import GeneralizedLinearBandit
         >>> environment, policy = GeneralizedLinearBandit(2, 10, link=Logistic(), theta_norm=3.0), LocalGLB(2, theta_bound=3.0)
-        >>> x, reward, regret = environment.pull(policy.select(environment.arms()))
-        >>> policy.step(x, reward)
+        >>> arms = environment.arms()
+        >>> k = policy.select(arms)
+        >>> x, reward, regret = environment.pull(k)
+        >>> policy.step(arms, k, reward)
         >>> round(environment.kappa(), 2)
         22.14
     """

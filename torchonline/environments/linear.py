@@ -33,8 +33,10 @@ class LinearBandit(SimulatedBandit):
         >>> environment = LinearBandit(2, 10, noise=GaussianNoise(scale=0.1), batch_shape=(3,))
         >>> policy, total = OFUL(2, noise_scale=0.1, batch_shape=(3,)), torch.zeros(3)
         >>> for _ in range(200):
-        ...     x, reward, regret = environment.pull(policy.select(environment.arms()))
-        ...     policy.step(x, reward)
+        ...     arms = environment.arms()
+        ...     k = policy.select(arms)
+        ...     x, reward, regret = environment.pull(k)
+        ...     policy.step(arms, k, reward)
         ...     total += regret
         >>> bool((total < 20.0).all())
         True
@@ -75,16 +77,17 @@ class VaryingNoiseBandit(LinearBandit):
         noise_scale: :math:`s_t` of this round, ``(*B)``, the same until :meth:`pull`.
 
     Example:
-        >>> from torchonline import HeavyTailUCB
+        >>> from torchonline import AnytimeHeavyTailUCB
         >>> from torchonline.environments import GaussianNoise
         >>> def scales(shape, generator):
         ...     return torch.where(torch.rand(shape, generator=generator) < 0.9, 0.02, 1.0)
         >>> environment = VaryingNoiseBandit(2, 10, noise=GaussianNoise(), noise_scales=scales)
-        >>> policy, total = HeavyTailUCB(2, noise_scale=1.0), 0.0
+        >>> policy, total = AnytimeHeavyTailUCB(2, noise_scale=1.0), 0.0
         >>> for _ in range(200):
-        ...     told = environment.noise_scale
-        ...     x, reward, regret = environment.pull(policy.select(environment.arms()))
-        ...     policy.step(x, reward, noise_scale=told)
+        ...     arms, told = environment.arms(), environment.noise_scale
+        ...     k = policy.select(arms)
+        ...     x, reward, regret = environment.pull(k)
+        ...     policy.step(arms, k, reward, noise_scale=told)
         ...     total += float(regret)
         >>> total < 20.0
         True

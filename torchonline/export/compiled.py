@@ -12,8 +12,8 @@ from torch import Tensor
 class CompiledProgram:
     """A program compiled to machine code, with a state of its own.
 
-    Call it as the program: ``choices, learnt = compiled(x, reward, learn, arms, mask)``. torch's own call of a package parses the
-    description of the arguments anew each time, which takes as long as a small round.
+    Call it as the program: ``choices, learnt = compiled(past, action, reward, learn, inputs, mask)``. torch's own call of a
+    package parses the description of the arguments anew each time, which takes as long as a small round.
 
     Args:
         package: what ``torch._inductor.aoti_load_package`` returns.

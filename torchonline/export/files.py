@@ -20,8 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.bandits.arm_ids import WithArmIds
-from torchonline.bandits.policies import Policy
 from torchonline.core.checks import instance_of
 from torchonline.core.draws import OwnDraws, generators_left_alone
 from torchonline.core.files import has_seal, replace_file, sealed
@@ -32,6 +30,8 @@ from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.programs import no_blocks
 from torchonline.export.scripts import as_file
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, check_kind, trial_of
+from torchonline.policies.arm_ids import WithArmIds
+from torchonline.policies.rules import Rule
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
 
@@ -65,10 +65,10 @@ def to_torchscript(
     Example:
         >>> policy = OFUL(2)
         >>> scripted = to_torchscript(policy)
-        >>> x, reward = torch.tensor([0.0, 1.0]), torch.tensor(1.0)
-        >>> scripted.step(x, reward), scripted.step(x, torch.nan * reward)
+        >>> arms, k, reward = torch.eye(2), torch.tensor(1), torch.tensor(1.0)
+        >>> scripted.step(arms, k, reward), scripted.step(arms, k, torch.nan * reward)
         (tensor(True), tensor(False))
-        >>> scripted.select(torch.eye(2)), scripted.estimator.rounds, policy.estimator.rounds
+        >>> scripted.select(arms), scripted.estimator.rounds, policy.estimator.rounds
         (tensor(0), tensor(1), tensor(0))
     """
     module = uncompiled(module)
@@ -100,7 +100,7 @@ def to_program(
     """Export a learn-then-decide round as a ``torch.export`` program.
 
     The program starts from the present state. It is verified, then written to ``path``. Learning and deciding are one call,
-    because programs cannot share a state: ``Round``, ``HeadRound`` or ``ConvexRound`` of ``torchonline.export.programs``.
+    because programs cannot share a state: ``Round``, ``FixedRound`` or ``ConvexRound`` of ``torchonline.export.programs``.
     ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions and K of arms may vary from call to
     call. The program takes arguments in the dtype of the state (of ``example``, for a head).
 
@@ -110,7 +110,7 @@ def to_program(
     available, or features are not finite. See docs/files.md.
 
     With ``blocks=True``, a call learns n earlier rounds at once, as ``learn`` with ``block_size=n`` does, and then decides:
-    ``BlockRound`` or ``BlockHeadRound``. The number n may vary too, from 1 to ``restart_every``. A call costs n rows for each
+    ``BlockRound``. The number n may vary too, from 1 to ``restart_every``. A call costs n rows for each
     model, whether they are learnt or not. :class:`~torchonline.LocalGLMRegression` makes 12 steps of Newton's method in each
     call. A minimum that they have not reached costs radius, but not the guarantee.
 
@@ -131,13 +131,13 @@ def to_program(
 
     Example:
         >>> program = to_program(OFUL(2)).module()
-        >>> x, reward, learn = torch.zeros(2).double(), torch.tensor(0.0).double(), torch.tensor(False)
         >>> arms, mask = torch.eye(2).double().expand(3, 2, 2), torch.ones(3, 2, dtype=torch.bool)
-        >>> program(x, reward, learn, arms, mask)
+        >>> action, reward, learn = torch.tensor(0), torch.tensor(0.0).double(), torch.tensor(False)
+        >>> program(arms[0], action, reward, learn, arms, mask)
         (tensor([0, 0, 0]), tensor(False))
         >>> program = to_program(OFUL(2), blocks=True).module()
-        >>> x, reward, learn = arms[0].repeat(50, 1), torch.tensor([0.0, 1.0]).double().repeat(50), torch.ones(100).bool()
-        >>> choices, learnt = program(x, reward, learn, arms, mask)
+        >>> past, action = torch.eye(2).double().expand(100, 2, 2), torch.arange(100) % 2
+        >>> choices, learnt = program(past, action, action.double(), torch.ones(100).bool(), arms, mask)
         >>> choices, int(learnt.sum())
         (tensor([1, 1, 1]), 100)
     """
@@ -190,7 +190,7 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
             without torchonline or in C++, on the kind of machine it was compiled on.
 
     Returns:
-        The loaded package, with a state of its own: ``choices, learnt = compiled(x, reward, learn, arms, mask)``.
+        The loaded package, with a state of its own: ``choices, learnt = compiled(past, action, reward, learn, arms, mask)``.
     """
     _check_suffix(path)
     # Folded, a buffer of one number, which evolves, would stay at its first value (torch 2.13).
@@ -207,7 +207,7 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
         return CompiledProgram(torch._inductor.aoti_load_package(str(path)), program.call_spec.out_spec)
 
 
-def to_onnx(policy: Policy, path: str | Path, *, decisions: bool = True) -> list[str]:
+def to_onnx(policy: Rule, path: str | Path, *, decisions: bool = True) -> list[str]:
     """Write a policy's scores as an ONNX graph, a function of arms and state.
 
     Feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores agree to seven
@@ -232,7 +232,7 @@ def to_onnx(policy: Policy, path: str | Path, *, decisions: bool = True) -> list
         >>> to_onnx(OFUL(2), folder / "scores.onnx")
         ['arms', 'estimator.theta_hat', 'estimator.V_inv', 'estimator.logdet']
     """
-    instance_of("policy", policy, Policy, "a Policy")
+    instance_of("policy", policy, Rule, "a rule of choice, such as UCB")
     instance_of("decisions", decisions, bool, "True or False")
     _refuse_python(policy, "policy")
     try:
@@ -321,7 +321,7 @@ def _torch_warns_about_itself() -> Iterator[None]:
 class _Scorer(nn.Module):
     """A policy's scores as a function of arms and of the buffers that matter."""
 
-    def __init__(self, policy: Policy, names: list[str]) -> None:
+    def __init__(self, policy: Rule, names: list[str]) -> None:
         super().__init__()
         self._policy = (_copy(policy),)
         self._names = names

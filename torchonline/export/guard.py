@@ -12,22 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.bandits.block_learner import BlockEstimator
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.policies import Policy
-from torchonline.core.checks import passes
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along
-
-
-def accepted(policy: Policy | ComposedPolicy, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
-    """Return whether the values of rounds may be learnt: those that ``step`` takes.
-
-    Shapes are ``(*B, d)`` and ``(*B)`` twice to ``(*B)``, or ``(*B, n, d)`` and ``(*B, n)`` to ``(*B, n)``, in the type of the
-    state. A noise scale of None is the learner's own.
-    """
-    features = policy._features(x) if isinstance(policy, ComposedPolicy) else x
-    return passes(x).all(-1) & policy.estimator._accepts(features, reward, noise_scale)
+from torchonline.core.ops import along, in_type_of
+from torchonline.policies.policy import Policy
+from torchonline.regression.block_learner import BlockEstimator
 
 
 def learnt_where(fit: Tensor, learners: Iterable[Learner], learn: Callable[[], None]) -> Tensor:
@@ -89,35 +77,20 @@ def is_finite(buffer: Tensor, dims: int, is_unbounded: bool) -> Tensor:
     return (nothing.flatten(dims).sum(-1) if nothing.dim() > dims else nothing) == 0.0
 
 
-def chosen(policy: Policy | ComposedPolicy, context: Tensor, mask: Tensor, besides: Tensor | None = None) -> Tensor:
+def chosen(policy: Policy, inputs: Tensor, mask: Tensor) -> Tensor:
     """Return the choices of a policy, and -1 for a decision that cannot be made.
 
     That is one without an available arm, or with features that ``select`` refuses, also of an unavailable arm. The number K of
-    arms may be 0. Arguments and shapes are those of ``select``. Where ``besides``, ``(*B, N)``, is False, no choice is possible.
+    arms may be 0 where each arm has inputs. Arguments and shapes are those of ``select``.
     """
-    is_of_arms = not isinstance(policy, ComposedPolicy) or policy.item_dims == 2
-    context = in_type_of(policy.estimator.theta_hat, context)
-    possible = passes(context).all(-1)
-    if besides is not None:
-        possible = possible & (besides.unsqueeze(-1) if is_of_arms else besides)
-    if is_of_arms:
-        possible = possible.all(-1)
-        # A fixed number above 0 stays as it is.
-        if not isinstance(mask.size(-1), int) or mask.size(-1) == 0:
-            context, mask = with_no_arm(context, mask)
+    decider, x = policy._decider(inputs, False)
+    possible = policy._can_score(inputs, x)
+    x = in_type_of(x, policy._like())
+    # A fixed number above 0 stays as it is.
+    if decider.has_arm_inputs and (not isinstance(mask.size(-1), int) or mask.size(-1) == 0):
+        x, mask = with_no_arm(x, mask)
     is_empty = ~mask.any(-1)
-    possible = possible & ~is_empty
-    choice = policy.select(context, mask | is_empty.unsqueeze(-1))
-    return torch.where(possible, choice, -1)
-
-
-def in_type_of(state: Tensor, x: Tensor) -> Tensor:
-    """Convert inputs of a program to the type of the state.
-
-    A conversion by ``to`` that changes nothing is exported as an assertion of the type. This one converts whatever a program
-    gets, features of an encoder under autocast among them.
-    """
-    return torch.ops.prims.convert_element_type.default(x, state.dtype)
+    return torch.where(possible & ~is_empty, decider.select(x, mask | is_empty.unsqueeze(-1)), -1)
 
 
 def with_no_arm(arms: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,25 +1,21 @@
 """Verification of an exported module against its eager original, round by round."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from torchonline.bandits.composed import ComposedPolicy, learner_of
-from torchonline.bandits.disjoint import DisjointArms
-from torchonline.bandits.fixed_arms import FixedArms
-from torchonline.bandits.glm.local import LocalGLMRegression
-from torchonline.bandits.policies import Policy
-from torchonline.bandits.scaled import ScaledPolicy
-from torchonline.bandits.shared_radius_master import SharedRadiusMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.draws import OwnDraws
 from torchonline.core.learner import Learner
 from torchonline.core.ops import of_chosen
-from torchonline.export.programs import BlockHeadRound, BlockRound, ConvexRound, FixedRound, HeadRound, Round
+from torchonline.export.programs import BlockRound, ConvexRound, FixedRound, Round
+from torchonline.policies.fixed_arms import FixedArms
+from torchonline.policies.policy import Policy
+from torchonline.regression.glm.local import LocalGLMRegression
 
 # Tolerances relative to the scale of what is compared: all in double precision, or with a part in a lower one.
 DOUBLE, LOWER = 1e-8, 1e-2
@@ -48,22 +44,38 @@ class Trial:
 
 
 class PolicyTrial(Trial):
-    """Rounds for a policy: random arms, of varying number.
+    """Rounds for a policy: variations of an example decision.
 
     Args:
         policy: the policy.
+        example: the inputs of a decision; None for arms or contexts of its ``dim``.
         blocks: whether programs learn a block of rounds in a call.
         noise_scale: whether programs take the noise scale of each round.
     """
 
-    rounds: tuple[type[nn.Module], type[nn.Module]] = (Round, BlockRound)
-
-    def __init__(self, policy: Policy | ComposedPolicy, blocks: bool = False, noise_scale: bool = False) -> None:
-        super().__init__(learner_of(policy), policy.estimator.theta_hat)
+    def __init__(
+        self, policy: Policy, example: Tensor | None = None, blocks: bool = False, noise_scale: bool = False
+    ) -> None:
+        super().__init__(policy.learner, policy.estimator.theta_hat)
         self.estimator, self.blocks, self.has_scales = policy.estimator, blocks, noise_scale
-        self.round = self.rounds[blocks]  # the module of a call
+        self.round: type[nn.Module] = BlockRound if blocks else Round  # the module of a call
         # A program restarts at most once in a call.
         self.longest_block = policy.estimator.restart_every
+        self.longest = self.estimator.longest if example is None else math.inf
+        if example is None:
+            sizes = (*self.batch, *(3,) * (policy.item_dims - 1), self.dim)
+            generator = torch.Generator().manual_seed(2)
+            example = torch.randn(sizes, generator=generator, dtype=torch.float64).to(**self.options)
+        if any(part.dtype != torch.float64 for part in (example, *policy.parameters())):
+            self.tolerance = LOWER
+        dims = len(self.batch) + policy.item_dims
+        if example.dim() < dims:
+            raise ValueError(f"example: expected a decision's inputs with {dims} dimensions, got {example.dim()}")
+        while example.dim() > dims:  # many decisions: take the first
+            example = example.select(len(self.batch), 0)
+        self.example = example
+        # K, where it does not vary.
+        self.actions = None if policy.has_arm_inputs else policy._count(example)
 
     def compare(self, eager: Any, exported: Any) -> None:
         """Play both modules, and raise a RuntimeError where their results differ."""
@@ -73,8 +85,7 @@ class PolicyTrial(Trial):
             past = self.past(decision, choice)
             eager.step(*self.first(past))
             agree_on_all(exported.step(*self.first(past)))
-            # Any module with a policy may be a head.
-            if number % 2 and hasattr(exported, "learn"):
+            if number % 2:
                 eager.learn(*past)
                 agree_on_all(exported.learn(*past))
         nan = (*past[:-1], torch.full_like(past[-1], torch.nan))
@@ -100,16 +111,22 @@ class PolicyTrial(Trial):
 
     def decisions(self) -> Iterator[Decision]:
         """Yield the decisions of the trial, the same each time."""
-        generator = torch.Generator().manual_seed(0)
+        first, generator = len(self.batch), torch.Generator().manual_seed(0)
         for number in range(ROUNDS_CHECKED):
-            sizes = (*self.batch, 1 + (7 if self.blocks else 1) * (number % 3), 2 + number % 4)
-            arms = torch.randn(*sizes, self.dim, generator=generator, dtype=torch.float64)
-            arms = (arms * min(1.0, self.estimator.longest / float(arms.norm(dim=-1).max()))).to(**self.options)
-            mask = torch.rand(sizes, generator=generator) < 0.8
+            count, arms = 1 + (7 if self.blocks else 1) * (number % 3), self.actions or 2 + number % 4
+            inputs = self.example
+            if self.actions is None:
+                inputs = inputs.index_select(first, torch.arange(arms, device=self.device) % inputs.size(first))
+            inputs = inputs.unsqueeze(first).repeat_interleave(count, first)
+            if inputs.is_floating_point():
+                noise = torch.randn(inputs.shape, generator=generator, dtype=torch.float64).to(inputs)
+                inputs = inputs + noise * self.example.abs().mean()
+                inputs = inputs * min(1.0, self.longest / max(float(inputs.norm(dim=-1).max()), 1e-300))
+            mask = torch.rand((*self.batch, count, arms), generator=generator) < 0.8
             mask[..., 0] = True
-            reward = torch.randn(sizes[:-1], generator=generator, dtype=torch.float64)
+            reward = torch.randn(mask.shape[:-1], generator=generator, dtype=torch.float64)
             reward = self.estimator.possible_reward(reward).to(**self.options)
-            yield Decision(arms, mask.to(self.device), reward)
+            yield Decision(inputs, mask.to(self.device), reward)
 
     def learns(self, number: int = 1, reward: Tensor | None = None) -> Tensor:
         """Return whether to learn in a round, shaped as its rewards if it is a block."""
@@ -121,7 +138,7 @@ class PolicyTrial(Trial):
 
     def past(self, decision: Decision, choice: Tensor) -> tuple[Tensor, ...]:
         """Return the arguments of ``learn``, for all decisions."""
-        return of_chosen(decision.inputs, choice), decision.reward
+        return decision.inputs, choice, decision.reward
 
     def first(self, past: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the first round of some: the arguments of ``step``."""
@@ -139,8 +156,11 @@ class PolicyTrial(Trial):
 
     def no_past(self, rounds: int) -> tuple[Tensor, ...]:
         """Return such arguments where nothing is to be learnt."""
-        sizes = (*self.batch, rounds) if self.blocks else self.batch
-        return torch.zeros(*sizes, self.dim, **self.options), torch.zeros(sizes, **self.options)
+        past, first = torch.zeros_like(self.example), len(self.batch)
+        reward = torch.zeros((*self.batch, rounds) if self.blocks else self.batch, **self.options)
+        if self.blocks:
+            past = past.unsqueeze(first).repeat_interleave(rounds, first)
+        return past, torch.zeros_like(reward, dtype=torch.int64), reward
 
     def round_arguments(self) -> tuple[Tensor, ...]:
         """Return arguments to export the round with."""
@@ -152,12 +172,11 @@ class PolicyTrial(Trial):
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         """Return which of the arguments' dimensions vary from call to call."""
         first = len(self.batch)
-        free = {first: Dim("decisions", min=1), first + 1: Dim("arms", min=0)}
-        return (*self.past_shapes(), free, free, *self.scale_shapes())
-
-    def past_shapes(self) -> tuple[dict[int, Any], ...]:
-        """Return which dimensions of the earlier rounds vary."""
-        return 3 * (self.rounds_vary(),)
+        past, free = self.rounds_vary(), {first: Dim("decisions", min=1)}
+        if self.actions is None:
+            past = past | {first + self.blocks: Dim("past_arms", min=1)}
+            free |= {first + 1: Dim("arms", min=0)}
+        return (past, *3 * (self.rounds_vary(),), free, free, *self.scale_shapes())
 
     def scale_shapes(self) -> tuple[dict[int, Any], ...]:
         """Return which dimensions of noise scales vary."""
@@ -167,79 +186,6 @@ class PolicyTrial(Trial):
         """Return the dimension of a block's rounds if it varies."""
         varies = self.blocks and self.longest_block != 1
         return {len(self.batch): Dim("rounds", min=1, max=self.longest_block)} if varies else {}
-
-
-class HeadTrial(PolicyTrial):
-    """Rounds for a policy on raw inputs: variations of an example decision.
-
-    Args:
-        policy, blocks, noise_scale: as in :class:`PolicyTrial`.
-        example: the inputs of a decision.
-        actions: K, where inputs are contexts; None where they are inputs for each arm.
-        feature_dims: number of trailing dimensions that form one input.
-        dtypes: of all that is computed with besides the policy.
-        longest: the longest inputs, where there is no encoder.
-    """
-
-    rounds = (HeadRound, BlockHeadRound)
-
-    def __init__(
-        self,
-        policy: Policy | ComposedPolicy,
-        blocks: bool,
-        example: Tensor,
-        actions: int | None,
-        feature_dims: int = 1,
-        dtypes: Iterable[torch.dtype] = (),
-        noise_scale: bool = False,
-        longest: float = math.inf,
-    ) -> None:
-        super().__init__(policy, blocks, noise_scale)
-        self.longest = longest
-        if any(dtype != torch.float64 for dtype in (example.dtype, *dtypes)):
-            self.tolerance = LOWER
-        self.actions = actions
-        dims = len(self.batch) + (actions is None) + feature_dims
-        if example.dim() < dims:
-            raise ValueError(f"example: expected a decision's inputs with {dims} dimensions, got {example.dim()}")
-        while example.dim() > dims:  # many decisions: take the first
-            example = example.select(len(self.batch), 0)
-        self.example = example
-
-    def decisions(self) -> Iterator[Decision]:
-        first, generator = len(self.batch), torch.Generator().manual_seed(1)
-        for decision in super().decisions():
-            mask, count, inputs = decision.mask, decision.mask.size(-2), self.example
-            if self.actions is not None:
-                mask = mask[..., :1].expand(*mask.shape[:-1], self.actions)
-            else:
-                arms = torch.arange(mask.size(-1), device=self.device) % inputs.size(first)
-                inputs = inputs.index_select(first, arms)
-            inputs = inputs.unsqueeze(first).repeat_interleave(count, first)
-            if inputs.is_floating_point():
-                noise = torch.randn(inputs.shape, generator=generator, dtype=torch.float64).to(inputs)
-                inputs = inputs + noise * self.example.abs().mean()
-                inputs = inputs * min(1.0, self.longest / max(float(inputs.norm(dim=-1).max()), 1e-300))
-            yield Decision(inputs, mask, decision.reward)
-
-    def past(self, decision: Decision, choice: Tensor) -> tuple[Tensor, ...]:
-        return decision.inputs, choice, decision.reward
-
-    def no_past(self, rounds: int) -> tuple[Tensor, ...]:
-        past, first, reward = torch.zeros_like(self.example), len(self.batch), super().no_past(rounds)[-1]
-        if self.blocks:
-            past = past.unsqueeze(first).repeat_interleave(rounds, first)
-        return past, torch.zeros_like(reward, dtype=torch.int64), reward
-
-    def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
-        first, decisions = len(self.batch), Dim("decisions", min=1)
-        if self.actions is None:
-            return super().dynamic_shapes()
-        return (*self.past_shapes(), {first: decisions}, {first: decisions}, *self.scale_shapes())
-
-    def past_shapes(self) -> tuple[dict[int, Any], ...]:
-        past = {} if self.actions is not None else {len(self.batch) + self.blocks: Dim("past_arms", min=1)}
-        return (self.rounds_vary() | past, *3 * (self.rounds_vary(),))
 
 
 class FixedTrial(Trial):
@@ -253,12 +199,12 @@ class FixedTrial(Trial):
 
     def compare(self, eager: Any, exported: Any) -> None:
         for mask, reward in self.decisions():
-            choice = seeded(eager.select, mask)
+            choice = seeded(eager.select, None, mask)
             agree("a score", eager(), exported(), self.tolerance)
-            self.agree_on_choice(eager, eager(), choice, seeded(exported.select, mask))
-            eager.step(choice, reward)
-            agree_on_all(exported.step(choice, reward))
-        check_poison(exported, lambda: exported.step(choice, torch.full_like(reward, torch.nan)))
+            self.agree_on_choice(eager, eager(), choice, seeded(exported.select, None, mask))
+            eager.step(None, choice, reward)
+            agree_on_all(exported.step(None, choice, reward))
+        check_poison(exported, lambda: exported.step(None, choice, torch.full_like(reward, torch.nan)))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         choice = self.round_arguments()[0]
@@ -267,7 +213,7 @@ class FixedTrial(Trial):
             arguments = (choice, reward, learn, mask, *self.scales(reward, number))
             choice, learnt = seeded(eager, *arguments)
             theirs = played(program, learn, *arguments)
-            self.agree_on_choice(eager.arms, eager.arms(), choice, theirs[0])
+            self.agree_on_choice(eager.policy, eager.policy(), choice, theirs[0])
             agree("what was learnt", learnt, theirs[1])
         check_refusal(program, arguments)
 
@@ -353,53 +299,31 @@ class ConvexTrial(Trial):
 def trial_of(
     module: nn.Module, example: Tensor | None, blocks: bool = False, noise_scale: bool = False
 ) -> PolicyTrial | FixedTrial | ConvexTrial:
-    """Return the trial for a module. A head needs ``example``, a decision's inputs."""
-    if isinstance(module, (Policy, ScaledPolicy)):
-        return PolicyTrial(module, blocks, noise_scale)
-    if isinstance(module, DisjointArms):
-        context = torch.ones((*module.batch_shape, module.dim), dtype=module.estimator.theta_hat.dtype)
-        example = context.to(module.rounds.device) if example is None else example
-        return HeadTrial(
-            module, blocks, example, module.actions, noise_scale=noise_scale, longest=module.estimator.longest
-        )
-    if isinstance(module, SharedRadiusMaster):
-        arms = torch.ones((*module.batch_shape, 3, module.dim), dtype=module.estimator.theta_hat.dtype)
-        example = arms.to(module.rounds.device) if example is None else example
-        return HeadTrial(module, blocks, example, None, noise_scale=noise_scale, longest=module.estimator.longest)
-    if isinstance(module, FixedArms):
-        return FixedTrial(module, noise_scale)
+    """Return the trial for a module. A policy on an encoder needs ``example``, a decision's inputs."""
     if isinstance(module, ConvexLearner):
         if noise_scale:
             got = type(module).__name__
             raise ValueError(f"noise_scale: expected False, got True, but {got} takes no noise scale")
         return ConvexTrial(module)
     check_kind(module)
-    head: Any = module
-    if example is None:
-        raise ValueError("example: expected the inputs of a decision, which a head needs; got None")
-    actions = None if head.actions is None else len(head.actions)
-    if isinstance(head.policy, DisjointArms):
-        actions = head.policy.actions
-    dtypes = [parameter.dtype for parameter in head.encoder.parameters()]
-    return HeadTrial(head.policy, blocks, example, actions, head.feature_dims, dtypes, noise_scale)
+    policy: Any = module
+    if not policy.takes_inputs:
+        return FixedTrial(policy, noise_scale)
+    if policy.has_encoder and example is None:
+        raise ValueError("example: expected the inputs of a decision, which an encoder needs; got None")
+    return PolicyTrial(policy, example, blocks, noise_scale)
 
 
 def check_kind(module: Any) -> None:
-    """Refuse what is no policy, head or convex learner; name the part that is one."""
-    if not _is_of_a_kind(module):
+    """Refuse a module that neither decides nor learns; name the part that does."""
+    if not isinstance(module, (Policy, ConvexLearner)):
         parts = module.named_modules() if isinstance(module, nn.Module) else ()
-        path = next((path for path, part in parts if _is_of_a_kind(part)), None)
+        path = next((path for path, part in parts if isinstance(part, (Policy, ConvexLearner))), None)
         instead = "" if path is None else f"; give its .{path}"
-        wanted = "expected a Policy, a head with a policy on it or a ConvexLearner"
-        raise TypeError(f"module: {wanted}, got {type(module).__name__}{instead}")
+        raise TypeError(f"module: expected a Policy or a ConvexLearner, got {type(module).__name__}{instead}")
 
 
-def _is_of_a_kind(module: Any) -> bool:
-    kinds = (Policy, ComposedPolicy, FixedArms, ConvexLearner)
-    return isinstance(module, kinds) or isinstance(getattr(module, "policy", None), (Policy, ComposedPolicy))
-
-
-def seeded(function: Any, *arguments: Tensor) -> Any:
+def seeded(function: Any, *arguments: Any) -> Any:
     """Call a function on a fixed seed, and on a generator of its own."""
     with OwnDraws():
         return function(*arguments)

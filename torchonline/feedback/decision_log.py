@@ -59,7 +59,7 @@ class DecisionLog(DatabaseLog):
     Example:
         >>> log = DecisionLog(folder / "decisions.db")
         >>> policy, arms = OFUL(2), torch.eye(2)
-        >>> k, probability = policy.decide(arms)
+        >>> k, probability = policy.select_with_probability(arms)
         >>> _ = log.decide("first visitor", arms, k, probability)
         >>> log.reward("first visitor", 0.5), log.reward("first visitor", 0.5), log.reward("who?", 1.0)
         ('joined', 'duplicate', 'unknown')

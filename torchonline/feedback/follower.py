@@ -1,6 +1,5 @@
 """One learner that follows a feedback log."""
 
-import inspect
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from torchonline.core.messages import counted
 from torchonline.feedback.log import FeedbackLog, LogStorageError
 from torchonline.feedback.records import DamagedRowError, Feedback
 from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapshot, unfinished
+from torchonline.policies.policy import Policy
 from torchonline.privacy.composition import private_learners
 
 # Rounds that are read in one go, and refusals that are remembered.
@@ -322,24 +322,23 @@ def _arguments_of(policy: Any) -> Callable[[Feedback], tuple[Tensor, ...]]:
     learner = next((part for part in policy.modules() if isinstance(part, Learner)), None)
     if learner is not None and learner.batch_shape:
         raise ValueError(f"policy: expected one without a batch shape, got {learner.batch_shape}")
-    names = [*inspect.signature(policy.step).parameters, ""]
     buffer = next(
         (buffer for buffer in policy.buffers() if buffer.is_floating_point()), torch.zeros((), dtype=torch.float64)
     )
 
-    def arguments(entry: Feedback) -> tuple[Tensor, ...]:
+    def arguments(entry: Feedback) -> tuple[Any, ...]:
         inputs = entry.inputs.to(buffer.device)
         action = torch.tensor(entry.action, device=buffer.device)
         reward = torch.tensor(entry.reward, dtype=torch.float64, device=buffer.device)
-        if names[0] == "action":
-            return action, reward
-        if names[1] == "action":
+        if not isinstance(policy, Policy):
             return inputs, action, reward
-        if inputs.dim() != 2:  # of the chosen arm alone
-            return inputs, reward
-        if not 0 <= entry.action < len(inputs):
+        if not policy.takes_inputs:
+            return None, action, reward
+        if policy.has_arm_inputs and inputs.dim() == policy.item_dims - 1:  # of the chosen arm alone
+            return inputs.unsqueeze(0), torch.zeros_like(action), reward
+        if policy.has_arm_inputs and not 0 <= entry.action < len(inputs):
             raise ValueError(f"action: expected one of {len(inputs)} arms, got {entry.action}")
-        return inputs[entry.action], reward
+        return *policy._alone(inputs, policy._placed(action)), reward
 
     return arguments
 

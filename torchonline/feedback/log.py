@@ -138,7 +138,7 @@ class FeedbackLog(ABC):
         probability: float | Tensor,
         *,
         mask: ArrayLike | None = None,
-        arm_ids: Iterable[int] | None = None,
+        action_ids: Iterable[int] | None = None,
         encoder: str = "",
         time: float | None = None,
     ) -> Decision:
@@ -152,10 +152,10 @@ class FeedbackLog(ABC):
             inputs: what the policy's ``select`` took for one decision: arms ``(K, d)``, a context ``(d)`` or raw inputs. For a
                 policy on features, the chosen arm's alone, ``(d)``, will do to learn, but not to evaluate other policies.
             action: the chosen arm, as the policy's ``select`` and ``step`` call it: an integer of at least 0.
-            probability: probability with which it was chosen, in (0, 1]; ``policy.decide`` returns it.
+            probability: probability with which it was chosen, in (0, 1]; ``policy.select_with_probability`` returns it.
             mask: arms that were available, ``(K)``, bool.
-            arm_ids: ids of the K arms, ``policy.arm_ids`` of a policy whose arms come and go. The log keeps a mask with an entry
-                for each id. None if arm k of the mask has the id k.
+            action_ids: ids of the K arms, ``policy.action_ids`` of a policy whose arms come and go. The log keeps a mask with an
+                entry for each id. None if arm k of the mask has the id k.
             encoder: version of the encoder that computed ``inputs``, if one did.
             time: seconds since 1970; now if None. Windows are measured by a clock that jumps of the wall clock do not move, as
                 long as no times are given.
@@ -165,8 +165,8 @@ class FeedbackLog(ABC):
             ConflictError: the id stands for a decision with other inputs or another mask.
             LogStorageError: the log could not be written.
         """
-        if arm_ids is not None:
-            mask = mask_by_id(mask, arm_ids)
+        if action_ids is not None:
+            mask = mask_by_id(mask, action_ids)
         (found,) = self.decide_many(
             [Decision(id, inputs, action, probability, mask, encoder, time)]  # type: ignore[arg-type]
         )

@@ -111,7 +111,7 @@ def checked_decision(decision: Decision, largest: float | None = None) -> Decisi
         if mask.dtype != torch.bool or mask.dim() != 1 or not len(mask):
             raise refusal(f"mask: expected booleans of shape (K), got {kind(mask)}")
         if action >= len(mask) or not bool(mask[action]):
-            hint = "; after a removal of arms, give arm_ids" if action >= len(mask) else ""
+            hint = "; after a removal of arms, give action_ids" if action >= len(mask) else ""
             raise refusal(f"action: expected an available arm, got {action} with mask {mask.tolist()}{hint}")
     return Decision(
         checked_id(decision.id),
@@ -124,19 +124,19 @@ def checked_decision(decision: Decision, largest: float | None = None) -> Decisi
     )
 
 
-def mask_by_id(mask: Any, arm_ids: Iterable[int]) -> Tensor:
+def mask_by_id(mask: Any, action_ids: Iterable[int]) -> Tensor:
     """Return a mask with an entry for each id, False for arms that there are not.
 
     Args:
         mask: an entry for each arm, ``(K)``, bool; None if all were available.
-        arm_ids: the ids of the K arms.
+        action_ids: the ids of the K arms.
     """
-    ids = [integer_from_0("arm_ids", one) for one in arm_ids]
+    ids = [integer_from_0("action_ids", one) for one in action_ids]
     if not ids or len(set(ids)) < len(ids):
-        raise refusal(f"arm_ids: expected the ids of the arms, each once, got {ids}")
+        raise refusal(f"action_ids: expected the ids of the arms, each once, got {ids}")
     found = torch.ones(len(ids), dtype=torch.bool) if mask is None else _plain("mask", mask)
     if found.dtype != torch.bool or found.shape != (len(ids),):
-        raise refusal(f"mask: expected booleans of shape ({len(ids)}), one for each of arm_ids, got {kind(found)}")
+        raise refusal(f"mask: expected booleans of shape ({len(ids)}), one for each of action_ids, got {kind(found)}")
     return torch.zeros(max(ids) + 1, dtype=torch.bool).index_copy(0, torch.tensor(ids), found)
 
 

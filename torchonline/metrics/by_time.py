@@ -89,7 +89,7 @@ class ValueByTime(TotalsByRound):
     def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None) -> tuple[Any, Any]:
         """Draw means over time in a band from least to largest, or results.
 
-        Of a fleet, the mean over the learners. What is drawn over time is gathered from all ranks.
+        Of a batch of learners, the mean over the learners. What is drawn over time is gathered from all ranks.
 
         Args:
             val: a result of :meth:`compute` or of a call, or a list of them; None for the means over time.

@@ -214,7 +214,7 @@ class DriftAlarm(ExactMetric):
     def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None) -> tuple[Any, Any]:
         """Draw the ratio of statistic and threshold, of windows or of reports.
 
-        The largest of a fleet. An alarm is a point at 1 or above.
+        The largest of a batch of learners. An alarm is a point at 1 or above.
 
         Args:
             val: a :class:`DriftReport`, or a list of them; None for the last windows.

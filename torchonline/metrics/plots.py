@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchonline.core.figures import axes_or_new, label_end, label_right, next_style, note_if_empty
 
-# Values of a fleet that are shown one by one; more are shown as their mean and range.
+# Values of a batch of learners that are shown one by one; more are shown as their mean and range.
 MOST_LINES = 8
 # Points of a line that have markers; more are a line alone.
 MOST_MARKERS = 30
@@ -142,7 +142,7 @@ def _stacked(numbers: Mapping[str, Tensor]) -> Tensor:
 
 
 def _names(shape: tuple[int, ...]) -> list[str]:
-    """Return a name for each learner of a fleet; "" for a single one."""
+    """Return a name for each learner of a batch; "" for a single one."""
     if len(shape) == 0:
         return [""]
     places = product(*(range(n) for n in shape))

@@ -36,8 +36,8 @@ def names_of_actions(labels: Sequence[str] | None, actions: int) -> list[str]:
 class ActionShares(TotalsByRound):
     """Share of each action in the decisions, overall and over time.
 
-    A round of this metric is a decision. The decisions of a fleet count one by one. Cost of n decisions: O(n K + points K). For
-    the curve and several processes see :class:`~torchonline.metrics.TotalsByRound`.
+    A round of this metric is a decision. The decisions of a batch of learners count one by one. Cost of n decisions: O(n K +
+    points K). For the curve and several processes see :class:`~torchonline.metrics.TotalsByRound`.
 
     Args:
         actions: K, number of actions; of all that there will ever be, where arms come and go. The row of an arm is its id.

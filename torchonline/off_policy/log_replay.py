@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import Policy
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, kind, positive_integer, shape_text
 from torchonline.core.inputs import as_dense, check_indices, check_tensor
 from torchonline.export.programs import step_where
+from torchonline.policies.policy import Policy
 
 
 def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float = 1.0) -> Tensor:
@@ -64,11 +64,11 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
     stays on one treatment, must be in one group: otherwise a match reveals the next round's logged arm. The estimated value is
     that of a learner that sees the reward of about one round in K, and learns K times more slowly than one that acts.
 
-    Cost: for each group one choice, and as many steps as the largest number of matches of one learner of a fleet.
+    Cost: for each group one choice, and as many steps as the largest number of matches of one learner of a batch.
 
     Args:
         policy: on the CPU, like all tensors, with batch shape ``*B``, in its initial state unless it is meant to know more than
-            the stream. A fleet with a history needs room for one round more than any learner learns from.
+            the stream. A batch of learners with a history needs room for one round more than any learner learns from.
         arms: features, ``(N, K, d)``; K above 0.
         actions: logged arms, ``(N)``, int64.
         rewards: rewards of the logged arms, ``(N)``.

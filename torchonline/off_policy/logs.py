@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import arms_with_ids, by_place
 from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, check_mask, check_tensor
@@ -17,6 +16,8 @@ from torchonline.core.messages import counted
 from torchonline.core.times import as_times
 from torchonline.feedback.log import pages
 from torchonline.off_policy.columns import Columns, check_columns
+from torchonline.policies.arm_ids import by_place
+from torchonline.policies.policy import Policy
 
 CPU = torch.device("cpu")
 LIKE = torch.zeros((), dtype=torch.float64)
@@ -32,7 +33,7 @@ class BanditLog:
 
     All values are checked and copied to float64 and int64 on the CPU. Lists and NumPy arrays will do. ``log[rows]`` is the log
     of some rounds, by a slice, indices or booleans. Where arms come and go, the column of an arm is its id
-    (``arm_ids`` of the policy), and K is the number of arms that there have ever been.
+    (``action_ids`` of the policy), and K is the number of arms that there have ever been.
 
     Args:
         arms: K, the number of arms.
@@ -169,7 +170,8 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
     if compute is not None and not isinstance(target, Tensor):
         if log.context is None:
             raise ValueError("log: expected one with context, which a policy needs, got none")
-        like, arms, mask = _first_tensor(target), arms_with_ids(target), log.mask
+        like, mask = _first_tensor(target), log.mask
+        arms = target.with_ids() if isinstance(target, Policy) else None
         if arms is not None and arms.ids_so_far != log.arms:
             wanted = f"a policy that has had as many arms as the log, {log.arms}"
             raise ValueError(f"target: expected {wanted}, got one with {arms.ids_so_far}")
@@ -177,9 +179,9 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
             mask = (mask if arms is None else by_place(mask, arms)).to(like.device)
         target = compute(log.context.to(like.device, like.dtype), mask=mask)
         target = target.detach().to(CPU, torch.float64) if isinstance(target, Tensor) else target
-        if arms is not None and len(arms.arm_ids) < log.arms:
+        if arms is not None and len(arms.action_ids) < log.arms:
             full = torch.zeros(len(log), log.arms, dtype=torch.float64)
-            target = full.index_copy(1, torch.tensor(arms.arm_ids), target)
+            target = full.index_copy(1, torch.tensor(arms.action_ids), target)
     found = real_numbers("target", target, (len(log), log.arms))
     sums = found.sum(1)
     if bool((found < 0.0).any()) or bool(((sums - 1.0).abs() > TOLERANCE).any()):

@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.bandits.composed import ComposedPolicy
-from torchonline.bandits.disjoint import DisjointArms, arms_last, for_each_arm
-from torchonline.bandits.estimator import Estimator
-from torchonline.bandits.policies import Policy
 from torchonline.core import checks
 from torchonline.core.checks import positive_integer
 from torchonline.core.messages import counted
 from torchonline.off_policy.logs import BanditLog
+from torchonline.policies.policy import Policy
+from torchonline.policies.rules import Greedy
+from torchonline.regression.estimator import Estimator
 
 
 class PredictedRewards(NamedTuple):
@@ -30,7 +29,7 @@ class PredictedRewards(NamedTuple):
 
 
 def predicted_rewards(
-    model: Estimator | Policy | ComposedPolicy,
+    model: Estimator | Policy,
     log: BanditLog,
     *,
     folds: int | None = 5,
@@ -47,8 +46,8 @@ def predicted_rewards(
     Cost: ``folds`` times that of learning the log, or once with ``folds=None``.
 
     Args:
-        model: a regression, without a batch shape: an :class:`Estimator` or the policy over it, for features of each arm; or a
-            :class:`DisjointArms`, for one context. Its predictions are its estimated mean rewards, without a bonus.
+        model: an :class:`Estimator`, for features of each arm, or a :class:`Policy`, without a batch shape. Its predictions are
+            its estimated mean rewards, without a bonus.
         log: the log, with ``context``.
         folds: number of folds, at least 2 and at most that of the groups. None for the order of the log.
         block_size: rounds that are predicted before the first of them is learnt, if ``folds`` is None.
@@ -70,10 +69,9 @@ def predicted_rewards(
         Cross-fitting: Chernozhukov and others, Double/debiased machine learning, Econometrics Journal 2018.
     """
     positive_integer("block_size", block_size)
-    _check_model(model, log)
+    fresh: Policy = _checked_model(model, log)
+    fresh.reset()
     values = torch.zeros(len(log), log.arms, dtype=torch.float64)
-    fresh = copy.deepcopy(model)
-    fresh.reset() if not isinstance(fresh, Policy) else fresh.estimator.reset()
     if folds is None:
         for rows in torch.arange(len(log)).split(block_size):
             values[rows] = _predict(fresh, log, rows)
@@ -97,49 +95,38 @@ def predicted_rewards(
     return PredictedRewards(values, from_past=False)
 
 
-def _check_model(model: Any, log: BanditLog) -> None:
-    wanted = "an Estimator, a Policy or a DisjointArms"
-    checks.instance_of("model", model, (Estimator, Policy, ComposedPolicy), wanted)
+def _checked_model(model: Any, log: BanditLog) -> Policy:
+    """Return a copy of the model as a policy, or raise."""
+    checks.instance_of("model", model, (Estimator, Policy), "an Estimator or a Policy")
     if log.context is None:
         raise ValueError("log: expected one with context, which a model needs, got none")
-    learner = model.estimator if isinstance(model, Policy) else model
-    if learner.batch_shape or getattr(learner, "output_shape", ()):
-        raise ValueError(f"model: expected one learner of one response, got batch_shape {learner.batch_shape}")
+    if model.batch_shape or getattr(model, "output_shape", ()):
+        raise ValueError(f"model: expected one learner of one response, got batch_shape {model.batch_shape}")
+    policy: Policy = copy.deepcopy(Greedy(model) if isinstance(model, Estimator) else model)
     shape = tuple(log.context.shape)
-    right = (len(log), learner.dim) if isinstance(model, DisjointArms) else (len(log), log.arms, learner.dim)
+    right = (len(log), *(log.arms,) * (policy.item_dims - 1), policy.dim)
     if shape != right:
         raise ValueError(
             f"log: expected context of shape {checks.shape_text(right)} for this model, got {checks.shape_text(shape)}"
         )
-    if isinstance(model, DisjointArms) and model.actions != log.arms:
-        raise ValueError(f"model: expected {counted(log.arms, 'action')}, as the log has arms, got {model.actions}")
-    if isinstance(model, DisjointArms) and model.arm_ids != list(range(log.arms)):
-        raise ValueError(f"model: expected the arms 0 to {log.arms - 1}, as in the log, got {model.arm_ids}")
+    count, ids = policy.number_of_actions(log.context[:1].to(policy._like())), policy.action_ids
+    if count != log.arms:
+        raise ValueError(f"model: expected {counted(log.arms, 'action')}, as the log has arms, got {count}")
+    if ids is not None and ids != list(range(log.arms)):
+        raise ValueError(f"model: expected the arms 0 to {log.arms - 1}, as in the log, got {ids}")
+    return policy
 
 
-def _context(model: Any, log: BanditLog, rows: Tensor) -> Tensor:
+def _context(policy: Policy, log: BanditLog, rows: Tensor) -> Tensor:
     """Return the context of some rounds in the type of the model."""
-    estimator = model if isinstance(model, Estimator) else model.estimator
-    return log.context[rows].to(estimator.theta_hat.device, estimator.theta_hat.dtype)  # type: ignore[index]
+    return log.context[rows].to(policy._like())  # type: ignore[index]
 
 
-def _learn(model: Any, log: BanditLog, rows: Tensor) -> None:
-    context, action = _context(model, log, rows), log.action[rows]
-    reward = log.reward[rows].to(context.device, context.dtype)
-    if isinstance(model, DisjointArms):
-        model.learn(context, action.to(context.device), reward)
-    else:
-        model.learn(context[torch.arange(len(rows)), action], reward)
+def _learn(policy: Policy, log: BanditLog, rows: Tensor) -> None:
+    context = _context(policy, log, rows)
+    policy.learn(context, log.action[rows].to(context.device), log.reward[rows].to(context))
 
 
-def _predict(model: Any, log: BanditLog, rows: Tensor) -> Tensor:
-    context = _context(model, log, rows)
+def _predict(policy: Policy, log: BanditLog, rows: Tensor) -> Tensor:
     with torch.no_grad():
-        if isinstance(model, ComposedPolicy):
-            features = model._features(context)
-            if isinstance(model, DisjointArms):
-                features = for_each_arm(features, 0, model.actions, model.takes_one_row)
-                return arms_last(model.estimator(features), 0).to("cpu", torch.float64)
-            return model.estimator(features).to("cpu", torch.float64)
-        estimator = model if isinstance(model, Estimator) else model.estimator
-        return estimator(context).to("cpu", torch.float64)
+        return policy.predict(_context(policy, log, rows)).to("cpu", torch.float64)

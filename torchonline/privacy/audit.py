@@ -101,7 +101,7 @@ def epsilon_lower_bound(
 
     - Streams and ``pairs`` are fixed before any game.
     - The games of a world, pilot games included, are independent and of one law: ``play`` must not seed anew in each call, nor
-      share noise between the learners of a fleet (the two worlds may share theirs).
+      share noise between the learners of a batch (the two worlds may share theirs).
     - Statistics depend on releases only: public states, and for joint privacy no action of the user whose record differs.
 
     A high value refutes a claim. A low value proves nothing: it is about one pair of streams, one event and few games. See
@@ -110,7 +110,7 @@ def epsilon_lower_bound(
 
     Args:
         play: takes the world, 0 or 1, and the number of games, and returns ``(games,)``, or ``(games, k)`` for k statistics,
-            floating point, finite. A fleet of batch_shape ``(games,)`` plays them all at once.
+            floating point, finite. A batch of learners of batch_shape ``(games,)`` plays them all at once.
         delta: the delta of the bounded epsilon, in [0, 1).
         games: the number of games in each call, at least 2.
         confidence: in (0, 1).

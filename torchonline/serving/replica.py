@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arm_ids import arms_with_ids
 from torchonline.core.files import sealed
 from torchonline.export import to_torchscript
 from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
@@ -93,10 +92,12 @@ class Replica:
         if not requests:
             return []
         contexts = torch.stack([request.context for request in requests])
-        actions, probabilities = self.policy.decide(contexts, torch.stack([request.mask for request in requests]))
-        encoder, arms = self.settings.encoder, arms_with_ids(self.policy)
+        actions, probabilities = self.policy.select_with_probability(
+            contexts, torch.stack([request.mask for request in requests])
+        )
+        encoder, arms = self.settings.encoder, self.policy.with_ids()
         chosen = zip(requests, actions.tolist(), probabilities.tolist(), strict=True)
-        ids = [] if arms is None or arms.ids_so_far == len(arms.arm_ids) else arms.arm_ids
+        ids = [] if arms is None or arms.ids_so_far == len(arms.action_ids) else arms.action_ids
         # The log keeps masks by id.
         masks = [mask_by_id(r.mask, ids) if ids else r.mask for r in requests]
         return [

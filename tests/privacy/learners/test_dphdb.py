@@ -498,13 +498,13 @@ def test_wrong_shapes_and_types_are_refused_and_change_nothing(build: Any) -> No
         bandit.step(x, k, r)
         before = snapshot(bandit)
         for arguments, name in [
-            ((x[..., 1:], k, r), "x"),
-            ((x.expand(1, 1, *x.shape), k, r), "x"),
-            ((x.to(torch.int64), k, r), "x"),
-            (("x", k, r), "x"),
-            (([[1.0], [1.0, 2.0]], k, r), "x"),
-            ((x.to("meta"), k, r), "x"),
-            ((None, k, r), "x"),
+            ((x[..., 1:], k, r), "inputs"),
+            ((x.expand(1, 1, *x.shape), k, r), "inputs"),
+            ((x.to(torch.int64), k, r), "inputs"),
+            (("x", k, r), "inputs"),
+            (([[1.0], [1.0, 2.0]], k, r), "inputs"),
+            ((x.to("meta"), k, r), "inputs"),
+            ((None, k, r), "inputs"),
             ((x, k.double(), r), "action"),
             ((x, 0.5, r), "action"),
             ((x, "0", r), "action"),
@@ -518,8 +518,8 @@ def test_wrong_shapes_and_types_are_refused_and_change_nothing(build: Any) -> No
             with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
                 bandit.step(*arguments)
         for arguments, name in [
-            ((x[..., 1:],), "x"),
-            ((x.to(torch.int64),), "x"),
+            ((x[..., 1:],), "inputs"),
+            ((x.to(torch.int64),), "inputs"),
             ((x, torch.ones((*batch, ARMS))), "mask"),
             ((x, torch.ones((*batch, ARMS + 1), dtype=torch.bool)), "mask"),
             ((x, torch.ones((*batch, ARMS), dtype=torch.bool, device="meta")), "mask"),

@@ -7,8 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_min_slope
-from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import (
     HISTORY,
     HistoryOptions,
@@ -27,6 +25,8 @@ from torchonline.baselines.generalized_linear.solvers import (
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import along, at_least, dot, log, matvec, real, row_dots, rows_times, sqrt
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.base import checked_min_slope
 
 
 class Region(NamedTuple):
@@ -106,16 +106,16 @@ class AdaECOLogRegression(LikelihoodEstimator):
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with a
     ``noise_scale`` of :math:`1/\sqrt n`, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, then with probability at least 1 -
     ``delta``, in all rounds, :math:`\theta^*` is in :math:`\Theta` and the confidence set of
-    :class:`~torchonline.bandits.estimator.Estimator` holds. The structure is the paper's. The radii :math:`\rho` and ``radius``
-    are ours, after the paper's form; the proof is ours (docs/generalized_linear_theory.md). The paper's regret theorem is for its
-    own constants.
+    :class:`~torchonline.regression.estimator.Estimator` holds. The structure is the paper's. The radii :math:`\rho` and
+    ``radius`` are ours, after the paper's form; the proof is ours (docs/generalized_linear_theory.md). The paper's regret theorem
+    is for its own constants.
 
     Cost of a round: O(d^2) time; several times O(d^3) if a minimum is outside of :math:`\Theta`; and three passes over the
     warm-up rounds in a warm-up round. Memory O(d^2) and room for T warm-up rounds.
 
     Args:
         dim, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+            :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds, of which the history has room for any warm-up rounds.
         warm_up_rounds: number of rounds of pure exploration at the start (OFU-ECOLog); None for warm-up rounds that the data
             decide (ada-OFU-ECOLog). The paper asks for a number of order :math:`\kappa S^6d^2\log^2T`.
@@ -329,13 +329,12 @@ class AdaECOLog(UCB[AdaECOLogRegression]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(AdaECOLogRegression(*arguments, **options))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         """Return the scores: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        estimator, scores = self.estimator, super().forward(arms)
+        estimator, scores = self.estimator, super()._scores(features)
         if estimator.warm_up_rounds is None:
             return scores
-        rows = estimator.grouped(arms)
+        rows = estimator.grouped(features)
         square = row_dots(rows_times(rows, estimator.warm_up_V_inv), rows).reshape(scores.shape)
         is_warm_up = along(estimator.rounds < estimator.warm_up_rounds, scores)
         return torch.where(is_warm_up, sqrt(at_least(square, 1e-38)), scores)

@@ -4,9 +4,9 @@ from typing import Any
 
 from torch import Tensor
 
-from torchonline.bandits.glm.mirror_descent import GLMRegression
-from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.core.ops import at_least, minimum, roundoff, row_dots, sqrt
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.mirror_descent import GLMRegression
 
 
 class CappedGLBOMD(UCB[GLMRegression]):
@@ -60,13 +60,12 @@ class CappedGLBOMD(UCB[GLMRegression]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(GLMRegression(*arguments, **options))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         """Return the capped bounds: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
-        estimate, error = estimator.estimate_and_bonus(arms)
+        estimate, error = estimator.estimate_and_bonus(features)
         index = estimate + error
-        x = arms.to(index.dtype)
+        x = features.to(index.dtype)
         cap = estimator.theta_bound * sqrt(at_least(row_dots(x, x), 1e-38))
         # An increasing function of what the cap takes away, from 0 to 1, decides between equals.
         beyond = at_least(index - cap, 0.0)

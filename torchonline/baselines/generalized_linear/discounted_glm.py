@@ -4,12 +4,12 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from torchonline.bandits.discounted import DiscountedEstimator, learn_weighted_
-from torchonline.bandits.glm.base import GLMOptions
-from torchonline.bandits.glm.proximal import ProximalStep
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.ops import along, at_least, dot, matvec, number, sqrt
 from torchonline.links import Link
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.discounted import DiscountedEstimator, learn_weighted_
+from torchonline.regression.glm.base import GLMOptions
+from torchonline.regression.glm.proximal import ProximalStep
 
 
 class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
@@ -43,7 +43,7 @@ class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
 
     Args:
         dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+            :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
         ridge: :math:`\lambda > 0`; None for d / (1 + R S), as in :class:`~torchonline.LocalGLMRegression`.
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.backend import in_python, may_hold, on_arrays
 from torchonline.core.ops import along, assign_, at_least, clip, dot, increase_, log, matvec, real, sqrt, where
 from torchonline.linalg import plus_outer, project_ball
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.base import GeneralizedEstimator, GLMOptions
 
 
 class Problem(NamedTuple):
@@ -46,7 +46,7 @@ class ECOLogRegression(GeneralizedEstimator):
 
     Guarantee. If rewards are in [0, 1] with mean :math:`\sigma(x^\top\theta^*)` given the past, or averages of n such with
     g = 1/n, :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set of
-    :class:`~torchonline.bandits.estimator.Estimator` holds. The form of the radius is recalled; the proof is ours
+    :class:`~torchonline.regression.estimator.Estimator` holds. The form of the radius is recalled; the proof is ours
     (docs/generalized_linear_theory.md).
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); several times O(d^3) in the rounds, ever rarer, with a
@@ -55,10 +55,10 @@ class ECOLogRegression(GeneralizedEstimator):
 
     Args:
         dim, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+            :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
 
     Shape:
-        - ``excess_loss``, the sum above, ``(*B)``; the others as of :class:`~torchonline.bandits.estimator.Estimator`.
+        - ``excess_loss``, the sum above, ``(*B)``; the others as of :class:`~torchonline.regression.estimator.Estimator`.
 
     Example:
         >>> learner = ECOLogRegression(2)

@@ -7,13 +7,13 @@ from typing import Any, Unpack
 import numpy as np
 from torch import Tensor
 
-from torchonline.bandits.glm.base import checked_min_slope
-from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import HistoryOptions, LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import along, log, sqrt
 from torchonline.linalg import logdet
 from torchonline.links import Link
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.base import checked_min_slope
 
 
 class GLMUCBRegression(LikelihoodEstimator):
@@ -31,7 +31,7 @@ class GLMUCBRegression(LikelihoodEstimator):
     .. math:: \text{radius} = \frac\sigma c\sqrt{2\log\tfrac1\delta + \log\det(V/\lambda)} + \sqrt\lambda S.
 
     Guarantee. If rewards are as the link says and :math:`\|\theta^*\| \le S`, the confidence set of
-    :class:`~torchonline.bandits.estimator.Estimator` holds. Gaussian, logistic and binomial rewards have
+    :class:`~torchonline.regression.estimator.Estimator` holds. Gaussian, logistic and binomial rewards have
     :math:`\sigma^2 = \sup\mu'` over the whole line. **For other links** :math:`\sigma^2 = C` **is a heuristic**, and the
     constructor warns. Proof: docs/generalized_linear_theory.md. With ``ridge="growing"`` it holds in each single round, not in
     all at once.
@@ -40,7 +40,7 @@ class GLMUCBRegression(LikelihoodEstimator):
 
     Args:
         dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+            :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`; None for d; or "growing" for :math:`\lambda_t = d\log(2+t)` after t rounds, as in the
             experiments of Zhang, Xu, Zhao and Sugiyama (2025).
@@ -121,9 +121,8 @@ class GLMUCB(UCB[GLMUCBRegression]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(GLMUCBRegression(*arguments, **options))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         """Return upper bounds of mean rewards: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
-        mean = estimator.forward(arms)
-        return mean + estimator.steepest * along(estimator.radius(), mean) * estimator.width(arms)
+        mean = estimator.forward(features)
+        return mean + estimator.steepest * along(estimator.radius(), mean) * estimator.width(features)

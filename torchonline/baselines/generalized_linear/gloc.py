@@ -6,11 +6,11 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions, checked_min_slope
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, sqrt
 from torchonline.linalg import project_ball_
 from torchonline.links import Link
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.base import GeneralizedEstimator, GLMOptions, checked_min_slope
 
 
 class GLOCRegression(GeneralizedEstimator):
@@ -32,7 +32,7 @@ class GLOCRegression(GeneralizedEstimator):
 
     Guarantee (Theorem 1 of the reference). With Gaussian, logistic and binomial links, if rewards are as the link says,
     :math:`\|x\| \le L` and :math:`\|\theta^*\| \le S`, the confidence set of
-    :class:`~torchonline.bandits.estimator.Estimator` holds. With other links, whose rewards are not
+    :class:`~torchonline.regression.estimator.Estimator` holds. With other links, whose rewards are not
     sub-Gaussian, the radius is a heuristic. The radius is recalled. We have checked its proof, for all ``delta`` below 1.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
@@ -40,12 +40,12 @@ class GLOCRegression(GeneralizedEstimator):
 
     Args:
         dim, link, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+            :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         theta_bound: S > 0, a bound on the norm of the true parameter. If it makes :math:`\kappa` less than 1e-12 it is refused.
 
     Shape:
         - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``; the others as of
-          :class:`~torchonline.bandits.estimator.Estimator`.
+          :class:`~torchonline.regression.estimator.Estimator`.
 
     Example:
         >>> learner = GLOCRegression(2)

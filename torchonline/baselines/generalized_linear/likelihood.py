@@ -8,9 +8,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from torchonline.bandits.estimator import on_rows
-from torchonline.bandits.glm.base import GeneralizedEstimator
-from torchonline.bandits.policies import UCB, on_arms
 from torchonline.baselines.generalized_linear.solvers import Array, Loss, furthest, inverse, minimise
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.backend import beside, on_arrays
@@ -18,9 +15,12 @@ from torchonline.core.checks import positive_integer
 from torchonline.core.ops import assign_, dot, log, matvec, real
 from torchonline.core.options import LearnerOptions
 from torchonline.links import Link
+from torchonline.policies.rules import UCB
+from torchonline.regression.estimator import on_rows
+from torchonline.regression.glm.base import GeneralizedEstimator
 
 HISTORY = ("history", "history_reward", "history_weight")
-# Which learner of a fleet: its index in `batch_shape`, () for a single learner.
+# Which learner of a batch: its index in `batch_shape`, () for a single learner.
 Member = tuple[int, ...]
 
 
@@ -43,7 +43,7 @@ def on_host(value: Tensor) -> Array:
 class LikelihoodEstimator(GeneralizedEstimator):
     r"""Base of the models that keep all rounds and fit them anew by Newton's method.
 
-    A subclass fits one learner of a fleet in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
+    A subclass fits one learner of a batch in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
     torch.export cannot compile it, and on an accelerator each round copies the history to the host. ``step`` raises ValueError
     after ``horizon`` rounds, and warns if a solver ends before it reaches its optimum.
 
@@ -52,7 +52,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
 
     Shape:
         - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``; the others as of
-          :class:`~torchonline.bandits.estimator.Estimator`.
+          :class:`~torchonline.regression.estimator.Estimator`.
     """
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "theta_bound", "feature_bound", "ridge")
@@ -188,10 +188,9 @@ class LevelSetUCB(UCB[LevelSetEstimator]):
     Cost of a decision among K arms: K upper bounds.
     """
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         """Return upper bounds of the predictors: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        return self.estimator.upper_bound(arms)
+        return self.estimator.upper_bound(features)
 
 
 class UpperBound(torch.autograd.Function):

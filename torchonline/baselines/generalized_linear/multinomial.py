@@ -65,8 +65,8 @@ class MultinomialLogisticBandit(Learner):
     ``misspecified`` becomes True when the squared radius falls below 0, which has probability ``delta`` at most if the
     assumptions hold.
 
-    This is a learner of its own and no :class:`~torchonline.bandits.estimator.Estimator`: its matrix is that of K d numbers, its
-    width is not one number, and its rounds have outcomes for rewards. So the policies over estimators do not take it. It runs
+    This is a learner of its own and no :class:`~torchonline.regression.estimator.Estimator`: its matrix is that of K d numbers,
+    its width is not one number, and its rounds have outcomes for rewards. So the policies over estimators do not take it. It runs
     in eager Python alone.
 
     Cost of a round: O(K^3 d^2) time, two matrices of K d x K d (three in float32), ``NODES`` exponentials for each outcome;

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import HistoryOptions, LevelSetEstimator, LevelSetUCB, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.ops import at_least, at_most, dot, increase_, log, maximum, sqrt
 from torchonline.links import Link
+from torchonline.policies.rules import takes_arguments_of
 
 
 class OFUGLBRegression(LevelSetEstimator):
@@ -37,7 +37,7 @@ class OFUGLBRegression(LevelSetEstimator):
 
     Args:
         dim, link, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+            :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`; or "growing" for
             :math:`\lambda_t = d\log(2+t)` after t rounds, as in the experiments of Zhang, Xu, Zhao and Sugiyama (2025). The

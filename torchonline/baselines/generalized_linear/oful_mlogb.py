@@ -5,9 +5,9 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GeneralizedEstimator, GLMOptions
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.ops import assign_, dot, log, log1p, matvec, real, sqrt
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.base import GeneralizedEstimator, GLMOptions
 
 
 class MLogBRegression(GeneralizedEstimator):
@@ -37,7 +37,7 @@ class MLogBRegression(GeneralizedEstimator):
 
     Args:
         dim, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+            :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee asks for, the radius
             is a heuristic.
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import HistoryOptions, LevelSetEstimator, LevelSetUCB, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.checks import one_of
 from torchonline.core.ops import dot, minimum, sqrt
+from torchonline.policies.rules import takes_arguments_of
 
 
 class OFULogRRegression(LevelSetEstimator):
@@ -54,7 +54,7 @@ class OFULogRRegression(LevelSetEstimator):
 
     Args:
         dim, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+            :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the history has room for.
         ridge: :math:`\lambda > 0`, the same in all rounds; None or "growing" for the paper's growing one, as in its authors'
             program.

@@ -6,9 +6,6 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GLMOptions
-from torchonline.bandits.glm.local import LocalGLMRegression
-from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.core.checks import finite_number
 from torchonline.core.ops import (
     along,
@@ -24,6 +21,9 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.links import Link
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.base import GLMOptions
+from torchonline.regression.glm.local import LocalGLMRegression
 
 
 class RarelySwitchingRegression(LocalGLMRegression):
@@ -155,11 +155,10 @@ class RarelySwitchingGLB(UCB[RarelySwitchingRegression]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(RarelySwitchingRegression(*arguments, **options))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         """Return the scores of the copy: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
-        x = arms.to(estimator.theta_hat.dtype)
+        x = features.to(estimator.theta_hat.dtype)
         rows = estimator.grouped(x)
         predictor = rows_times(rows, estimator.decision_theta.unsqueeze(-1)).reshape(x.shape[:-1])
         square = row_dots(rows_times(rows, estimator.decision_V_inv), rows).reshape(x.shape[:-1])

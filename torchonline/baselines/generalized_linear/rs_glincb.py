@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.bandits.glm.base import GLMOptions, checked_min_slope
-from torchonline.bandits.policies import UCB, on_arms, takes_arguments_of
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
 from torchonline.core.checks import one_of, positive
 from torchonline.core.ops import along, at_least, row_dots, rows_times, sqrt
 from torchonline.links import Link
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.glm.base import GLMOptions, checked_min_slope
 
 
 class RSGLinCBRegression(LikelihoodEstimator):
@@ -47,7 +47,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
 
     Args:
         dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.glm.base.GeneralizedEstimator`.
+            :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the constants and the history are for.
         ridge: :math:`\lambda > 0`; None for that of the constants.
         constants: "theory", or "program" for those of the paper's experiments.
@@ -214,12 +214,11 @@ class RSGLinCB(UCB[RSGLinCBRegression]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(RSGLinCBRegression(*arguments, **options))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
+    def _scores(self, features: Tensor) -> Tensor:
         """Return the scores: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator = self.estimator
-        scores = super().forward(arms)
-        rows = estimator.grouped(arms)
+        scores = super()._scores(features)
+        rows = estimator.grouped(features)
         if estimator.is_program:
             other = rows_times(rows, 0.5 * (estimator.warm_up_theta - estimator.theta_hat).unsqueeze(-1))
             scores = scores + other.reshape(scores.shape)
@@ -232,7 +231,9 @@ class RSGLinCB(UCB[RSGLinCBRegression]):
         is_warm_up = (square > bound if estimator.is_program else square >= bound).any(-1, keepdim=True)
         return torch.where(is_warm_up, width, scores.masked_fill(is_ruled_out, -math.inf))
 
-    def _arms_to_score(self, arms: Tensor, mask: Tensor) -> Tensor:
+    def _to_score(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return x
         # The first available arm replaces each unavailable arm.
-        first = along(mask.to(torch.int64).argmax(-1), arms).expand_as(arms[..., :1, :])
-        return torch.where(mask.unsqueeze(-1), arms, arms.gather(-2, first))
+        first = along(mask.to(torch.int64).argmax(-1), x).expand_as(x[..., :1, :])
+        return torch.where(mask.unsqueeze(-1), x, x.gather(-2, first))

@@ -6,13 +6,13 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, default_ridge
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.history import ScaledHistoryEstimator
 from torchonline.baselines.stored_rounds import check_room, nonzero_norm
 from torchonline.core.checks import positive
 from torchonline.core.ops import dot, matmul, matvec
 from torchonline.core.options import LearnerOptions
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, default_ridge
 
 
 class AdaOFULRegression(ScaledHistoryEstimator):

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
-from torchonline.bandits.glm.base import checked_link, checked_min_slope
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive, positive_integer, within
 from torchonline.core.ops import along, ascending, at_least, at_most, dot, matvec, real, started_power
@@ -17,6 +15,8 @@ from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_
 from torchonline.linalg import project_ball_
 from torchonline.links import Gaussian, Link
+from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
+from torchonline.regression.glm.base import checked_link, checked_min_slope
 
 
 class HorizonOptions(LearnerOptions, total=False):
@@ -36,11 +36,11 @@ class HorizonEstimator(Estimator):
     The radius after t >= 1 rounds is ``slope`` :math:`t^e` + ``radius_start``, and ``radius_start`` before, with
     :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius. What a subclass
     calls recalled has been checked against neither the paper's text nor code. Widths are those of
-    :class:`~torchonline.bandits.estimator.Estimator`, which says what it means that the confidence set holds.
+    :class:`~torchonline.regression.estimator.Estimator`, which says what it means that the confidence set holds.
 
     Args:
         dim, theta_bound, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.estimator.Estimator`.
+            :class:`~torchonline.regression.estimator.Estimator`.
         horizon: T, number of rounds that the constants are for.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger

@@ -6,13 +6,13 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.arguments import on_rows
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled
 from torchonline.core.checks import positive
 from torchonline.core.ops import converted, dot, matvec, norms, rows_times, total, where
 from torchonline.core.precision_matrix import add_outer_
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.arguments import on_rows
 
 
 class BTCRegression(HorizonEstimator):

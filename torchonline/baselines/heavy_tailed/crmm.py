@@ -6,10 +6,10 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions, LinkedEstimator, medians
 from torchonline.core.ops import dot, increase_, matvec, sqrt
 from torchonline.links import Link
+from torchonline.policies.rules import UCB, takes_arguments_of
 
 
 class CRMMRegression(LinkedEstimator, EpochEstimator):

@@ -6,11 +6,11 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, Estimator
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.core.checks import positive, within
 from torchonline.core.ops import along, dot, increase_, log1p, matvec, number, real, sqrt, where
 from torchonline.core.options import LearnerOptions
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 
 
 class CRTRegression(Estimator):
@@ -35,7 +35,7 @@ class CRTRegression(Estimator):
 
     Args:
         dim, theta_bound, ridge, radius_scale, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.bandits.estimator.Estimator`.
+            :class:`~torchonline.regression.estimator.Estimator`.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger
             noise needs a larger number.

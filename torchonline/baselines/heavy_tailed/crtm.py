@@ -5,11 +5,11 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import HorizonOptions, LinkedEstimator
 from torchonline.core.checks import positive
 from torchonline.core.ops import at_least, dot, matvec, real, sqrt, where
 from torchonline.links import Link
+from torchonline.policies.rules import UCB, takes_arguments_of
 
 
 class CRTMRegression(LinkedEstimator):

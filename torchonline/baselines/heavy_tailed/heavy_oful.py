@@ -6,14 +6,14 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.estimator import NOISE_OF_UNIT_REWARDS, default_ridge
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.history import ScaledHistoryEstimator
 from torchonline.baselines.stored_rounds import check_room, nonzero_norm
 from torchonline.core.checks import instance_of, positive, positive_integer
 from torchonline.core.ops import clip, dot, matvec, real
 from torchonline.core.options import LearnerOptions
 from torchonline.linalg import project_ball_
+from torchonline.policies.rules import UCB, takes_arguments_of
+from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, default_ridge
 
 
 class HeavyOFULRegression(ScaledHistoryEstimator):

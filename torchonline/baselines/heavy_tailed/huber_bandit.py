@@ -6,12 +6,12 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import HorizonOptions
 from torchonline.baselines.heavy_tailed.history import HistoryEstimator
 from torchonline.baselines.stored_rounds import check_room
 from torchonline.core.checks import positive
 from torchonline.core.ops import at_least, dot, log, matvec, real, started_power
+from torchonline.policies.rules import UCB, takes_arguments_of
 
 
 class HuberBanditRegression(HistoryEstimator):

@@ -6,11 +6,11 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions
 from torchonline.core.checks import positive
 from torchonline.core.ops import dot, matmul, matvec
 from torchonline.core.precision_matrix import add_outer_
+from torchonline.policies.rules import UCB, takes_arguments_of
 
 
 class MENURegression(EpochEstimator):

@@ -6,11 +6,11 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import EpochEstimator, HorizonOptions, medians
 from torchonline.core.checks import positive_integer
 from torchonline.core.ops import at_least, dot, matvec, number, real, sqrt
 from torchonline.core.precision_matrix import add_outer_
+from torchonline.policies.rules import UCB, takes_arguments_of
 
 
 class MoMRegression(EpochEstimator):

@@ -5,9 +5,9 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
 from torchonline.core.ops import along, at_least, dot, matvec, real, row_dots, rows_times, where
+from torchonline.policies.rules import UCB, takes_arguments_of
 
 
 class RobustUCBRegression(HorizonEstimator):

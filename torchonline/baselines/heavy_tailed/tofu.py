@@ -5,13 +5,13 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.bandits.policies import UCB, takes_arguments_of
 from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
 from torchonline.baselines.stored_rounds import append_, check_room, count_filled, nonzero_norm
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import positive
 from torchonline.core.ops import dot, matmul, matvec, real
 from torchonline.core.precision_matrix import add_outer_
+from torchonline.policies.rules import UCB, takes_arguments_of
 
 
 class TOFURegression(HorizonEstimator):

@@ -48,7 +48,7 @@ class PrivateBandit(PrivateLearner):
 
     if TYPE_CHECKING:
 
-        def __call__(self, x: ArrayLike) -> Tensor: ...
+        def __call__(self, inputs: ArrayLike) -> Tensor: ...
 
     feature_norm: float  # the order of the norm that contexts are clipped in
     statistics_depend_on: tuple[str, ...] = ("arm_count", "feature_clip", "reward_clip")
@@ -68,25 +68,25 @@ class PrivateBandit(PrivateLearner):
         """Learn from clipped contexts ``(*B, m, d)``, arms and rewards ``(*B, m)``."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Tensor:
         """Return the score of each arm, float64: ``(*B, ..., d)`` to ``(*B, ..., K)``."""
         self._refuse_tracing()
-        x = self._checked_context(x, None)
+        x = self._checked_context(inputs, None)
         with torch.no_grad():
             return self.released()(x)
 
     @one_at_a_time
-    def select(self, x: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
+    def select(self, inputs: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         """Choose an arm for each decision, the lowest of equals: int64, ``(*B, ...)``.
 
         The arm is for the decision's own person only. No state changes.
 
         Args:
-            x: contexts, ``(*B, ..., d)``: one decision, or many from the same state.
+            inputs: contexts, ``(*B, ..., d)``: one decision, or many from the same state.
             mask: True where an arm is available, ``(*B, ..., K)``; None for all arms.
         """
         self._refuse_tracing()
-        x = self._checked_context(x, None)
+        x = self._checked_context(inputs, None)
         if mask is not None:
             # Never its values: a decision without an available arm is no error.
             mask = check_mask("mask", mask, (*x.shape[:-1], self.arm_count), x, validate=False)
@@ -94,11 +94,11 @@ class PrivateBandit(PrivateLearner):
             return self._select(x, mask)
 
     @one_at_a_time
-    def step(self, x: ArrayLike | None, action: ArrayLike | None = None, reward: ArrayLike | None = None) -> None:
+    def step(self, inputs: ArrayLike | None, action: ArrayLike | None = None, reward: ArrayLike | None = None) -> None:
         """End a round: learn from the rewards that arrived, and publish the next state.
 
         Args:
-            x: the context that was decided upon, ``(*B, d)``, or those of all rewards that arrived, ``(*B, m, d)``, m >= 0.
+            inputs: the context that was decided upon, ``(*B, d)``, or those of all rewards that arrived, ``(*B, m, d)``, m >= 0.
                 None if no reward has arrived.
             action: the arm of each reward, int64, ``(*B)`` or ``(*B, m)``.
             reward: the rewards, shaped like ``action``.
@@ -106,7 +106,7 @@ class PrivateBandit(PrivateLearner):
         step = self._next_step()
         self._check_parts(step)
         with torch.no_grad(), np.errstate(all="ignore"):  # the step of a small arm runs on arrays
-            arrived = self._arrived(x, action, reward)
+            arrived = self._arrived(inputs, action, reward)
             self._take(step, self._learn, *arrived, step)
 
     def _check_parts(self, step: int) -> None:
@@ -117,18 +117,18 @@ class PrivateBandit(PrivateLearner):
 
     def _checked_context(self, x: ArrayLike, most: int | None) -> Tensor:
         """Return float64 contexts with at most ``most`` dimensions between ``*B`` and d."""
-        x = record_values("x", x, self.constants)
+        x = record_values("inputs", x, self.constants)
         between = x.dim() - self.batch_dims - 1
         fits = between >= 0 and x.shape[: self.batch_dims] == self.batch_shape and x.size(-1) == self.dim
         if not fits or (most is not None and between > most):
             wanted = shape_text((*self.batch_shape, "..." if most is None else "[m]", self.dim))
-            raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
+            raise ValueError(f"inputs: expected shape {wanted}, got {shape_text(x.shape)}")
         return x
 
     def _arrived(self, x: ArrayLike | None, action: Any, reward: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Return clipped contexts ``(*B, m, d)``, arms and rewards ``(*B, m)``, or raise."""
         if x is None and not (action is None and reward is None):
-            raise ValueError("x: expected the context of the reward, got None")
+            raise ValueError("inputs: expected the context of the reward, got None")
         # Always, so that a missing reward takes as long as any other. A context of 0 contributes nothing.
         none = self.constants.new_zeros((*self.batch_shape, self.dim))
         none_of_each = none, none[..., 0].to(torch.int64), none[..., 0]

@@ -55,7 +55,7 @@ class PrivateLearner(ClockedLearner):
       data.
     - Each person takes one step, or as many as ``participations`` says. A record that is missing, refused or filtered out takes
       its step as ``step(None)``, because skipping the step would shift all later records. A further epoch, and the same person
-      in two learners of a fleet, under two seeds or at two points of a grid, spend more, and the learner cannot see it: B
+      in two learners of a batch, under two seeds or at two points of a grid, spend more, and the learner cannot see it: B
       learners on one stream spend what ``continuations=B`` of :meth:`privacy_spent` says.
     - The entries of ``state_dict()`` whose names begin with ``secret``, and so every checkpoint, pickle and copy, are as secret
       as the records. :meth:`public_state` and :meth:`released` may leave the machine; TorchScript gets :meth:`released` too.
@@ -249,7 +249,7 @@ class PrivateLearner(ClockedLearner):
             delta: in (0, 1).
             continuations: m. By default 1, and one more for each load or copy, in this learner's past, of a state that had seen
                 a step; a learner cannot know of other copies. It is 1 for a run that was resumed from the very last state that
-                it had published, and B for a fleet of B learners on one stream, all published.
+                it had published, and B for a batch of B learners on one stream, all published.
         """
         return self.privacy_ledger(continuations).epsilon(within("delta", delta, 0.0, 1.0))
 

@@ -41,7 +41,7 @@ class Clock(NamedTuple):
 class ClockedLearner(Learner):
     """Base class that counts steps and runs, and never draws noise twice.
 
-    All learners of a fleet share the counts. A subclass sets ``horizon`` and ``source`` before it creates the buffers.
+    All learners of a batch share the counts. A subclass sets ``horizon`` and ``source`` before it creates the buffers.
     CONTRIBUTING.md says what a step does.
     """
 
@@ -160,7 +160,7 @@ class ClockedLearner(Learner):
 
     def _create_buffers(self) -> None:
         super()._create_buffers()
-        # Without batch_shape: a fleet has one clock.
+        # Without batch_shape: a batch has one clock.
         for name, start in {"rounds": 0, "tag": 0, "furthest": 0, "continuations": 1, "seeded": 0}.items():
             self.register_buffer(name, torch.tensor(start, device=self._initial_options["device"]))
         self.__dict__["_memory"] = Clock(0, 0, 0, 1, this_process(), False)

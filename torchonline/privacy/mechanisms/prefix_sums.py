@@ -139,7 +139,7 @@ def prefix_sum(
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
         horizon: n, the number of steps.
-        shape: of a summand, ``(*B, d)`` or ``()``. ``*B`` is that of a fleet: sums over other people each, clipped each.
+        shape: of a summand, ``(*B, d)`` or ``()``. ``*B`` is that of a batch: sums over other people each, clipped each.
         clip: the Euclidean norm that summands are clipped to; ``inf`` only if epsilon is.
         epsilon: of all steps; ``inf`` for no noise.
         delta: of all steps, in (0, 1).

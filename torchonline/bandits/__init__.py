@@ -1,1 +1,0 @@
-"""Bandit learners: estimators with a confidence set, and policies over them."""

@@ -1,0 +1,220 @@
+"""Permanent ids of arms that come and go."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.backend import in_python, is_readable
+from torchonline.core.checks import integer
+from torchonline.core.inputs import as_indices, integer_at_hand
+from torchonline.core.messages import listed
+
+CPU = torch.device("cpu")
+
+
+class WithArmIds:
+    """Mixin of the learners whose arms come and go: each arm has an id for ever.
+
+    The first K arms have the ids 0 to K - 1, and each arm that comes gets the next one. No id is given twice. What names an arm
+    is its id: what ``select`` returns, and what ``step``, ``learn`` and a removal take. What has an entry for each
+    arm is in the order of :attr:`action_ids`: scores, probabilities, means and masks. Until arms are removed, ids are places.
+
+    Shape:
+        - ``ids``, ``(K)``, int64, ascending; ``ids_given``, ``()``, the id of the next arm. They are None while ids are places.
+          They are part of the state dict, and a load brings those of the saved learner.
+    """
+
+    if TYPE_CHECKING:  # an annotation of None would hide the buffers from TorchScript
+        ids: Tensor | None
+        ids_given: Tensor | None
+        unchanging: tuple[str, ...]
+        validate: bool
+        _buffers: dict[str, Tensor | None]
+        register_buffer: Any
+
+    def _arm_count(self) -> int:
+        """Return K. Python only."""
+        raise NotImplementedError
+
+    @property
+    def action_ids(self) -> list[int]:
+        """The ids of the arms, in the order of scores and masks. Python only."""
+        ids = self._buffers["ids"]
+        return list(range(self._arm_count())) if ids is None else ids.tolist()
+
+    @property
+    def ids_so_far(self) -> int:
+        """The number of arms that there have ever been, and so the next id. Python only."""
+        given = self._buffers["ids_given"]
+        return self._arm_count() if given is None else int(given)
+
+    def with_ids(self) -> Any:
+        """Return this policy, whose arms have ids. Python only."""
+        return self
+
+    def was_removed(self, action: int) -> bool:
+        """Return whether a number is the id of an arm that was removed. Python only."""
+        one = integer("action", action)
+        return 0 <= one < self.ids_so_far and one not in self.action_ids
+
+    def _named_in_python(self, place: Tensor) -> Tensor:
+        ids = self._buffers["ids"]
+        return place if ids is None else ids.take(place)  # ids[place] would ask a program for a number
+
+    @in_python(_named_in_python)
+    def _named(self, place: Tensor) -> Tensor:
+        """Return the ids of the arms at some places."""
+        ids = self.ids
+        return place if ids is None else ids.take(place)  # ids[place] would ask a program for a number
+
+    def _placed_in_python(self, action: Any) -> Any:
+        ids = self._buffers["ids"]
+        if ids is None:  # whoever uses the places checks them
+            return action
+        one = integer_at_hand(action)
+        if one is not None and ids.is_cpu and is_readable(ids):
+            known = ids.tolist()
+            place = bisect_left(known, one)
+            if place == len(known) or known[place] != one:
+                raise self._unknown("action", one)
+            return torch.tensor(place) if isinstance(action, Tensor) else place
+        index = as_indices("action", action, ids.device)
+        if index.device != ids.device:
+            return index  # whoever uses the places refuses the device
+        places = torch.searchsorted(ids, index.contiguous()).clamp(max=ids.size(0) - 1)
+        if (self.validate or ids.is_cpu) and is_readable(index):
+            is_bad = ids.take(places) != index
+            if bool(is_bad.any()):
+                raise self._unknown("action", int(index[is_bad][0]))
+        return places
+
+    @in_python(_placed_in_python)
+    def _placed(self, action: Tensor) -> Tensor:
+        """Return the places of the arms with some ids; any place where there is none."""
+        ids = self.ids
+        return action if ids is None else torch.searchsorted(ids, action.contiguous()).clamp(max=ids.size(0) - 1)
+
+    def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return whether numbers are ids of the ``count`` arms, and right places."""
+        ids = self.ids
+        if ids is None:
+            return found_places(action, count)
+        places = torch.searchsorted(ids, action.contiguous()).clamp(max=ids.size(0) - 1)
+        return ids.take(places) == action, places
+
+    def _named_if_any(self, place: Tensor) -> Tensor:
+        """Return the ids of the arms at some places; -1, of no arm, stays."""
+        ids = self.ids
+        return place if ids is None else torch.where(place < 0, place, ids.take(place.clamp(min=0)))
+
+    # TorchScript does not compile the methods below.
+
+    def _create_ids(self) -> None:
+        """Make the buffers. The first arms have their places for ids."""
+        for name in ("ids", "ids_given"):
+            self.register_buffer(name, None)
+        self.unchanging = (*self.unchanging, "ids", "ids_given")  # by steps
+
+    def _write_ids_out(self) -> None:
+        """Keep ids that are places as buffers too.
+
+        A file takes the ids of a newer state by the names of these buffers.
+        """
+        if self._buffers["ids"] is None:
+            values = {"ids": torch.arange(self._arm_count()), "ids_given": torch.tensor(self._arm_count())}
+            self._buffers.update({name: value.to(self._place()) for name, value in values.items()})
+
+    def _ids_after(self, kept: Iterable[int], added: int) -> dict[str, Tensor | None]:
+        """Return the buffers after some arms have stayed and others have come."""
+        own, given = self.action_ids, self.ids_so_far
+        ids = [own[k] for k in kept] + list(range(given, given + added))
+        return _buffers(ids, given + added, self._place())
+
+    def _place(self) -> torch.device:
+        """Return where the buffers are."""
+        return self._buffers["constants"].device  # type: ignore[union-attr]
+
+    def _staying(self, name: str, removed: Any) -> list[int]:
+        """Return the places of the arms that are not removed, or raise.
+
+        Errors call the ids of the removed ones ``name``.
+        """
+        if isinstance(removed, (str, bytes)) or not isinstance(removed, Iterable):
+            raise TypeError(f"{name}: expected ids of arms, got {type(removed).__name__}")
+        given = removed if isinstance(removed, (Tensor, np.ndarray)) else list(removed)
+        gone = as_indices(name, given, CPU).reshape(-1).tolist()
+        known = self.action_ids
+        for one in gone:
+            if one not in known:
+                raise self._unknown(name, one)
+        if len(set(gone)) < len(gone) or len(gone) >= len(known):
+            raise ValueError(f"{name}: expected some of the arms {listed(known)}, each once and not all, got {gone}")
+        return [k for k, one in enumerate(known) if one not in gone]
+
+    def _unknown(self, name: str, one: int) -> ValueError:
+        """Return the error of a number that is no id of an arm."""
+        why = ", which was removed" if self.was_removed(one) else ""
+        return ValueError(f"{name}: expected the id of an arm, one of {listed(self.action_ids)}, got {one}{why}")
+
+    def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        problems: list[str] = super()._load_problems(self._without_ids(state_dict, prefix), prefix)  # type: ignore[misc]
+        return problems or ([] if self._ids_in(state_dict, prefix) else [self._wrong_ids(state_dict, prefix)])
+
+    def _load_own(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
+        ids = self._ids_in(state_dict, prefix)
+        super()._load_own(self._without_ids(state_dict, prefix), prefix, *arguments)  # type: ignore[misc]
+        self._buffers.update(ids)
+
+    def _without_ids(self, state_dict: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+        """Return a state with the present ids, which stay until all else has been loaded."""
+        own = {prefix + name: self._buffers[name] for name in ("ids", "ids_given")}
+        rest = {name: value for name, value in state_dict.items() if name not in own}
+        return rest | {name: value for name, value in own.items() if value is not None}
+
+    def _ids_in(self, state_dict: Mapping[str, Any], prefix: str) -> dict[str, Tensor | None]:
+        """Return the buffers that a state brings; none if they are not right."""
+        count = self._arm_count()
+        ids: Any = state_dict.get(f"{prefix}ids")
+        given: Any = state_dict.get(f"{prefix}ids_given")
+        if ids is None and given is None:
+            return _buffers(list(range(count)), count, self._place())
+        is_right = isinstance(ids, Tensor) and isinstance(given, Tensor) and ids.dtype == given.dtype == torch.int64
+        if is_right and ids.shape == (count,) and given.shape == ():
+            known, after = ids.tolist(), int(given)
+            if known[0] >= 0 and all(low < high for low, high in pairwise([*known, after])):
+                return _buffers(known, after, self._place())
+        return {}
+
+    def _wrong_ids(self, state_dict: Mapping[str, Any], prefix: str) -> str:
+        wanted = f"{self._arm_count()} ascending integers from 0, and a larger one for ids_given"
+        ids, given = (state_dict.get(prefix + name) for name in ("ids", "ids_given"))
+        return f"{prefix}ids: expected {wanted}, got {ids} and {given}"
+
+
+def _buffers(ids: list[int], given: int, device: torch.device) -> dict[str, Tensor | None]:
+    if len(ids) == given and ids == list(range(given)):  # a file may name any number of ids given
+        return {"ids": None, "ids_given": None}
+    return {name: torch.tensor(value, device=device) for name, value in {"ids": ids, "ids_given": given}.items()}
+
+
+def found_places(action: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return whether numbers are places of ``count`` arms, and right places."""
+    is_arm = (action >= 0) & (action < count)
+    return is_arm, torch.where(is_arm, action, 0)
+
+
+def by_place(mask: Tensor, policy: WithArmIds) -> Tensor:
+    """Return a mask with an entry for each id in the order of the policy's arms.
+
+    Shapes: ``(..., N)`` to ``(..., K)``. An arm that came later than the mask was not available.
+    """
+    if mask.size(-1) > policy.ids_so_far:
+        return mask  # not of this policy, which refuses the shape
+    ids = torch.tensor(policy.action_ids, device=mask.device)
+    was_there = ids < mask.size(-1)
+    return mask[..., torch.where(was_there, ids, 0)] & was_there

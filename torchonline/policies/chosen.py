@@ -1,0 +1,40 @@
+"""What a policy knows of the chosen arms: predictions, intervals and propensities."""
+
+import torch
+from torch import Tensor
+
+from torchonline.core.ops import of_chosen
+from torchonline.policies.policy import Policy
+
+
+def predicted(policy: Policy, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the predicted mean rewards of the chosen arms, and their bounds.
+
+    These are the prediction, the lower and the upper confidence bound by the present state, ``(*B, ...)`` each; see
+    :meth:`Estimator.interval`. No state changes, and nothing is drawn.
+
+    Args:
+        policy: a policy without an encoder, whose arms are not fixed.
+        x: as the policy's ``select`` takes them: arms ``(*B, ..., K, d)``, or contexts ``(*B, ..., d)``.
+        action: chosen arms, ``(*B, ...)``.
+
+    Example:
+        >>> policy = OFUL(2, theta_bound=3.0)
+        >>> predicted(policy, torch.eye(2), torch.tensor(1))
+        (tensor(0., dtype=torch.float64), tensor(-3., dtype=torch.float64), tensor(3., dtype=torch.float64))
+    """
+    with torch.no_grad():
+        return policy._known_of_chosen(x.detach().to(policy._like().dtype), policy._placed(action))
+
+
+def chosen_probability(policy: Policy, x: Tensor, action: Tensor) -> Tensor | None:
+    """Return the propensity of the chosen arms, or None.
+
+    It is 1 for a deterministic policy, and None for one whose scores are drawn, of which probabilities are estimates. Arguments
+    are those of :func:`predicted`.
+    """
+    if policy._rule.draws > 1:
+        return None
+    if policy.is_deterministic():
+        return torch.ones(action.shape, dtype=policy._like().dtype, device=action.device)
+    return of_chosen(policy.probabilities(x), policy._placed(action))

@@ -1,0 +1,233 @@
+"""Base of the learners made of a policy and a scaler."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchonline.core.backend import may_hold
+from torchonline.core.checks import check_values, passes
+from torchonline.core.learner import Learner
+from torchonline.core.ops import along, count_, number, real, where
+from torchonline.policies.early_rounds import EarlyRounds
+from torchonline.policies.policy_learner import PolicyLearner
+from torchonline.policies.rules import Rule
+from torchonline.policies.scaler import StandardScaler, check_scaler
+from torchonline.regression.block_learner import BlockLearner
+from torchonline.regression.blocks import learns_at_once
+
+
+class ComposedPolicy(PolicyLearner, BlockLearner):
+    """Base of the policies made of a rule of choice and, if wanted, a scaler of its features.
+
+    The scaler, the estimator and the count of rounds change together or not at all. By default the rule scores each arm's own
+    features. A subclass with another transform overrides :meth:`_features`.
+
+    Shape:
+        - ``rounds``, ``(*B)``: rounds learnt from. The other buffers are those of the parts, ``policy.estimator`` and ``scaler``.
+    """
+
+    if TYPE_CHECKING:
+        scaler: StandardScaler | None
+        early: EarlyRounds | None
+
+    rounds: Tensor
+
+    def __init__(self, policy: Rule, scaler: StandardScaler | None, batch_shape: tuple[int, ...], dim: int) -> None:
+        super().__init__(policy, batch_shape, dim)
+        estimator, state = policy.estimator, policy.estimator.theta_hat
+        check_scaler(scaler, estimator.dim, batch_shape, state)
+        self.scaler = scaler
+        # A guarantee after a freeze, and an epoch, are about rounds in coordinates that stay.
+        moves = scaler is not None and scaler.freeze_after is None and estimator.restart_every is None
+        options: Any = {"dtype": state.dtype, "device": state.device, "validate": estimator.validate}
+        can_renew = moves and estimator.can_replace
+        self.early = EarlyRounds(dim, estimator.dim, batch_shape=batch_shape, **options) if can_renew else None
+        # Whether `learn` learns from many rounds at once, while features do not move.
+        self.has_blocks = estimator.has_blocks and self._blocks_are_rounds() and not self.has_own_step
+        # Why this policy was recommended, for its repr.
+        self.note = ""
+        # Of a decision, for each number of its context.
+        self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
+
+    def extra_repr(self) -> str:
+        """Return the sizes, and why the policy was recommended."""
+        sizes = f"dim={self.dim}, batch_shape={self.batch_shape}"
+        return f"{sizes}\n# {self.note}" if self.note else sizes
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        return {"rounds": torch.zeros((), dtype=torch.int64)}
+
+    def parts(self) -> dict[str, Learner]:
+        more = {"scaler": self.scaler, "early": self.early}
+        return super().parts() | {name: part for name, part in more.items() if part is not None}
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Return the features that the rule gets: ``(*B, ..., d)`` to ``(*B, ..., m)``."""
+        return x if self.scaler is None else self.scaler._scaled(x)
+
+    def _scores(self, features: Tensor) -> Tensor:
+        return self.policy._scores(features)
+
+    def _clock(self) -> Tensor:
+        return self.rounds
+
+    def _accepts(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
+        return passes(x).all(-1) & self.policy.estimator._accepts(self._features(x), reward, noise_scale)
+
+    def _learn_rounds(
+        self,
+        x: Tensor,
+        place: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None,
+        block_size: int | None,
+        mask: Tensor | None,
+    ) -> None:
+        if mask is not None:
+            raise TypeError("mask: expected None, because rounds may be learnt in order")
+        self._learn_log(self.policy.estimator.theta_hat, x, place, reward, noise_scale, mask, block_size)
+
+    def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+        moving = self._rounds_until_freeze()
+        if moving > 0:
+            return min(moving, 8192)
+        return self.policy.estimator._rows_of_next_part(done, block_size, mask)
+
+    def _learn_part(
+        self,
+        x: Tensor,
+        action: Tensor | None,
+        reward: Tensor,
+        noise_scale: Tensor,
+        mask: Tensor | None,
+        block_size: int | None,
+    ) -> None:
+        rows = self.batch_dims
+        if self._learns_blocks_now():
+            self._learn_at_once(x, reward, noise_scale, mask)
+        else:
+            for i in range(x.size(rows)):
+                pay = reward.select(rows, i)
+                self._learn_round(x.select(rows, i), pay, pay, noise_scale.select(rows, i))
+
+    def _learn_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
+        """Learn from n rounds of each learner at once, or from those in a mask.
+
+        The scaler must have frozen.
+        """
+        self.policy.estimator._learn_block(self._features(x), reward, noise_scale, mask)
+        self._count_block_(self.policy.estimator._count_rows(x), mask)
+
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        features = self._features(x)
+        self.policy.estimator._learn_round(features, reward, noise_scale)
+        # One estimator learns them all: the arm says nothing.
+        self._end_round_(x, features, 0 * self.rounds, noise_scale)
+
+    def _end_round_(self, x: Tensor, features: Tensor, arm: Tensor, noise_scale: Tensor) -> None:
+        """Show the scaler a round's features, count the round, and renew an early one.
+
+        ``x`` is ``(*B, d)``. ``features``, ``(*B, m)``, are what the estimator has learnt from. The arm and the noise scale are
+        ``(*B)``.
+        """
+        scaler, early, are_early = self.scaler, self.early, False
+        if early is not None:
+            are_early = may_hold(early.are_early(self.rounds))
+            if are_early and may_hold(early.is_kept(self.rounds)):
+                # On NumPy views, the learners of a batch may have one scale in common.
+                weight = self.noise_scale / noise_scale + 0.0 * real(self.rounds, features)
+                a = along(weight, features) * features
+                early.keep_(self.rounds, x, a, weight, self._last_target(), arm)
+        if scaler is not None:
+            scaler._observe(x)
+            if scaler.freeze_after is not None:
+                due = scaler.rounds == scaler.freeze_after
+                if may_hold(due):
+                    self._start_anew_(due)
+        count_(self.rounds)
+        if are_early and early is not None:
+            due = early.is_due(self.rounds)
+            if may_hold(due):
+                self._renew_(due)
+
+    def _renew_(self, due: Tensor) -> None:
+        """Put an early round into the scaler's coordinates, where ``due``, ``(*B)``."""
+        scaler, early = self.scaler, self.early
+        if early is not None and scaler is not None:
+            place = early.place(self.rounds)
+            x, old, weight, target, arm = early.recall(place)
+            new = along(weight, x) * scaler._scaled_again(x)
+            factor = along(real(due, x), x)
+            is_safe = self._replace_(arm, factor * old, factor * new, target)
+            early.renew_(place, x, where(along(due & is_safe, old), new, old), weight, target, arm)
+
+    def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+        """Let an arm's estimator replace features: see :meth:`Estimator._replace_`."""
+        return self.policy.estimator._replace_(old, new, target)
+
+    def _last_target(self) -> Tensor:
+        """Return what the estimator has learnt the last round from, ``(*B)``."""
+        return number(self.policy.estimator.target)
+
+    def _start_anew_(self, due: Tensor) -> None:
+        """Let the estimators forget what they have learnt, where ``due``, ``(*B)``."""
+        self.policy.estimator._forget_(due)
+
+    def _learns_blocks_now(self) -> bool:
+        """Return whether rounds can be learnt at once: features must not move."""
+        return self.has_blocks and self._rounds_until_freeze() == 0
+
+    def _rounds_until_freeze(self) -> int:
+        """Return after how many rounds features stay as they are.
+
+        8192 stands for never, and for what the host cannot know.
+        """
+        scaler = self.scaler
+        if scaler is None:
+            return 0
+        if scaler.freeze_after is None or not self.policy.estimator._can_ask(scaler.rounds):
+            return 8192
+        return max(scaler.freeze_after - int(scaler.rounds.min()), 0)
+
+    def _count_block_(self, learnt: int, mask: Tensor | None) -> None:
+        """Count rounds that were learnt at once, while the features did not move.
+
+        They are ``learnt`` rounds of each learner, of all workers together, or those in its mask, ``(*B, n)``.
+        """
+        rounds, scaler = self.rounds, self.scaler
+        count = torch.zeros_like(rounds) + learnt if mask is None else mask.sum(-1)
+        if scaler is not None:
+            rows = scaler.rounds
+            rows += count
+        rounds += count
+
+    # TorchScript does not compile the methods below.
+
+    def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
+        self._learn_at_once(x, reward, noise_scale, mask)
+
+    def _blocks_are_rounds(self) -> bool:
+        return learns_at_once(type(self), "_learn_part", ("_learn_round",))
+
+    def _to_score(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.policy._to_score(x, mask)
+
+    def estimator_of_blocks(self) -> Any:
+        """Return the estimator that learns the blocks. Python only."""
+        return self.policy.estimator
+
+    def _why_no_sums(self) -> str | None:
+        why = super()._why_no_sums()
+        return why or (None if self._learns_blocks_now() else "whose features move")
+
+    def _means(self, x: Tensor) -> Tensor:
+        return self.policy._means(self._features(x))
+
+    def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.policy._bounds(self._features(x))
+
+    def _check_features(self, name: str, x: Tensor) -> None:
+        if self.validate:
+            check_values(name, x)

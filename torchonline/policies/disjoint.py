@@ -1,0 +1,597 @@
+"""Arms with a model each."""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.backend import in_python, is_readable, may_hold, on_arrays
+from torchonline.core.checks import positive_integer
+from torchonline.core.journal import copies_of, restore_
+from torchonline.core.ops import assign_, column, in_type_of, number, of_chosen
+from torchonline.core.options import rebuilt
+from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, copied
+from torchonline.core.views import NumpyView
+from torchonline.policies.arm_ids import WithArmIds
+from torchonline.policies.composed import ComposedPolicy
+from torchonline.policies.policy import in_turn
+from torchonline.policies.rules import Rule, as_rule
+from torchonline.policies.scaler import StandardScaler
+from torchonline.regression.blocks import learns_at_once
+from torchonline.regression.estimator import Estimator
+
+
+class DisjointArms(WithArmIds, ComposedPolicy):
+    r"""Arms with a model each: one context, and an estimator for every arm.
+
+    A round::
+
+        k = arms.select(context)  # the id of an arm
+        arms.step(context, k, reward)
+
+    The K estimators are a batch, ``policy.estimator``, whose ``batch_shape`` ends with K. The policy scores each arm by the arm's
+    own estimator, and only the chosen arm's estimator learns.
+
+    Each arm has an id for ever: the first K arms have 0 to K - 1, and :meth:`add_actions` returns those of new arms. Ids are what
+    ``select`` returns and ``step`` takes. A reward of a removed arm is refused. Scores, means, probabilities and masks have an
+    entry for each arm, in the order of :attr:`action_ids`. Until an arm is removed, ids are the places in that order.
+
+    Guarantee, over an estimator whose confidence set holds in all rounds at once. Each arm's estimator gets ``delta`` /
+    ``most_actions``, and its set holds whatever rule chooses the rounds that it learns from. So the sets of all arms hold at
+    once, in all rounds, with probability at least 1 - ``delta``, if each arm meets the conditions of the estimator and no more
+    than ``most_actions`` arms ever exist. With N arms ever, it is at least 1 - ``delta`` N / ``most_actions`` (proof:
+    docs/disjoint_arms_theory.md). The radius depends on the m features of one arm, not on K m. A ``scaler`` makes the sets a
+    heuristic while it moves, see :class:`StandardScaler`. With the scaler's ``freeze_after``, all arms start anew when it
+    freezes. Without it, the first 32 rounds of :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into
+    the scaler's new coordinates until round 63 (docs/disjoint_arms.md).
+
+    Cost: O(K m^2) for a decision, O(m^2) for a step, K times the memory of one estimator.
+
+    Args:
+        policy: the rule of choice over one arm's estimator, or that estimator, to play by :class:`UCB`. It is a pattern, of m
+            features: every arm gets a new estimator with the same options.
+        actions: K, the number of arms at first.
+        most_actions: number of arms that share ``delta``; None for ``actions``. Name more if arms will be added.
+        scaler: a :class:`StandardScaler` of the context with m outputs, shared by the arms; None where contexts are features.
+
+    Shape:
+        - context: ``(*B, ..., d)``, with d = m if there is no scaler; scores ``(*B, ..., K)``.
+        - :meth:`step`: context ``(*B, d)``, action and reward ``(*B)``; or ``(*B, n, d)`` and ``(*B, n)`` for n rounds.
+        - After a removal, ``ids``, ``(K)``, and ``ids_given``, ``()``: the ids, and that of the next arm. A load brings them.
+
+    Example:
+        >>> arms = DisjointArms(RidgeRegression(2), actions=3)
+        >>> arms.step(torch.eye(2), torch.tensor([0, 1]), torch.tensor([0.0, 1.0]))
+        >>> arms.policy.estimator.rounds
+        tensor([1, 1, 0])
+    """
+
+    item_dims, has_arm_inputs, has_batch_views = 1, False, False
+    copied: list[str]
+    pooled: list[str]
+
+    def __init__(
+        self,
+        policy: Rule | Estimator,
+        actions: int,
+        *,
+        most_actions: int | None = None,
+        scaler: StandardScaler | None = None,
+    ) -> None:
+        pattern = as_rule("policy", policy)
+        one, count = pattern.estimator, positive_integer("actions", actions)
+        most = count if most_actions is None else positive_integer("most_actions", most_actions)
+        if most < count:
+            raise ValueError(f"most_actions: expected at least actions = {count}, got {most}")
+        options: dict[str, Any] = {"dtype": one.theta_hat.dtype, "device": one.theta_hat.device}
+        options["validate"] = one.validate
+        delta: Any = getattr(one, "delta", None)
+        if delta is not None:
+            options["delta"] = delta / most
+        one = rebuilt(one, **options)
+        batch = rebuilt(one, batch_shape=(*one.batch_shape, count))
+        dim = scaler.dim if isinstance(scaler, StandardScaler) else one.dim
+        super().__init__(_with_estimator(pattern, batch), scaler, one.batch_shape, dim)
+        self.most_actions = most
+        # Where the chosen arm's statistics are while it learns, except on NumPy views. They are no state.
+        self.arm = one
+        one._non_persistent_buffers_set.update(one._buffers)
+        self.undetermined = tuple(f"arm.{name}" for name in one._buffers)
+        self.copied = [name for name in one._buffers if name not in one.unchanging]
+        self.pooled = list(batch.pooled)
+        # TorchScript sees no class attributes.
+        self.takes_one_row = batch.takes_one_row
+        self._create_buffers()
+        self._create_ids()
+
+    # TorchScript compiles no property.
+    __jit_unused_properties__ = ("actions", "action_ids", "ids_so_far")
+
+    @property
+    def actions(self) -> int:
+        """The number of arms now. Python only."""
+        return int(self._owners()[1].batch_shape[-1])
+
+    def extra_repr(self) -> str:
+        """Return the sizes, and why the policy was recommended."""
+        return f"actions={self.actions}, {super().extra_repr()}"
+
+    @in_turn
+    def add_actions(self, count: int = 1) -> list[int]:
+        """Add arms at the end, which know nothing, and return their ids.
+
+        The others keep what they have learnt.
+
+        Raises:
+            TypeError, ValueError: ``count`` is no integer above 0. Nothing has changed.
+        """
+        added = positive_integer("count", count)
+        self._rearrange(range(self.actions), added)
+        return self.action_ids[-added:]
+
+    @in_turn
+    def remove_actions(self, actions: Iterable[int]) -> None:
+        """Remove arms. The others keep their ids and what they have learnt.
+
+        Scores and masks have no entry for a removed arm any more. A reward that comes late for one is refused by :meth:`step`.
+
+        Args:
+            actions: ids of the arms to remove, without repetition and not all of them. ``arms.action_ids[k]`` is the id of the
+                arm whose score is the k-th.
+
+        Raises:
+            TypeError, ValueError: ``actions`` is something else. Nothing has changed.
+
+        Example:
+            >>> arms = DisjointArms(RidgeRegression(1), actions=3)
+            >>> arms.remove_actions([0])
+            >>> arms.add_actions(), arms.action_ids
+            ([3], [1, 2, 3])
+            >>> arms.step([1.0], 2, 0.5)
+            >>> arms.step([1.0], 0, 0.5)
+            Traceback (most recent call last):
+            ValueError: action: expected the id of an arm, one of 1, 2, 3, got 0, which was removed
+        """
+        self._rearrange(self._staying("actions", actions), 0)
+
+    def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+        moving = self._rounds_until_freeze()
+        if moving > 0:
+            return min(moving, 8192)
+        if block_size is not None:
+            return max(block_size, 1)
+        if self._can_count():
+            return 8192
+        # One arm may have all of the rounds, and each arm has room for as many.
+        return self.policy.estimator._rows_at_once()
+
+    def _learn_part(
+        self,
+        x: Tensor,
+        action: Tensor | None,
+        reward: Tensor,
+        noise_scale: Tensor,
+        mask: Tensor | None,
+        block_size: int | None,
+    ) -> None:
+        if action is None:  # TorchScript must know that it is not
+            raise TypeError("action: expected integers, got None")
+        rows = self.batch_dims
+        if self._is_in_order(x.size(rows), block_size):
+            for i in range(x.size(rows)):
+                self._learn_round(
+                    x.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
+                )
+        else:
+            self._learn_at_once(x, action, reward, noise_scale, mask, block_size)
+
+    def _is_in_order(self, rows: int, block_size: int | None) -> bool:
+        # Blocks of less than d / 8 rounds to an arm take more time than rounds in order.
+        rounds = self.policy.estimator.rounds
+        is_short = block_size is None and 8 * rows < self.policy.estimator.dim * rounds.size(-1)
+        return is_short or not self._learns_blocks_now()
+
+    def _learn_at_once(
+        self,
+        context: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor,
+        mask: Tensor | None,
+        block_size: int | None,
+    ) -> None:
+        """Learn from n rounds of each learner, or those in a mask, ``(*B, n)``."""
+        x = self._features(context)
+        if mask is None and self._can_count():
+            self._learn_by_counts(x, action, reward, noise_scale, block_size)
+        else:
+            self._learn_beside(x, action, reward, noise_scale, mask, block_size)
+        self._count_block_(self.policy.estimator._count_rows(context), mask)
+
+    def _can_count_in_python(self) -> bool:
+        batch = self.policy.estimator
+        is_known = is_readable(batch.rounds) and batch.rounds.is_cpu
+        return not self.batch_dims and is_known and batch.__dict__.get("_workers") is None
+
+    @in_python(_can_count_in_python)
+    def _can_count(self) -> bool:
+        """Return whether the host knows how many rounds each arm has."""
+        return self.batch_dims == 0
+
+    def _learn_by_counts(
+        self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None
+    ) -> None:
+        """Let arms with many rounds learn in turn, and the others at once.
+
+        To learn at once costs time for every arm, and room for the longest block.
+        """
+        batch, arm = self.policy.estimator, self.arm
+        arms, n = batch.rounds.size(0), action.size(0)
+        counts = torch.bincount(action, minlength=arms)
+        has_few = (counts > 0) & (counts * arms <= 4 * n)
+        if 4 * int(has_few.sum()) < arms:
+            has_few = torch.zeros_like(has_few)
+        order, first = action.argsort(stable=True), 0
+        numbers: list[int] = counts.tolist()
+        has_many: list[bool] = (~has_few).tolist()
+        for k in range(arms):
+            count, done = numbers[k], 0
+            if count > 0 and has_many[k]:
+                index = self._copy_chosen_(action[order[first]])
+                while done < count:
+                    size = count if block_size is not None else arm._rows_of_next_part(done, None, None)
+                    size = min(arm._at_most_an_epoch(size), count - done)
+                    rows = order.narrow(0, first + done, size)
+                    arm._learn_block(x[rows], reward[rows], noise_scale[rows], None)
+                    done += size
+                self.policy.estimator._write_chosen_(index, arm._statistics(self.copied), self.pooled)
+            first += count
+        rows = torch.nonzero(has_few[action]).squeeze(-1)
+        if rows.size(0) == n:  # in the usual case, without copies
+            self._learn_beside(x, action, reward, noise_scale, None, block_size)
+        elif rows.size(0) > 0:
+            self._learn_beside(x[rows], action[rows], reward[rows], noise_scale[rows], None, block_size)
+
+    def _learn_beside(
+        self,
+        x: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor,
+        mask: Tensor | None,
+        block_size: int | None,
+    ) -> None:
+        """Let all arms learn blocks of their own rounds at once."""
+        batch = self.policy.estimator
+        x, rewards, scales, taken = self._by_arm(x, action, reward, noise_scale, mask)
+        if block_size is None:
+            batch._learn_own_blocks(x, rewards, scales, taken)
+            return
+        done, most, is_first = 0, x.size(-2), True
+        while done < most or is_first:  # once without rounds too, for the sums of other workers
+            size, is_first = min(batch._at_most_an_epoch(most), most - done), False
+            batch._learn_block(
+                x.narrow(-2, done, size),
+                rewards.narrow(-1, done, size),
+                scales.narrow(-1, done, size),
+                taken.narrow(-1, done, size),
+            )
+            done += size
+
+    def _by_arm(
+        self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Sort rounds by their arms, in order.
+
+        Features ``(*B, n, m)`` come back as ``(*B, K, most, m)``, and the rest alike. ``most`` is the largest number of rounds
+        that an arm has. The last result is True where there is a round, of the mask if one is given.
+        """
+        batch, n = self.policy.estimator, x.size(-2)
+        sizes, arms = list(batch.rounds.shape), batch.rounds.numel()
+        place = action.reshape(arms // sizes[-1], n)
+        learner = torch.arange(place.size(0), device=place.device).unsqueeze(-1)
+        arm = (place + sizes[-1] * learner).reshape(-1)
+        order = arm.argsort(stable=True)
+        arm = arm[order]
+        count = torch.zeros(arms, dtype=arm.dtype, device=arm.device).scatter_add(0, arm, torch.ones_like(arm))
+        most = int(count.max()) if batch._can_ask(count) else n
+        slot = most * arm + torch.arange(arm.size(0), device=arm.device) - (count.cumsum(0) - count)[arm]
+        room = x.new_zeros(arms * most)
+        rows = x.new_zeros((arms * most, x.size(-1))).index_copy_(0, slot, x.flatten(0, -2)[order])
+        rewards = room.index_copy(0, slot, reward.reshape(-1)[order])
+        scales = (room + 1.0).index_copy(0, slot, noise_scale.reshape(-1)[order])
+        taken = torch.arange(most, device=arm.device) < count.unsqueeze(-1)
+        if mask is not None:
+            taken = torch.zeros_like(room, dtype=torch.bool).index_copy(0, slot, mask.reshape(-1)[order])
+        sizes = sizes + [most]
+        return rows.reshape(sizes + [x.size(-1)]), rewards.reshape(sizes), scales.reshape(sizes), taken.reshape(sizes)
+
+    def _scores(self, features: Tensor) -> Tensor:
+        arms = self.policy.estimator.rounds.shape[-1]
+        rows = for_each_arm(features, self.batch_dims, arms, self.takes_one_row)
+        return arms_last(self.policy._scores(rows), self.batch_dims)
+
+    def _count(self, inputs: Tensor) -> int:
+        return self.policy.estimator.rounds.shape[-1]
+
+    def _as_round(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        return x, self._named(place)
+
+    def _chosen(self, inputs: Tensor, place: Tensor) -> Tensor:
+        return in_type_of(inputs, self.policy.estimator.theta_hat)
+
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        features = self._features(x)
+        self._learn_arm(features, place, reward, noise_scale)
+        self._end_round_(x, features, place, noise_scale)
+
+    def _learn_arm_in_python(self, x: Any, action: Any, reward: Any, noise_scale: Any) -> None:
+        if not self.is_view:
+            self._learn_gathered(x, action, reward, noise_scale)
+            return
+        arm, pooled = self.__dict__["of_arm"][action]
+        arm._learn_round(x, reward, noise_scale)
+        for buffer, own in pooled:
+            buffer[...] = own
+
+    @in_python(_learn_arm_in_python)
+    def _learn_arm(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Let the estimators of the chosen arms learn: ``(*B, m)``, ``(*B)`` three times."""
+        self._learn_gathered(x, action, reward, noise_scale)
+
+    def _learn_gathered(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Let copies of the chosen arms' statistics learn, and write them back."""
+        index = self._copy_chosen_(action)
+        self.arm._learn_round(x, reward, noise_scale)
+        self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
+
+    def _copy_chosen_(self, action: Tensor) -> Tensor:
+        """Copy the chosen arms' statistics out of the batch; return where they are in it."""
+        batch = self.policy.estimator
+        index = action.reshape(-1)
+        index = index + batch.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
+        statistics = self.arm._statistics(self.copied)
+        before: dict[str, Tensor] = {}
+        for name, chosen in batch._of_chosen(index, self.copied).items():
+            before[name] = chosen.reshape(statistics[name].shape)
+            assign_(statistics[name], before[name])
+        self._remember(index, before)
+        return index
+
+    def _remember_in_python(self, index: Tensor, before: dict[str, Tensor]) -> None:
+        if (gathered := self.__dict__.get("gathered")) is not None:
+            gathered.append((index, before))
+
+    @in_python(_remember_in_python)
+    def _remember(self, index: Tensor, before: dict[str, Tensor]) -> None:
+        """Remember what an interrupted step would have to write back."""
+
+    def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any) -> Any:
+        if not self.is_view:
+            return self._replace_gathered(arm, old, new, target)
+        return self.__dict__["of_arm"][int(arm)][0]._replace_(old, new, target)
+
+    @in_python(_replace_in_python)
+    def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+        return self._replace_gathered(arm, old, new, target)
+
+    def _replace_gathered(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+        index = self._copy_chosen_(arm.to(torch.int64))
+        is_safe = self.arm._replace_(old, new, target)
+        self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
+        return is_safe
+
+    def _last_target(self) -> Tensor:
+        target: Tensor = self.policy.estimator.target  # type: ignore[assignment]
+        return number(target[..., 0])
+
+    def _start_anew_(self, due: Tensor) -> None:
+        self.policy.estimator._forget_(column(due))
+
+    # TorchScript does not compile the methods below.
+
+    def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
+        self._learn_at_once(x, place, reward, noise_scale, mask, x.size(-2))
+
+    def _rows_of_shared_block(self, done: int, block_size: int | None) -> int:
+        # Each arm gets a part of the block.
+        most, numbers = self._rows_of_next_part(done, None, None), self.estimator.dim * self.actions
+        return block_size or min(max(numbers, int(self.rounds.min()) // 8), most)
+
+    def _why_no_sums(self) -> str | None:
+        restarts = self.estimator.restart_every is not None
+        return super()._why_no_sums() or ("whose arms start anew at rounds of their own" if restarts else None)
+
+    def _known_of_chosen(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        low, high = self._bounds(x)
+        return of_chosen(self._means(x), place), of_chosen(low, place), of_chosen(high, place)
+
+    def _plain_row(self, rows: Any, k: int) -> Any:
+        return rows if self._buffers["ids"] is None and k < self.actions else None
+
+    def _means(self, x: Tensor) -> Tensor:
+        return arms_last(self.policy._means(self._rows(x)), self.batch_dims)
+
+    def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = self.policy._bounds(self._rows(x))
+        return arms_last(low, self.batch_dims), arms_last(high, self.batch_dims)
+
+    def _rows(self, context: Tensor) -> Tensor:
+        """Return the features of a context for each arm."""
+        return for_each_arm(self._features(context), self.batch_dims, self.actions, self.takes_one_row)
+
+    def _blocks_are_rounds(self) -> bool:
+        return learns_at_once(type(self), "_learn_part", ("_learn_round", "_learn_arm"))
+
+    def scratch(self) -> list[Tensor]:
+        return list(self.arm.state().values())
+
+    def numpy_view(self) -> NumpyView | None:
+        view = super().numpy_view()
+        if view is not None and "of_arm" not in view.learner.__dict__:
+            of_arm = [] if self.batch_dims else [_ArmView(view, k, self) for k in range(self.actions)]
+            # At once: an interrupt in between would leave a view without what is written.
+            written = [arm.written for arm in of_arm]
+            view.learner.__dict__.update(of_arm=[(arm.learner, arm.pooled) for arm in of_arm], written=written)
+        return view
+
+    def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
+        if len(rounds) != 1:
+            super()._learn_on_arrays(view, rounds)
+            return
+        learn, early = view.learner._learn_round, view.learner.early
+        ((x, k, reward, noise_scale),) = rounds
+        own, shared, size = view.learner.written[k]
+        if view.learner._starts_anew_next():
+            own, size = view.state, 0
+        elif early is not None and early.are_early(view.learner.rounds):
+            *_, arm = early.recall(early.place(view.learner.rounds + 1))
+            own, size = [*own, *view.learner.written[int(arm)][0], early.records], 0
+        if size > SNAPSHOT_BYTES:
+            entry = view.journal.entry(k, own)
+            all_or_nothing(self, entry.undo, entry.learn, shared, learn, x, k, reward, noise_scale)
+        else:
+            if size == 0:
+                view.journal.forget()
+            all_or_nothing(self, copied([*shared, *own]), learn, x, k, reward, noise_scale)
+        view.mark_written()
+
+    def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
+        batch, state = self.policy.estimator, self.state()
+        is_plain = (
+            view is None and len(rounds) == 1 and all(map(is_readable, state.values())) and batch.theta_hat.is_cpu
+        )
+        if not is_plain or self._starts_anew_next():
+            super()._run(view, learn, rounds)
+            return
+        # The step copies the statistics of the chosen arms before it writes them. All others are small.
+        others = [buffer for name, buffer in state.items() if not name.startswith("policy.estimator.")]
+        copies: list[Any] = copies_of(others)
+        gathered: list[tuple[Tensor, dict[str, Tensor]]] = []
+
+        def undo() -> None:
+            restore_(others, copies)
+            for index, before in reversed(gathered):
+                batch._write_chosen_(index, before, self.pooled)
+
+        try:
+            self.__dict__["gathered"] = gathered
+            all_or_nothing(self, undo, learn, *rounds[0])
+        finally:
+            self.__dict__.pop("gathered", None)
+
+    def _starts_anew_next(self) -> bool:
+        """Return whether all arms start anew after the next round, with a frozen scaler."""
+        scaler = self.scaler
+        return (
+            scaler is not None
+            and scaler.freeze_after is not None
+            and may_hold(scaler.rounds + 1 == scaler.freeze_after)
+        )
+
+    def _arm_count(self) -> int:
+        return self.actions
+
+    def _rearrange(self, kept: Iterable[int], added: int) -> None:
+        """Replace the batch by one with some of its arms, and new ones."""
+        batch, old, dims = self.policy.estimator, list(kept), self.batch_dims
+        with torch.no_grad():
+            place, count = {"device": batch.theta_hat.device}, len(old) + added
+            # Its buffers are those of the dtype that the others were made with.
+            new = rebuilt(batch, batch_shape=(*self.batch_shape, count), validate=batch.validate, **place)
+            new = new.to(batch.theta_hat.dtype)
+            index = torch.tensor(old, device=batch.theta_hat.device)
+            for name, buffer in batch.state().items():
+                rows = buffer.index_select(dims, index)
+                new._buffers[name].narrow(dims, 0, len(old)).copy_(rows)
+                if name in self.pooled and added:
+                    new._buffers[name].copy_(rows.narrow(dims, 0, 1).expand_as(new._buffers[name]))
+            modules: dict[str, Any] = {"policy": _with_estimator(self.policy, new)}
+            if self.early is not None:
+                modules["early"] = self.early.with_arms(old)
+            ids = self._ids_after(old, added)
+        # At once: an interrupt in between would leave the ids of other arms, or a view of another batch.
+        changed = {"_buffers": self._buffers | ids, "_modules": self._modules | modules}
+        self.__dict__.update(changed, _view=None, multiplications=new.dim * count)
+
+    def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+        problems = super()._load_problems(state_dict, prefix)
+        if self.early is not None and not problems:
+            arms = state_dict[f"{prefix}early.records"][..., -1]
+            if not bool(torch.isin(arms, torch.arange(self.actions, device=arms.device)).all()):
+                wanted = f"expected arms from 0 to {self.actions - 1} in its last column"
+                problems.append(f"{prefix}early.records: {wanted}, got {float(arms.min()):g} to {float(arms.max()):g}")
+        return problems
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        # TorchScript writes the chosen arm's buffers too, which are no state.
+        for name in [name for name in state_dict if name.startswith(f"{prefix}arm.")]:
+            del state_dict[name]
+        self.arm.__dict__["_is_loaded"] = True
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+class _ArmView:
+    """One arm of a batch on NumPy views: a learner on slices of the batch's arrays."""
+
+    def __init__(self, view: NumpyView, k: int, arms: DisjointArms) -> None:
+        batch: Any = view.learner.policy.estimator
+        slices = {name: batch.__dict__[name][k, ...] for name in arms.copied if batch.__dict__[name] is not None}
+        self.learner: Any = object.__new__(type(batch))
+        self.learner.__dict__.update(batch.__dict__ | slices)
+        single: dict[str, Any] = {
+            "batch_dims": 0,
+            "batch_shape": (),
+            "features_shape": (batch.dim,),
+            "response_shape": (),
+        }
+        self.learner.__dict__.update(single, named_buffers=slices.items)
+        written = [array for name, array in slices.items() if name not in arms.pooled]
+        self.pooled = [(batch.__dict__[name], slices[name]) for name in arms.pooled]
+        scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
+        own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
+        shared = [*own, *(batch.__dict__[name] for name in arms.pooled), *scaler]
+        # What the arm's rounds alone write, with its size, and what all rounds write.
+        self.written = (written, shared, sum(array.nbytes for array in written))
+
+
+def _with_estimator(policy: Rule, estimator: Estimator) -> Rule:
+    """Return a copy of a policy over another estimator."""
+    twin = copy.copy(policy)
+    twin.__dict__["_modules"] = policy._modules | {"estimator": estimator}
+    return twin
+
+
+def _for_each_arm_of_arrays(x: Any, dims: int, arms: int, takes_one_row: bool) -> Any:
+    if x.ndim == 1:
+        return x if takes_one_row else x[None, None].repeat(arms, 0)
+    x = x[(*(slice(None),) * dims, None, ..., None, slice(None))]
+    return x.repeat(arms, dims)
+
+
+@on_arrays(_for_each_arm_of_arrays)
+def for_each_arm(x: Tensor, dims: int, arms: int, takes_one_row: bool) -> Tensor:
+    """Repeat features for each arm: ``(*B, ..., m)`` to ``(*B, K, ..., 1, m)``.
+
+    On arrays, the row of one decision stays as it is if the estimator takes it for that of all arms.
+    """
+    x = x.unsqueeze(dims).unsqueeze(-2)
+    return x.expand(list(x.shape[:dims]) + [arms] + list(x.shape[dims + 1 :]))
+
+
+def _arms_last_of_arrays(scores: Any, dims: int) -> Any:
+    if scores.ndim <= 2:
+        return scores if scores.ndim == 1 else scores[:, 0]
+    return np.moveaxis(scores[..., 0], dims, -1)
+
+
+@on_arrays(_arms_last_of_arrays)
+def arms_last(scores: Tensor, dims: int) -> Tensor:
+    """Move the arms to the end: ``(*B, K, ..., 1)`` to ``(*B, ..., K)``.
+
+    On arrays, the scores of one row for all arms, ``(K)``, stay.
+    """
+    return scores.squeeze(-1).movedim(dims, -1)

@@ -1,0 +1,820 @@
+"""The base class of everything that decides: choose an arm, then learn from its reward."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.compiler import is_dynamo_compiling
+
+from torchonline.core.backend import (
+    MISSING,
+    SMALL_PRODUCT,
+    as_array,
+    autocasts,
+    exactly,
+    in_python,
+    is_readable,
+    with_body,
+)
+from torchonline.core.checks import (
+    check_array,
+    check_values,
+    is_ordinary,
+    passes,
+    positive_integer,
+    refusal,
+    shape_text,
+)
+from torchonline.core.citations import Citable
+from torchonline.core.delegated import WithDelegated
+from torchonline.core.inputs import ArrayLike, check_mask, check_tensor, integer_at_hand, plain_array, plain_number
+from torchonline.core.learner import Learner
+from torchonline.core.ops import in_type_of, of_chosen
+from torchonline.core.stepping import torn_error
+from torchonline.core.views import NumpyView
+from torchonline.policies.arm_ids import found_places
+from torchonline.regression.arguments import (
+    as_actions,
+    as_reward,
+    checked_responses,
+    rounds_of_arrays,
+    rounds_of_tensors,
+)
+from torchonline.regression.blocks import Log, has_own_step, learn_blocks, learn_by_step
+from torchonline.regression.estimator import Estimator
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    E = TypeVarWithDefault("E", bound=Estimator, default=Estimator, covariant=True)
+else:
+    E = TypeVar("E", bound=Estimator, covariant=True)
+F = TypeVar("F", bound=Callable[..., Any])
+
+IN_TURN = """\
+if self.is_view or _is_traced():
+    return _method({all})
+learner, estimator = self._owners()
+with learner._lock:
+    if learner._is_torn:
+        raise _torn(learner)
+    with estimator._lock:
+        if estimator._is_torn:
+            raise _torn(estimator)
+        return _method({all})"""
+
+
+def in_turn(method: F) -> F:
+    """Decorate a policy's method so that threads call it and the estimator's methods in turn."""
+    return with_body(method, IN_TURN, _method=method, _is_traced=is_dynamo_compiling, _torn=torn_error)
+
+
+class Policy(Citable, WithDelegated, Generic[E]):
+    r"""Base of everything that decides.
+
+    A round::
+
+        k = policy.select(inputs)
+        policy.step(inputs, k, reward)
+
+    ``inputs`` are the features of all arms where arms have features, ``(*B, ..., K, d)``, and K may vary. They are the context
+    where each arm has a model, ``(*B, ..., d)``; None where the arms are fixed; and what the encoder takes under an encoder.
+
+    A kind of policy fills in hooks, which TorchScript compiles too: ``_features`` of the inputs, ``_scores`` of the features,
+    :meth:`choice` and :meth:`distribution` of the scores, the ``_chosen`` rows to learn from, and ``_learn_round``.
+    """
+
+    if TYPE_CHECKING:  # TorchScript knows no such annotation
+        estimator: E
+        dim: int
+        batch_shape: tuple[int, ...]
+        rounds: Tensor
+        learner: Learner
+        _rule: Any
+
+        def __call__(self, inputs: ArrayLike | None = None) -> Tensor: ...
+
+    # True in the stand-ins that compute on NumPy arrays.
+    is_view = False
+    # The number of trailing dimensions of a decision's inputs: (K, d), or (d) of a context.
+    item_dims = 2
+    # Whether each arm has its own inputs, and not one context or none for all arms.
+    has_arm_inputs = True
+    # Whether a round is learnt from the chosen arm's inputs alone.
+    learns_rows = True
+    # Whether a decision has inputs, and whether an encoder reads them.
+    takes_inputs, has_encoder = True, False
+    # Whether `learn` takes a mask, which says for each learner of a batch which rounds it learns.
+    takes_mask = True
+    # Whether choices are drawn from `distribution`, not the arms with the highest scores.
+    is_random = False
+    # Whether the learners of a batch learn on NumPy views too, where they are small.
+    has_batch_views = True
+    # Draws of the scores that `probabilities` averages over, where scores are random.
+    draws = 1
+    # Whether a subclass has a step that `learn` must call, because it has no `learn` to match.
+    has_own_step = False
+    # Why this policy was recommended, for its repr.
+    note = ""
+    __constants__: tuple[str, ...] = ("item_dims", "is_random", "draws")
+    # TorchScript compiles no property.
+    __jit_unused_properties__: tuple[str, ...] = ("action_ids",)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.has_own_step = has_own_step(cls)
+
+    # Hooks. TorchScript compiles them, and NumPy views run `_features` and `_scores`.
+
+    def _read(self, inputs: Tensor) -> Tensor:
+        """Return what an encoder makes of the inputs: by default, the inputs."""
+        return inputs
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Return what is scored: by default, what has been read."""
+        return x
+
+    def _scores(self, features: Tensor) -> Tensor:
+        """Return the score of each arm, ``(*B, ..., K)``, by which arms are chosen."""
+        raise NotImplementedError
+
+    def choice(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        """Return the place of the chosen arm: ``(*B, ..., K)`` to ``(*B, ...)``.
+
+        The scores of unavailable arms are -inf. ``rounds``, ``(*B)``, counts the rounds before the decision.
+        """
+        raise NotImplementedError
+
+    def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        """Return the probability of each arm, ``(*B, ..., K)``; see :meth:`choice`."""
+        raise NotImplementedError
+
+    def _chosen(self, inputs: Tensor, place: Tensor) -> Tensor:
+        """Return what a round is learnt from: by default, the chosen arm's features."""
+        return in_type_of(of_chosen(inputs, place), self._like())
+
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from a round of each learner: ``(*B, d)``, and ``(*B)`` three times."""
+        raise NotImplementedError
+
+    def _learn_rounds(
+        self,
+        x: Tensor,
+        place: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None,
+        block_size: int | None,
+        mask: Tensor | None,
+    ) -> None:
+        """Learn from many rounds, in blocks, in TorchScript."""
+        raise NotImplementedError
+
+    def _count(self, inputs: Tensor) -> int:
+        """Return K, the number of arms of a decision."""
+        return inputs.size(-2)
+
+    def _given(self, inputs: Tensor | None) -> Tensor:
+        """Return the inputs, which only fixed arms can do without."""
+        if inputs is None:
+            raise TypeError("inputs: expected a tensor, got None")
+        return inputs
+
+    def _named(self, place: Tensor) -> Tensor:
+        """Return the actions at some places: see :class:`WithArmIds`."""
+        return place
+
+    def _named_if_any(self, place: Tensor) -> Tensor:
+        """Return the actions at some places; -1, for no arm, stays."""
+        return place
+
+    def _placed(self, action: Tensor) -> Tensor:
+        """Return the places of actions: see :class:`WithArmIds`."""
+        return action
+
+    def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return whether actions are those of ``count`` arms, and valid places."""
+        return found_places(action, count)
+
+    def _like(self) -> Tensor:
+        """Return a tensor of the type of the statistics."""
+        raise NotImplementedError
+
+    def _clock(self) -> Tensor:
+        """Return the number of rounds learnt from, ``(*B)``."""
+        raise NotImplementedError
+
+    def _dims(self) -> int:
+        """Return the number of dimensions of ``*B``."""
+        raise NotImplementedError
+
+    def _as_round(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs and actions from which :meth:`step` learns what ``_chosen`` has returned."""
+        return x.unsqueeze(-2), torch.zeros_like(place)
+
+    def _can_score(self, inputs: Tensor, x: Tensor) -> Tensor:
+        """Return whether :meth:`select` takes the values of decisions, ``(*B, ...)``: inputs, and what has been read."""
+        return passes(in_type_of(inputs, self._like())).flatten(inputs.dim() - self.item_dims).all(-1)
+
+    def _own_scale(self, reward: Tensor) -> Tensor:
+        """Return the constructor's noise scale, shaped as rewards."""
+        raise NotImplementedError
+
+    def _accepts(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
+        """Return whether :meth:`step` takes such rounds. For files, which raise nothing."""
+        raise NotImplementedError
+
+    # The protocol, once for TorchScript and once for Python.
+
+    @in_turn
+    def _scores_in_python(self, inputs: ArrayLike | None) -> Tensor:
+        x = self._checked(inputs, None)[0]
+        with self._exactly(x):
+            return self._scored(x)
+
+    def _forward_in_python(self, inputs: ArrayLike | None = None) -> Tensor:
+        policy, x = self._decider(inputs)
+        return policy._scores_in_python(x)
+
+    @in_python(_forward_in_python)
+    def forward(self, inputs: Tensor | None = None) -> Tensor:
+        """Return the score of each arm, ``(*B, ..., K)``, by which arms are chosen.
+
+        A score may hold a bonus for uncertainty or a random draw, and with a link it may be a predictor instead of a mean. It is
+        differentiable in the inputs.
+        """
+        return self._scored(self._read(self._given(inputs)))
+
+    def _select_in_python(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> Tensor:
+        if not self.has_encoder:
+            return self._choice_now(inputs, mask)
+        policy, x = self._decider(inputs, False)
+        return policy.select(x, mask)
+
+    @torch.jit.export
+    @in_python(_select_in_python)
+    def select(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Return the chosen arm of each decision: int64, ``(*B, ...)``.
+
+        It is an index, or the id of an arm where arms may come and go. Changes no state. Of equal scores the first is chosen, but
+        rounding may tell the scores of equal arms apart. So until a first reward is learnt, a policy that does not draw may
+        choose the first arm in all decisions of a batch.
+
+        Args:
+            inputs: of one decision, or of many that are made from the same state; see the class.
+            mask: True where an arm is available, ``(*B, ..., K)``, or ``(K)`` for all decisions. The features of an unavailable
+                arm must be finite too.
+
+        Raises:
+            TypeError: ``inputs`` holds no real numbers or is a tensor of integers, or ``mask`` holds no booleans.
+            ValueError: a shape, device or value is wrong, or a decision has no available arm.
+        """
+        with torch.no_grad():
+            scores = masked(self._scored(self._read(self._given(inputs).detach())), mask)
+            return self._named(self.choice(scores, self._clock()))
+
+    def _probabilities_in_python(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> Tensor:
+        if not self.has_encoder:
+            return self._probabilities_now(inputs, mask)
+        policy, x = self._decider(inputs, False)
+        return policy.probabilities(x, mask)
+
+    @torch.jit.export
+    @in_python(_probabilities_in_python)
+    def probabilities(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Return the probability with which each arm is chosen, ``(*B, ..., K)``.
+
+        Changes no state. A deterministic policy has probabilities of 0 and 1. Where the scores are random
+        (:class:`ThompsonSampling`), the probabilities are estimates. Arguments and errors are those of :meth:`select`.
+        """
+        with torch.no_grad():
+            return self._mixture(self._read(self._given(inputs).detach()), mask)
+
+    def _draw_in_python(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
+        place, probability = drawn_with_probability(self.probabilities(inputs, mask))
+        return self._named(place), probability
+
+    @torch.jit.export
+    @in_python(_draw_in_python)
+    def select_with_probability(
+        self, inputs: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Choose an arm in each decision, and return its propensity too, for a log.
+
+        Changes no state. The arm, int64 ``(*B, ...)``, is drawn from :meth:`probabilities`. So the propensity, ``(*B, ...)``, is
+        the probability of this very draw, also where it is an estimate of :meth:`select`'s: weighting by its inverse is unbiased.
+        Arguments and errors are those of :meth:`select`.
+        """
+        place, probability = drawn_with_probability(self.probabilities(inputs, mask))
+        return self._named(place), probability
+
+    def _step_in_python(
+        self, inputs: ArrayLike | None, action: ArrayLike, reward: ArrayLike = MISSING, *, noise_scale: Any = None
+    ) -> None:
+        if reward is MISSING:
+            raise TypeError(f"step() takes (inputs, action, reward), got no reward; {self._call()}")
+        self._learn_decisions(inputs, action, reward, noise_scale)
+
+    @torch.jit.export
+    @in_python(_step_in_python)
+    def step(self, inputs: Tensor | None, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
+        """Learn from the rewards of decisions, in order.
+
+        Non-tensor arguments are converted once, without rounding. Who has kept the chosen arm's features alone passes them as the
+        only arm: ``policy.step(x.unsqueeze(-2), 0, reward)``.
+
+        Args:
+            inputs: of the decision, as :meth:`select` takes them; or of n rounds, with a dimension n after ``*B``.
+            action: the chosen arm, as :meth:`select` returns it, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
+            reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
+            noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
+
+        Raises:
+            TypeError: an argument holds no real numbers, or ``action`` no integers.
+            ValueError: a shape, device or value is wrong, there is no such arm, or a round outweighs all that the state's dtype
+                can resolve. No buffer has changed.
+        """
+        with torch.no_grad():
+            given, place, rows = self._given(inputs), self._placed(action), self._dims()
+            x, like = self._chosen(given, place).detach(), self._like()
+            reward = reward.detach().to(like.dtype)
+            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(like.dtype)
+            if action.dim() == rows:
+                self._learn_round(x, place, reward, scale)
+            else:
+                for i in range(action.size(rows)):
+                    self._learn_round(
+                        x.select(rows, i), place.select(rows, i), reward.select(rows, i), scale.select(rows, i)
+                    )
+
+    def _learn_in_python(
+        self,
+        inputs: ArrayLike | None,
+        action: ArrayLike,
+        reward: ArrayLike = MISSING,
+        *,
+        noise_scale: ArrayLike | None = None,
+        block_size: int | None = None,
+        mask: ArrayLike | None = None,
+    ) -> None:
+        if reward is MISSING:
+            raise TypeError(f"learn() takes (inputs, action, reward), got no reward; {self._call('learn')}")
+        if mask is not None and not self.takes_mask:
+            raise TypeError(
+                f"mask: expected None for {type(self).__name__}, which may learn rounds in order, got a mask"
+            )
+        if self.has_own_step:
+            learn_by_step(self, block_size, mask, inputs, action, reward, noise_scale=noise_scale)
+        else:
+            self._learn_log_of_decisions(inputs, action, reward, noise_scale, block_size, mask)
+
+    @torch.jit.export
+    @in_python(_learn_in_python)
+    def learn(
+        self,
+        inputs: Tensor | None,
+        action: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None = None,
+        block_size: int | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        """Learn from the rewards of many decisions, in blocks: see :meth:`Estimator.learn`.
+
+        With a model for each arm, each arm learns its own rounds in blocks, and ``block_size`` counts the rounds of all arms.
+        While a scaler moves, and without a block form, the rounds are learnt in order, as by :meth:`step`. A log that holds the
+        chosen arms' features alone is learnt by ``policy.learn(rows.unsqueeze(-2), zeros, rewards)``, without a copy. Arguments
+        and errors are those of :meth:`step`, and ``block_size`` and ``mask`` of :meth:`Estimator.learn`.
+        """
+        place = self._placed(action)
+        self._learn_rounds(self._chosen(self._given(inputs), place), place, reward, noise_scale, block_size, mask)
+
+    def _scored(self, x: Tensor) -> Tensor:
+        """Return the scores of what has been read."""
+        return self._scores(self._features(x))
+
+    def _mixture(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the probabilities of arms, the mean over draws of the scores."""
+        x = self._features(x)
+        first = x.dim() - self.item_dims
+        sizes = list(x.shape[:first]) + [self._draws()] + list(x.shape[first:])
+        scores = self._scores(x.unsqueeze(first).expand(sizes))
+        if mask is not None:
+            scores = scores.masked_fill(~mask.unsqueeze(-2), -math.inf)
+        return self.distribution(scores, self._clock()).mean(-2)
+
+    def _draws(self) -> int:
+        """Return the number of draws of random scores to average over."""
+        return self.draws
+
+    # Python only, from here on.
+
+    def predict(self, inputs: ArrayLike | None = None) -> Tensor:
+        """Return the estimated mean reward of each arm, ``(*B, ..., K)``, differentiable.
+
+        ``policy(inputs)`` returns scores instead, by which arms are chosen. Changes no state. Python only.
+        """
+        policy, x = self._decider(inputs)
+        return policy._means_now(x)
+
+    def interval(self, inputs: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of each arm's mean reward.
+
+        Shapes: ``(*B, ..., K)`` twice. They are cut to what ``theta_bound`` allows; see :meth:`Estimator.interval`. The label of
+        :meth:`plot_confidence` says whether a theorem covers the bounds. They are a heuristic while a scaler moves, and a theorem
+        asks for an encoder that does not change. With a model for each arm, an estimator with a guarantee covers the bounds of
+        all arms at once. Changes no state. Python only.
+        """
+        policy, x = self._decider(inputs)
+        return policy._bounds_now(x)
+
+    def plot_confidence(
+        self,
+        inputs: ArrayLike | None = None,
+        ax: Any = None,
+        *,
+        names: Sequence[str] | None = None,
+        mask: ArrayLike | None = None,
+        index: Any = None,
+        label: str | None = None,
+    ) -> tuple[Any, Any]:
+        """Draw each arm's estimated mean reward and its confidence interval.
+
+        The intervals are those of :meth:`interval`; a policy such as :class:`Greedy` does not use them. The chosen arm is marked
+        by a diamond. On the right stands what decides: the scores, which are not cut; for a policy that draws, the probabilities,
+        and the diamond marks the likeliest arm. The label of the axis says whether a theorem covers the intervals, or whether
+        they are a heuristic. Unavailable arms are grey. Needs matplotlib. Changes no state.
+
+        Args:
+            inputs: of one decision, as in :meth:`select`; or of many, of which ``index`` names one.
+            ax: matplotlib axes; None for a new figure of pyplot.
+            names: of the K arms; None for "arm 0" and so on.
+            mask: as in :meth:`select`.
+            index: which decision of ``(*B, ...)``, an integer or a tuple. None for a single one.
+            label: of the policy, to compare two of them on the same arms in the same axes: both calls have a label, which stands
+                at the chosen arm. The second policy is drawn a little below the first, and no scores on the right.
+
+        Returns:
+            The figure and the axes.
+
+        Raises:
+            ImportError: there is no matplotlib.
+            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, an ``index`` of no decision, or axes with
+                arms where a ``label`` is missing or that hold other arms or two policies.
+
+        Example:
+            >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2)
+            >>> policy.step(arms, 0, 1.0)
+            >>> figure, axes = policy.plot_confidence(arms, names=["red", "blue"])
+            >>> print(axes.get_xlabel())
+            mean reward
+            interval: proved in all rounds if theta_bound = 1
+            and noise_scale = 0.5 hold, delta = 0.01
+        """
+        from torchonline.regression.pictures import draw_confidence
+
+        policy, x = self._decider(inputs, False)
+        return draw_confidence(policy, x, ax, names, mask, index, label, self._why_heuristic())
+
+    def number_of_actions(self, inputs: ArrayLike | None = None) -> int:
+        """Return K, the number of arms of a decision on some inputs."""
+        policy, x = self._decider(inputs, False)
+        return policy._count(policy._checked(x, None)[0])
+
+    @property
+    def action_ids(self) -> list[int] | None:
+        """The ids of arms that may come and go, in the order of scores; None for others."""
+        return None
+
+    def reset(self) -> None:
+        """Put the policy back to its state before the first round, in place. Python only."""
+        self.learner.reset()
+
+    def _means(self, x: Tensor) -> Tensor:
+        """Return the estimated mean reward of each arm: ``(*B, ..., K)``."""
+        return self.estimator.forward(self._features(x))
+
+    def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the bounds of the mean rewards: ``(*B, ..., K)`` twice."""
+        return self.estimator.interval(self._features(x))
+
+    def _known_of_chosen(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the predicted mean rewards of the chosen arms, and their bounds."""
+        features = self._features(of_chosen(x, place))
+        return self.estimator(features), *self.estimator.interval(features)
+
+    def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
+        """Learn the rounds in a mask at once, ``(*B, n)``, in a program."""
+        raise NotImplementedError
+
+    def _why_no_blocks(self) -> str | None:
+        """Return why no program can learn blocks, or None if one can."""
+        if self.has_own_step:
+            return f"{type(self).__name__} has a step of its own"
+        learner: Any = self.learner
+        for part in (self.estimator, learner):
+            if not getattr(part, "has_blocks", False):
+                return f"{type(part).__name__} has no block form"
+        moves = "the scaler has not frozen, until when rounds are learnt in order"
+        return None if learner._learns_blocks_now() else moves
+
+    def _alone(self, inputs: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        """Return rounds with all that is learnt from: the chosen arm's inputs, as the only arm, if these are enough."""
+        if not (self.has_arm_inputs and self.learns_rows):
+            return inputs, self._named(place)
+        return of_chosen(inputs, place).unsqueeze(place.dim()), torch.zeros_like(place)
+
+    def _learners(self) -> list[Learner]:
+        """Return all learners that a round changes, without their parts."""
+        return [self._learner()]
+
+    def with_ids(self) -> Any:
+        """Return the policy whose arms have ids, this one or the one in it; or None."""
+        return None
+
+    def _why_heuristic(self) -> str:
+        """Return why no theorem covers the intervals, where the policy knows of a reason."""
+        return ""
+
+    def _call(self, name: str = "step") -> str:
+        """Return how to call :meth:`step`, for errors."""
+        if self.item_dims == 1:
+            return f"call {name}(context, action, reward)"
+        if name == "learn":
+            return (
+                "call learn(arms, action, reward) with all arms of each decision, or pass the chosen arms' features as the "
+                "only arms: learn(rows.unsqueeze(-2), zeros, rewards)"
+            )
+        return (
+            "call step(arms, action, reward) with all arms of the decision, or pass the chosen arm's features as the only "
+            "arm: step(x.unsqueeze(-2), 0, reward)"
+        )
+
+    def _decider(self, inputs: Any, with_gradients: bool = True) -> "tuple[Policy, Any]":
+        """Return the policy that decides, and its inputs: under an encoder, another one."""
+        return self, inputs
+
+    def _owners(self) -> tuple[Any, Any]:
+        """Return the learner that holds the state and the estimator: their locks guard the state."""
+        raise NotImplementedError
+
+    def _learner(self) -> Any:
+        """Return the learner that holds the state, in a fifth of the time of ``self.learner``."""
+        return self._owners()[0]
+
+    def _state(self) -> Any:
+        """Return a tensor of the state's type and device."""
+        return self._owners()[1]._buffers["theta_hat"]
+
+    def _on(self, view: NumpyView) -> Any:
+        """Return this policy on NumPy views."""
+        return view.learner
+
+    def _is_on_arrays(self) -> bool:
+        """Return whether NumPy can compute the scores: a user's subclass may call torch."""
+        return False
+
+    def _to_score(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what :meth:`_features` gets where some arms are unavailable."""
+        return x
+
+    def _exactly(self, x: Any) -> AbstractContextManager[Any]:
+        """Return a context without automatic mixed precision."""
+        return exactly(x) if autocasts(x) else nullcontext()
+
+    @in_turn
+    def _choice_now(self, inputs: Any, mask: Any) -> Tensor:
+        """Return the choices, on NumPy views where that is faster."""
+        scores, mask = self._scores_now(inputs, mask)
+        if isinstance(scores, Tensor):
+            with torch.no_grad():
+                return self._named(self.choice(masked(scores, mask), self._clock()))
+        if mask is not None:
+            scores = np.where(as_array(mask), scores, -math.inf)
+        if not self.is_random:
+            return self._named(best_of(scores))
+        return self._named(self.choice(torch.from_numpy(scores), self._clock()))
+
+    def is_deterministic(self) -> bool:
+        """Return whether equal inputs and statistics give equal choices. Python only."""
+        return not (self.is_random or self._rule.draws > 1)
+
+    def _scores_now(self, inputs: Any, mask: Any) -> tuple[Any, Tensor | None]:
+        """Return the scores, as an array if NumPy has computed them, and the mask."""
+        (learner, estimator), is_on_arrays = self._owners(), self._is_on_arrays()
+        view = learner.view_for(inputs) if is_on_arrays else None
+        if view is not None and mask is None:
+            rows = plain_array(inputs, estimator._buffers["theta_hat"])  # which surely passes all checks
+            if rows is not None and rows.size * learner.multiplications < SMALL_PRODUCT:
+                if self._are_inputs(learner, rows.shape) and (not learner.validate or is_ordinary(rows)):
+                    return view.run(self._on(view)._scored, rows), None
+        x, available = self._checked(inputs, mask)
+        if view is None and is_on_arrays:
+            view = learner.view_for(x)
+        if view is not None and x.numel() * learner.multiplications < SMALL_PRODUCT:
+            rows = as_array(x)
+            if learner.validate:
+                check_array("inputs", rows)
+            return view.run(self._on(view)._scored, rows), available
+        if learner.validate and is_readable(x):
+            check_values("inputs", x)
+        with torch.no_grad(), self._exactly(x):
+            return self._scored(self._to_score(x.detach(), available)), available
+
+    @in_turn
+    def _probabilities_now(self, inputs: Any, mask: Any) -> Tensor:
+        x, available = self._checked(inputs, mask)
+        if self._learner().validate and is_readable(x):
+            check_values("inputs", x)
+        with torch.no_grad(), self._exactly(x):
+            return self._mixture(self._to_score(x.detach(), available), available)
+
+    @in_turn
+    def _means_now(self, inputs: Any) -> Tensor:
+        return self._means(self._checked(inputs, None)[0])
+
+    @in_turn
+    def _bounds_now(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        return self._bounds(self._checked(inputs, None)[0])
+
+    def _are_inputs(self, learner: Any, shape: tuple[int, ...]) -> bool:
+        """Return whether a shape is one of decisions' inputs."""
+        n, dims = self.item_dims, learner.batch_dims
+        is_short = len(shape) < dims + n or (n == 2 and shape[-2] == 0)
+        return not is_short and shape[-1] == learner.dim and (not dims or shape[:dims] == learner.batch_shape)
+
+    def _checked(self, inputs: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
+        """Return the inputs of decisions and the mask as tensors, or raise."""
+        x = self._checked_inputs(inputs)
+        if mask is not None:
+            sizes = (*x.shape[: x.dim() - self.item_dims], self._count(x))
+            mask = check_mask("mask", mask, sizes, x, self._learner().validate)
+        return x, mask
+
+    def _checked_inputs(self, inputs: Any, lead: tuple[str, ...] = ("...",)) -> Tensor:
+        """Return the inputs of decisions as a tensor, or raise."""
+        x = check_tensor("inputs", inputs, self._state())
+        if not self._are_inputs(self._learner(), x.shape):
+            raise self._wrong_shape(x.shape, lead)
+        return x
+
+    def _wrong_shape(self, shape: Any, lead: tuple[str, ...], name: str = "step") -> ValueError:
+        """Return the error of inputs of a wrong shape."""
+        learner, more, how = self._learner(), "", ""
+        sizes = [(*learner.batch_shape, *lead, *("K",) * (self.item_dims - 1), learner.dim)]
+        if self.item_dims == 2:
+            more = " with K > 0"
+        if lead == ("n",):
+            sizes.insert(0, sizes[0][: len(learner.batch_shape)] + sizes[0][len(learner.batch_shape) + 1 :])
+            if len(shape) < learner.batch_dims + self.item_dims:
+                how = f"; {self._call(name)}"
+        wanted = " or ".join(map(shape_text, sizes))
+        return ValueError(f"inputs: expected shape {wanted}{more}, got {shape_text(shape)}{how}")
+
+    @in_turn
+    def _learn_decisions(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
+        """Check a step's arguments, then learn, on NumPy views where that is faster."""
+        learner, estimator = self._owners()
+        is_small = learner.__dict__["is_small"] and (self.has_batch_views or not learner.batch_dims)
+        try:
+            view = learner.view_for(inputs) if is_small else None
+            if view is not None and noise_scale is None:
+                one = self._plain_round(learner, estimator._buffers["theta_hat"], inputs, action, reward)
+                if one is not None:
+                    self._learn_on_arrays(view, [one])
+                    return
+            x, place, reward, noise_scale, is_one = self._checked_rounds(inputs, action, reward, noise_scale)
+            if view is None and is_small:
+                view = learner.view_for(x)
+            if view is not None:
+                rounds = rounds_of_arrays(learner, view.learner, x, reward, noise_scale, is_one, "inputs")
+                if learner is self:
+                    if type(place) is int:
+                        places: Any = [place]
+                    elif dims := self._dims():
+                        rows = as_array(place)
+                        places = [rows] if is_one else np.moveaxis(rows, dims, 0)
+                    else:
+                        places = as_array(place).reshape(-1).tolist()
+                    rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, places, strict=True)]
+                self._learn_on_arrays(view, rounds)
+            else:
+                self._learn_tensors(x, place, reward, noise_scale, is_one)
+        except ValueError as error:
+            raise of_inputs(error) from error.__cause__
+
+    def _plain_round(
+        self, learner: Any, state: Tensor, inputs: Any, action: Any, reward: Any
+    ) -> tuple[Any, ...] | None:
+        """Return the arguments of a round that surely passes all checks; or None.
+
+        Other rounds, and so all errors, take the long way.
+        """
+        number = plain_number(reward, state)
+        rows: Any = None if number is None else plain_array(inputs, state)
+        k = None if rows is None or learner.batch_dims else integer_at_hand(action)
+        if k is None or k < 0 or rows.ndim != self.item_dims or rows.shape[-1] != learner.dim:
+            return None
+        x = self._plain_row(rows, k)
+        if x is None or (learner.validate and not (is_ordinary(x) and learner._is_ordinary(number))):
+            return None
+        return (x, k, number, learner.noise_scale) if learner is self else (x, number, learner.noise_scale)
+
+    def _plain_row(self, rows: Any, k: int) -> Any:
+        """Return what a round is learnt from, as an array; or None."""
+        return rows[k] if k < len(rows) else None
+
+    def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
+        """Learn from rounds in order on NumPy views, all or nothing."""
+        self._learner()._run(view, view.learner._learn_round, rounds)
+
+    def _learn_tensors(self, x: Tensor, place: Any, reward: Any, noise_scale: Tensor | None, is_one: bool) -> None:
+        """Learn from checked rounds on tensors, all or nothing."""
+        learner = self._learner()
+        reward = as_reward(reward)
+        if is_readable(reward):
+            learner._check_rewards(reward, noise_scale)
+            if learner.validate:
+                check_values("inputs", x)
+        with torch.no_grad(), self._exactly(x):
+            rounds = rounds_of_tensors(learner, x, reward, noise_scale, is_one)
+            if learner is self:
+                place = torch.tensor(place, device=x.device) if type(place) is int else place
+                places = [place] if is_one else place.unbind(learner.batch_dims)
+                rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, places, strict=True)]
+            learner._run(None, learner._learn_round, rounds)
+
+    def _checked_rounds(
+        self, inputs: Any, action: Any, reward: Any, noise_scale: Any
+    ) -> tuple[Tensor, Any, Any, Tensor | None, bool]:
+        """Return what is learnt from, places, rewards, noise scales, and whether it is one round."""
+        x, dims = self._checked_inputs(inputs, ("n",)), self._learner().batch_dims
+        extra = x.dim() - self.item_dims - dims
+        if extra > 1:
+            raise self._wrong_shape(x.shape, ("n",))
+        shape = x.shape[: dims + extra]
+        reward, noise_scale = checked_responses("reward", reward, noise_scale, self._state(), shape)
+        place = self._checked_places(action, shape, x.device, self._count(x))
+        return self._chosen_of_checked(x, place), place, reward, noise_scale, extra == 0
+
+    def _chosen_of_checked(self, x: Tensor, place: Any) -> Tensor:
+        """Return what rounds are learnt from; a single place may be an integer."""
+        return x[place] if type(place) is int and self.item_dims == 2 else self._chosen(x, place)
+
+    def _checked_places(self, action: Any, shape: tuple[int, ...], device: torch.device, count: int) -> Any:
+        """Return the places of actions, one alone as an integer, or raise."""
+        action = self._placed(action)
+        one = integer_at_hand(action) if not shape and device.type == "cpu" else None
+        if one is not None and 0 <= one < count:
+            return one
+        return as_actions(action, shape, device, count, self._learner().validate or device.type == "cpu")
+
+    @in_turn
+    def _learn_log_of_decisions(
+        self, inputs: Any, action: Any, reward: Any, noise_scale: Any, block_size: Any, mask: Any
+    ) -> None:
+        """Check the arguments of :meth:`learn`, then learn all blocks or nothing."""
+        try:
+            size = None if block_size is None else positive_integer("block_size", block_size)
+            learn_blocks(Log(self._learner(), inputs, reward, noise_scale, mask, self, action), size)
+        except ValueError as error:
+            raise of_inputs(error) from error.__cause__
+
+
+def of_inputs(error: ValueError) -> ValueError:
+    """Return an estimator's refusal of features ``x`` as one of a policy's inputs."""
+    name, _, rest = str(error).partition(": ")
+    return refusal(f"inputs: {rest}") if name == "x" else error
+
+
+def masked(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return scores that are -inf where a mask is False."""
+    return scores if mask is None else scores.masked_fill(~mask, -math.inf)
+
+
+def best_of(scores: Any) -> Tensor:
+    """Return the index of the largest score of each row of an array."""
+    return torch.from_numpy(scores.argmax(-1, keepdims=True)[..., 0])
+
+
+def one_hot(scores: Tensor) -> Tensor:
+    """Return 1 for the largest score of each row and 0 for the others: ``(..., K)``."""
+    best = scores.argmax(-1, keepdim=True)
+    return torch.zeros_like(scores).scatter_(-1, best, 1.0)
+
+
+def drawn(probabilities: Tensor) -> Tensor:
+    """Draw an index from each row of probabilities: ``(..., K)`` to ``(...)``, int64."""
+    up_to = probabilities.to(torch.float64).cumsum(-1)
+    # Below 1 by more than rounding, so that the last arm with a probability is the last that may be drawn.
+    u = (1.0 - 1e-15) * torch.rand(probabilities.shape[:-1] + (1,), dtype=torch.float64, device=probabilities.device)
+    return (u * up_to[..., -1:] >= up_to).sum(-1)
+
+
+def drawn_with_probability(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw an index from each row, and return its probability too: ``(...)`` twice."""
+    index = drawn(probabilities)
+    return index, probabilities.gather(-1, index.unsqueeze(-1)).squeeze(-1)

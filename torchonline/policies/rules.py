@@ -1,0 +1,313 @@
+"""Rules of choice: how an estimator's mean and uncertainty become a choice."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Concatenate, ParamSpec, Unpack
+
+import torch
+from torch import Tensor
+
+from torchonline.core.checks import positive_integer
+from torchonline.core.delegated import delegated
+from torchonline.core.learner import Learner
+from torchonline.core.ops import along, matmul, roundoff, trace
+from torchonline.core.options import described, differs, is_ours
+from torchonline.core.views import NumpyView, plain_twin
+from torchonline.linalg import add_diagonal
+from torchonline.policies.default_estimator import PolicySignature, RidgeOptions, estimator_or_default, suggestion
+from torchonline.policies.policy import E, Policy, drawn, one_hot
+from torchonline.regression.estimator import Estimator
+
+P = ParamSpec("P")
+
+
+def takes_arguments_of(
+    estimator: Callable[P, Estimator],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Decorate a policy's ``__init__`` that passes its arguments on to an estimator.
+
+    The method gets the signature of the estimator's constructor. The class documents the arguments.
+    """
+    signature = inspect.signature(estimator)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+    def decorate(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        @functools.wraps(method)
+        def construct(self: Any, *arguments: Any, **options: Any) -> None:
+            try:
+                signature.bind(*arguments, **options)
+            except TypeError as error:
+                raise TypeError(f"{type(self).__name__}() {error}") from None
+            method(self, *arguments, **options)
+
+        construct.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])  # type: ignore[attr-defined]
+        return construct
+
+    return decorate
+
+
+@cache
+def _options_of(cls: Any) -> frozenset[str]:
+    """Return the options that a policy of the library passes on to its estimator.
+
+    A user's constructor may pass on other values, and keep its own under the same names.
+    """
+    names = inspect.signature(cls).parameters if is_ours(cls.__init__) else ()
+    return frozenset(names) - {"estimator"}
+
+
+class Rule(Policy[E]):
+    """Base of the rules of choice: a policy over one estimator, for arms with features.
+
+    A subclass says how arms are scored, in :meth:`scores_of` or, from the features, in ``_scores``. A rule that draws its choices
+    from the scores says with which probabilities, in :meth:`distribution`, and sets ``is_random``. Any rule works for other
+    arrangements of arms too, such as :class:`~torchonline.DisjointArms`.
+
+    Args:
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+    """
+
+    # Whether `scores_of` uses the widths.
+    uses_widths = True
+    __constants__: tuple[str, ...] = (*Policy.__constants__, "uses_widths")
+    __signature__ = PolicySignature()
+
+    # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
+    def __init__(self, estimator: E | int | None = None, **options: Unpack[RidgeOptions]) -> None:
+        """Build it; the docstring of the class explains the arguments."""
+        super().__init__()
+        self.estimator = estimator_or_default(type(self).__name__, estimator, options)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        cls: Any = type(self)
+        # An option that the constructor has passed on to the estimator would have no effect on the policy.
+        estimator = vars(self).get("_modules", {}).get("estimator")
+        theirs = {} if estimator is None else vars(estimator)
+        if name in theirs and name in _options_of(cls) and differs(value, theirs[name]):
+            wanted = f"expected {theirs[name]!r}, the estimator's"
+            raise AttributeError(f"{name}: {wanted}, got {value!r}; construct another {cls.__name__}")
+        super().__setattr__(name, value)
+
+    def extra_repr(self) -> str:
+        return f"# {self.note}" if self.note else ""
+
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        """Return the scores of arms with known predictors and widths: ``(*B, ..., K)`` thrice."""
+        raise NotImplementedError
+
+    def _scores(self, features: Tensor) -> Tensor:
+        predictor = self.estimator.predictor(features)
+        return self.scores_of(predictor, self.estimator.width(features) if self.uses_widths else predictor)
+
+    def choice(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        if self.is_random:
+            return drawn(self.distribution(scores, rounds))
+        return scores.argmax(-1)
+
+    def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
+        return one_hot(scores)
+
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self.estimator._learn_round(x, reward, noise_scale)
+
+    def _learn_rounds(
+        self,
+        x: Tensor,
+        place: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None,
+        block_size: int | None,
+        mask: Tensor | None,
+    ) -> None:
+        self.estimator._learn_log(self.estimator.theta_hat, x, None, reward, noise_scale, mask, block_size)
+
+    def _like(self) -> Tensor:
+        return self.estimator.theta_hat
+
+    def _clock(self) -> Tensor:
+        return self.estimator.rounds
+
+    def _dims(self) -> int:
+        return self.estimator.batch_dims
+
+    def _own_scale(self, reward: Tensor) -> Tensor:
+        return self.estimator._own_scale(reward)
+
+    def _accepts(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
+        return self.estimator._accepts(x, reward, noise_scale)
+
+    # TorchScript compiles none of these, and files have none of them.
+
+    @delegated
+    def dim(self) -> int:  # type: ignore[override]
+        """The estimator's number of features, d. Python only."""
+        return self.estimator.dim
+
+    @delegated
+    def batch_shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The estimator's ``*B``: policies in one module. Python only."""
+        return self.estimator.batch_shape
+
+    @delegated
+    def rounds(self) -> Tensor:  # type: ignore[override]
+        """The estimator's count of rounds, ``(*B)``. Python only."""
+        return self.estimator.rounds
+
+    @delegated
+    def theta_hat(self) -> Tensor:
+        """The estimator's parameter, ``(*B, d)``. Python only."""
+        return self.estimator.theta_hat
+
+    @delegated
+    def learner(self) -> Learner:  # type: ignore[override]
+        """The learner that holds the state: the estimator. Python only."""
+        return self.estimator
+
+    @delegated
+    def _rule(self) -> Any:
+        """The rule of choice: the policy itself. Python only."""
+        return self
+
+    def _owners(self) -> tuple[Any, Any]:
+        estimator = self._modules["estimator"]
+        return estimator, estimator
+
+    def _on(self, view: NumpyView) -> Any:
+        stand_in: Any = view.policies.get(type(self))
+        if stand_in is None:
+            stand_in = plain_twin(self)
+            stand_in.__dict__.update(estimator=view.learner, is_view=True)
+            view.policies[type(self)] = stand_in
+        return stand_in
+
+    def _is_on_arrays(self) -> bool:
+        cls = type(self)
+        is_ours = cls.scores_of in ON_ARRAYS and cls._scores is Rule._scores
+        return is_ours and "scores_of" not in self.__dict__ and "_scores" not in self.__dict__
+
+    def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
+        self.estimator._learn_block(x, reward, noise_scale, mask)
+
+
+class UCB(Rule[E]):
+    r"""Optimism: play the arm whose upper confidence bound is largest.
+
+    .. math:: \text{score}_k = x_k^\top\hat\theta + \beta\,\|x_k\|_M
+
+    with the estimator's ``radius`` :math:`\beta` and ``width``; an estimator may raise :math:`x_k^\top\hat\theta`. When the
+    estimator's confidence set holds, no score is below its arm's :math:`x_k^\top\theta^*`; and if no estimate is raised, the
+    :math:`x_k^\top\theta^*` of the chosen arm is at most twice its :math:`\beta\|x_k\|_M` below the best. Without a link,
+    :math:`x_k^\top\theta^*` is the mean reward, and this is the regret of the round. Cost of a decision among K arms: O(K d^2),
+    one matrix product.
+
+    Args:
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+
+    Example:
+        >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2, dtype=torch.float64)
+        >>> policy.step(arms, 0, 1.0)
+        >>> policy(arms), policy.select(arms)
+        (tensor([1.8183, 1.8644], dtype=torch.float64), tensor(1))
+    """
+
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        estimate = self.estimator.raised(predictor)
+        return estimate + along(self.estimator.radius(), estimate) * width
+
+
+class ThompsonSampling(Rule[E]):
+    r"""Posterior sampling: draw a parameter from the ellipsoid and play its best arm.
+
+    .. math:: \tilde\theta = \hat\theta + \beta M^{1/2}\eta,\quad \eta \sim N(0, I),\qquad
+              \text{score}_k = x_k^\top\tilde\theta
+
+    with the estimator's ``radius`` :math:`\beta`. Each decision has one draw for all of its arms. Draws follow torch's global
+    seed, which a fork copies: give each forked worker a seed of its own. Over ridge regression, under sub-Gaussian noise, the
+    regret is :math:`\tilde O(d^{3/2}\sqrt T)` (Abeille and Lazaric, Linear Thompson sampling revisited, AISTATS 2017); over other
+    estimators no theorem holds. Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
+
+    :meth:`probabilities` averages over ``draws`` parameters: an estimate of a probability p has a standard error of
+    :math:`\sqrt{p(1-p)/\text{draws}}`, and costs O(K d) for each draw. :meth:`select_with_probability` chooses by one of these
+    draws.
+
+    Args:
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
+        draws: number of parameters drawn for :meth:`probabilities`.
+        dim: d, in place of ``estimator``.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> policy = ThompsonSampling(RidgeRegression(2))
+        >>> policy.select(torch.eye(2, dtype=torch.float64))
+        tensor(0)
+    """
+
+    def __init__(self, estimator: E | int | None = None, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
+        super().__init__(estimator, **options)
+        self.draws = positive_integer("draws", draws)
+
+    def extra_repr(self) -> str:
+        return described(self, vars(self))
+
+    def _scores(self, features: Tensor) -> Tensor:
+        """Return the scores of a fresh draw: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
+        estimator, arms = self.estimator, features.to(self.estimator.theta_hat.dtype)
+        matrix = estimator.width_matrix()
+        factor, _ = torch.linalg.cholesky_ex(add_diagonal(matrix, 8.0 * roundoff(matrix) * trace(matrix)))
+        noise = estimator.grouped(torch.randn_like(arms[..., 0, :]))
+        noise = along(estimator.radius(), noise) * matmul(noise, factor.mT)
+        theta = (estimator.theta_hat.unsqueeze(-2) + noise).reshape(arms.shape[:-2] + (arms.size(-1), 1))
+        return matmul(arms, theta).squeeze(-1)
+
+
+class Greedy(Rule[E]):
+    """No exploration: play the arm with the largest estimated mean.
+
+    A baseline, at O(K d) for a decision; no regret bound holds.
+
+    Args:
+        estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
+            d, the number of features, for :class:`~torchonline.RidgeRegression`.
+        dim: d, in place of ``estimator``.
+        noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
+            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+
+    Example:
+        >>> policy, arms = Greedy(2), torch.eye(2)  # over RidgeRegression(2)
+        >>> policy.step(arms, 1, 1.0)
+        >>> policy.select(arms)
+        tensor(1)
+    """
+
+    uses_widths = False
+
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        """Return the predictors, which rank arms as the estimated means do."""
+        return predictor
+
+
+# The scores that are written against torchonline.core.ops, and so run on NumPy views.
+ON_ARRAYS = (UCB.scores_of, Greedy.scores_of)
+
+
+def as_rule(name: str, value: Any) -> Rule:
+    """Return a rule of choice, or UCB over an estimator; or raise."""
+    if isinstance(value, Estimator) and not value.output_shape:
+        return UCB(value)
+    if not isinstance(value, Rule):
+        wanted = f"expected a rule of choice, such as UCB, or an Estimator{suggestion(value)}"
+        raise TypeError(f"{name}: {wanted}, got {type(value).__name__}")
+    return value

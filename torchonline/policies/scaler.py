@@ -1,0 +1,436 @@
+"""Standardisation of features as they come."""
+
+import math
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.backend import as_array, in_python, is_readable, may_hold, on_arrays
+from torchonline.core.checks import check_values, instance_of, positive, positive_integer, shape_text
+from torchonline.core.inputs import ArrayLike, check_tensor
+from torchonline.core.learner import Learner
+from torchonline.core.ops import (
+    along,
+    ascending,
+    assign_,
+    at_least,
+    at_most,
+    clip,
+    column,
+    converted,
+    count_,
+    number,
+    or_one,
+    put_row_,
+    real,
+    row_at,
+    smallest,
+    sqrt,
+    squarable,
+    total,
+    where,
+)
+from torchonline.core.options import LearnerOptions
+from torchonline.core.stepping import one_at_a_time
+
+# The mean of |z| is about 0.8 for normal z.
+MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8
+
+# Rows that are kept. After so many, moments and rows are compared.
+WINDOW = 32
+# Rows are cut at so many deviations. A code in a share p of the rows multiplies the variance by 1 / (1 - p REACH^2).
+REACH = 6.0
+# Of 32 normal rows, the 21st distance from the median is about one deviation. Eleven outliers do not reach it.
+RANK = 20
+# So many far rows of the kept ones are a change, not outliers.
+NEEDED = 12
+
+
+def magnitude(z: Tensor, weight: float = MAGNITUDE_WEIGHT, centre: float = MEAN_MAGNITUDE) -> Tensor:
+    """Return the magnitudes of standardised features: tensors, arrays or numbers."""
+    return weight * (abs(z) - centre)
+
+
+def _standardised_arrays(
+    x: Any, mean: Any, squares: Any, share: Any, factor: Any, clip: float, magnitudes: bool, intercept: float
+) -> Any:
+    dim, most = x.shape[-1], squarable(x)
+    features: Any = np.empty((*x.shape[:-1], dim * (1 + magnitudes) + (intercept > 0.0)), x.dtype)
+    features[..., -1] = intercept
+    z = features[..., :dim]
+    # Three quarters of the time of operators, which allocate.
+    np.subtract(x, mean, out=z)
+    # For one row, a sum of squares takes less time than a maximum and a minimum. vdot overflows without a warning.
+    if z.ndim > 1 or not np.vdot(z, z) <= most:
+        np.maximum(z, -most, out=z)
+        np.minimum(z, most, out=z)
+    size = z * z
+    size *= share
+    size += squares
+    # Only where a row has no share in the squares may they be 0 and its offset not. One float64 learner's share is a float.
+    if type(share) is not float or share == 0.0:
+        z *= size > 0.0
+    size += size == 0.0
+    np.sqrt(size, out=size)
+    z *= factor
+    z /= size
+    np.maximum(z, -clip, out=z)
+    np.minimum(z, clip, out=z)
+    if magnitudes:
+        features[..., dim : 2 * dim] = magnitude(z)
+    return features
+
+
+@on_arrays(_standardised_arrays)
+def standardised(
+    x: Tensor,
+    mean: Tensor,
+    squares: Tensor,
+    share: Tensor,
+    factor: Tensor,
+    clip: float,
+    magnitudes: bool,
+    intercept: float,
+) -> Tensor:
+    """Standardise and clip rows; append magnitudes and an intercept above 0.
+
+    ``share`` is that of the row's squared offset in the sum of squares; ``factor`` multiplies its offset.
+    """
+    most = squarable(mean)
+    offset = (x - mean).clamp(-most, most)
+    size = squares + share * (offset * offset)
+    z = (factor * offset * (size > 0.0) / or_one(size).sqrt()).clamp(-clip, clip)
+    features = [z]
+    if magnitudes:
+        features.append(magnitude(z))
+    if intercept > 0.0:
+        features.append(torch.full_like(z[..., :1], intercept))
+    return torch.cat(features, -1) if len(features) > 1 else z
+
+
+def is_far(offset: Tensor, squares: Tensor, share: Tensor) -> Tensor:
+    """Return whether the share of a squared offset is above the sum of squares."""
+    return offset * offset * share > squares
+
+
+def _has_far_of_arrays(offset: Any, squares: Any, share: Any) -> bool:
+    if type(share) is float and share == 0.0:
+        return False
+    size = offset * offset
+    size *= share
+    return b"\1" in (size > squares).tobytes()  # a fifth of the time of any()
+
+
+@on_arrays(_has_far_of_arrays)
+def has_far(offset: Tensor, squares: Tensor, share: Tensor) -> bool:
+    """Return whether an offset is far; True if the host cannot tell."""
+    return may_hold(is_far(offset, squares, share))
+
+
+def cut(offset: Tensor, squares: Tensor, share: Tensor) -> Tensor:
+    """Cut offsets where they are far, if the feature has a scale."""
+    bound = sqrt(squares / or_one(share))
+    return where(is_far(offset, squares, share) & (squares > 0.0), clip(offset, bound), offset)
+
+
+class StandardScaler(Learner):
+    r"""Standardise features by their running mean and standard deviation.
+
+    .. math:: z = \text{clip}\bigl((x - \text{mean}) / \text{deviation}, \pm\text{clip}\bigr)
+
+    Mean and standard deviation (divisor n - 1) are those of n rows: x, and the rows that :meth:`step` has seen, cut as below.
+    Welford's algorithm keeps them. So the first rows are never far out: before a freeze, abs(z) is at most
+    :math:`(n-1)/\sqrt n`. Scale a row before ``step`` shows it; afterwards it would count twice. Before two rows have been seen,
+    z is 0, and so is a feature that is the same in all n rows. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended for each
+    feature: a model that is linear in z and its magnitude can say that the middle of a feature's range is good, or bad. The
+    magnitude of a constant feature is -0.56. With ``intercept``, a constant is appended: the larger, the less a ridge shrinks the
+    level of an estimate.
+
+    No row ruins the scale of a feature that varies. ``step`` cuts each feature of a row at 6 deviations from the mean before
+    it learns from the row. It keeps the last 32 rows uncut. The first 32 enter uncut. Then, where some are outliers, mean and
+    deviation are computed again from these rows, cut at 6 robust deviations from their median. After each further 32 rows, a
+    feature of which 12 of them are more than 6 deviations from the mean has changed: mean and deviation become those of a
+    mixture, half of the rows before and half of the last 32. So they follow a scale that is 20 times larger or more within 63
+    rows. They follow a smaller change, a smaller scale or another level as plain moments do. Rows without outliers have plain
+    moments. A constant feature has no scale: the first other value enters as it is, an outlier too.
+
+    What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
+    other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after``, mean
+    and deviation are a function of the first so many rows, whatever x is. An estimator that starts then, or starts anew as in
+    :class:`DisjointArms`, keeps its guarantee from then on, for a mean reward that is linear in the output.
+
+    Cost of a row: O(d), and memory for 32 rows.
+
+    Args:
+        dim: d, number of features.
+        clip: largest magnitude of a standardised feature.
+        magnitudes: whether to append a magnitude for each feature.
+        intercept: the constant to append, above 0; True for 1, False for none.
+        freeze_after: rows after which mean and deviation stay as they are, from 2 on (after 1 row all features stay 0); None for
+            never. With fewer than 32, outliers among them stay.
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, and d more with ``magnitudes``, and 1
+          more with ``intercept``. The attribute ``bound`` is the largest norm of an output, up to rounding.
+        - ``mean``, ``squares`` (of deviations from the mean, summed): ``(*B, d)``; ``rounds``, the rows seen, ``(*B)``;
+          ``recent``, the last 32 rows, ``(*B, 32, d)``.
+
+    Example:
+        >>> scaler = StandardScaler(2)
+        >>> scaler.step(torch.tensor([[1.0, 100.0], [3.0, 500.0]]))
+        >>> scaler(torch.tensor([2.0, 1100.0]))
+        tensor([0.0000, 1.0596, 1.0000], dtype=torch.float64)
+
+    Reference:
+        Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 1962.
+    """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: ArrayLike) -> Tensor: ...
+
+    # A policy's statistics on the scaled features depend on the last three.
+    statistics_depend_on = ("freeze_after", "clip", "magnitudes", "intercept")
+    mean: Tensor
+    squares: Tensor
+    rounds: Tensor
+    recent: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        clip: float = 2.5,
+        magnitudes: bool = False,
+        intercept: bool | float = True,
+        freeze_after: int | None = None,
+        **options: Unpack[LearnerOptions],
+    ) -> None:
+        super().__init__(dim, **options)
+        self.clip = positive("clip", clip)
+        self.magnitudes: bool = instance_of("magnitudes", magnitudes, bool, "True or False")
+        self.intercept: float = float(intercept) if isinstance(intercept, bool) else positive("intercept", intercept)
+        self.freeze_after = None if freeze_after is None else positive_integer("freeze_after", freeze_after)
+        self.features = self.dim * (1 + self.magnitudes) + (self.intercept > 0.0)
+        # The largest norm of a standardised row, for an estimator's feature_bound.
+        self.bound = math.sqrt(self.dim * self._largest_square() + self.intercept**2)
+        # TorchScript sees no constants of a module.
+        self.window, self.rank, self.needed, self.reach, self.squared_reach = WINDOW, RANK, NEEDED, REACH, REACH**2
+        self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        zeros = torch.zeros(self.dim, dtype=torch.float64)
+        rounds = torch.zeros((), dtype=torch.int64)
+        recent = torch.zeros((WINDOW, self.dim), dtype=torch.float64)
+        return {"mean": zeros, "squares": zeros.clone(), "rounds": rounds, "recent": recent}
+
+    def _largest_square(self) -> float:
+        """Return the largest z^2 plus magnitude^2: a convex function of abs(z)."""
+        if not self.magnitudes:
+            return self.clip**2
+        ends: tuple[Any, ...] = (0.0, self.clip)
+        return float(max(z**2 + magnitude(z) ** 2 for z in ends))
+
+    @one_at_a_time
+    def _forward_in_python(self, x: ArrayLike) -> Tensor:
+        return self._scaled(self._checked(x))
+
+    @in_python(_forward_in_python)
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the standardised features, differentiable in x."""
+        return self._scaled(x)
+
+    def _scaled_in_python(self, x: Any) -> Any:
+        if not self.is_view or self.batch_dims or x.ndim > 1:
+            return self._standardised(x)
+        # A step standardises the row of the decision before it again: remember one row, and all that its result depends on.
+        own: dict[str, Any] = self.__dict__
+        row = x.tobytes(), own["mean"].tobytes(), own["squares"].tobytes(), int(own["rounds"])
+        features: Any
+        last, features = own.get("last", (None, None))
+        if row != last:
+            features = self._standardised(x)
+            features.flags.writeable = False
+            own["last"] = row, features
+        return features
+
+    @in_python(_scaled_in_python)
+    def _scaled(self, x: Tensor) -> Tensor:
+        """Standardise checked rows."""
+        return self._standardised(x)
+
+    def _standardised(self, x: Tensor) -> Tensor:
+        x = converted(x, self.mean)
+        share, factor = self._weights(x)
+        return self._weighed(x, share, factor)
+
+    @torch.jit.export
+    def _scaled_again(self, x: Tensor) -> Tensor:
+        """Standardise rows that were seen, ``(*B, d)``, by a scaler without a freeze."""
+        count = real(self.rounds, x)
+        return self._weighed(x, 0.0 * count, sqrt(at_least(count - 1.0, 0.0)))
+
+    def _weighed(self, x: Tensor, share: Tensor, factor: Tensor) -> Tensor:
+        """Standardise rows with these share and factor of :func:`standardised`."""
+        mean, squares = self.mean, self.squares
+        if self.batch_dims:
+            share, factor = along(share, x), along(factor, x)
+            for _ in range(len(x.shape) - len(mean.shape)):
+                mean, squares = mean[..., None, :], squares[..., None, :]
+        return standardised(x, mean, squares, share, factor, self.clip, self.magnitudes, self.intercept)
+
+    def _weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a row's share and factor in :func:`standardised`, ``(*B)`` each."""
+        # The last of n rows has (n - 1) / n of its offset from the mean before it. With two rows, abs(z) would not depend on x.
+        before, rounds = real(self.rounds, x), self.rounds
+        if self.freeze_after is None:
+            share = before / (before + 1.0)
+            return share, (before > 1.0) * share * sqrt(before)
+        counts, before = real(rounds < self.freeze_after, x), at_most(before, float(self.freeze_after))
+        share = before / (before + counts)
+        return counts * share, (before > 1.0) * share * sqrt(before + counts - 1.0)
+
+    @one_at_a_time
+    def _step_in_python(self, x: ArrayLike) -> None:
+        x = self._checked(x)
+        if x.dim() > self.batch_dims + 2:
+            wanted = shape_text((*self.batch_shape, "n", self.dim))
+            raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
+        if self.validate and is_readable(x):
+            check_values("x", x)
+        is_one = x.dim() == self.batch_dims + 1
+        view = self.view_for(x)
+        with torch.no_grad():
+            x = x.detach()
+            rows = [x] if is_one else list(x.clone().unbind(self.batch_dims))
+            if view is None:
+                self._run(None, self._observe, [(row,) for row in rows])
+            else:
+                self._run(view, view.learner._observe, [(as_array(row),) for row in rows])
+
+    @torch.jit.export
+    @in_python(_step_in_python)
+    def step(self, x: Tensor) -> None:
+        """Learn from a row of each learner, or from several.
+
+        Args:
+            x: ``(*B, d)`` or ``(*B, n, d)``.
+
+        Raises:
+            TypeError: ``x`` holds no real numbers, or is a tensor of integers.
+            ValueError: a shape, device or value is wrong. No buffer has changed.
+        """
+        with torch.no_grad():
+            x = x.detach().to(self.mean.dtype)
+            if x.dim() == self.batch_dims + 1:
+                self._observe(x)
+            else:
+                for i in range(x.size(self.batch_dims)):
+                    self._observe(x.select(self.batch_dims, i))
+
+    def _observe(self, x: Tensor) -> None:
+        """Learn from one row of each learner, ``(*B, d)``."""
+        rounds, mean, squares = self.rounds, self.mean, self.squares
+        before = number(rounds)
+        place, row = before % self.window, x
+        due = place == self.window - 1
+        offset = x - mean
+        if self.freeze_after is not None:
+            is_moving = before < self.freeze_after
+            due = due & is_moving
+            is_moving = along(is_moving, x)
+            offset = where(is_moving, offset, 0.0 * offset)
+            row = where(is_moving, x, row_at(self.recent, place))
+        count = along(real(rounds, x), x)
+        share = self._share(count)
+        if has_far(offset, squares, share):
+            offset = cut(offset, squares, share)
+        put_row_(self.recent, place, row)
+        # Welford's update.
+        move = offset / (count + 1.0)
+        mean += move
+        squares += offset * (offset - move)
+        count_(rounds)
+        if may_hold(due):
+            self._review_(due)
+
+    def _share(self, count: Tensor) -> Tensor:
+        """Return the factor of a squared offset at the cut, 0 in first rows."""
+        return (count >= self.window) * (count - 1.0) / self.squared_reach
+
+    def _review_(self, due: Tensor) -> None:
+        """Compare the moments with the rows that are kept, where ``due``, ``(*B)``."""
+        mean, squares, rows = self.mean, self.squares, self.recent.mT
+        share = self._share(along(real(self.rounds, mean), mean))
+        far = is_far(rows - column(mean), column(squares), column(share))
+        has_changed = along(due, mean) & (total(real(far, rows)) >= self.needed) & (squares > 0.0)
+        # The first rows have entered uncut: with outliers, the moments are those of the cut rows.
+        is_first = along(due & (number(self.rounds) == self.window), mean)
+        if may_hold(is_first | has_changed):
+            self._renew_(is_first, has_changed)
+
+    def _renew_(self, is_first: Tensor, has_changed: Tensor) -> None:
+        """Compute moments from the kept rows: of first rows with outliers, or changed."""
+        mean, squares = self.mean, self.squares
+        most = 0.01 * squarable(mean)
+        rows, half = self.recent.mT, self.window // 2
+        ordered = ascending(rows)
+        middle = 0.5 * ordered[..., half - 1] + 0.5 * ordered[..., half]
+        offset = at_most(at_least(rows - column(middle), -most), most)
+        # A robust deviation: of a feature that is mostly constant, the least distance other than 0.
+        distance = ascending(abs(offset))
+        spread = distance[..., self.rank]
+        spread = where(spread > 0.0, spread, smallest(where(distance > 0.0, distance, most + 0.0 * distance)))
+        bound = column(self.reach * spread)
+        is_start = is_first & (abs(offset) > bound).any(-1)
+        offset = clip(offset, bound)
+        centre = total(offset) / self.window
+        offset = offset - column(centre)
+        variance = total(offset * offset) / (self.window - 1.0)
+        start = middle + centre
+        gap = at_most(at_least(start - mean, -most), most)
+        is_new = is_start | has_changed
+        # After a change, the rows before it and those kept have one half each, so that both fit.
+        count = along(real(self.rounds - 1, mean), mean)
+        mixed = 0.5 * (squares / count) + 0.5 * variance + 0.25 * gap * gap
+        squares_now = count * where(is_start, variance, mixed)
+        # Not mean + gap: after a huge outlier that difference has lost the digits of the start.
+        assign_(mean, where(is_new, where(is_start, start, mean + 0.5 * gap), mean))
+        assign_(squares, where(is_new, squares_now, squares))
+
+    # TorchScript does not compile the methods below.
+
+    def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
+        # Rows that were not kept count as the mean.
+        mean = state_dict.get(f"{prefix}mean")
+        if f"{prefix}recent" not in state_dict and isinstance(mean, Tensor) and mean.shape == self.mean.shape:
+            state_dict[f"{prefix}recent"] = mean.detach().unsqueeze(-2).repeat_interleave(WINDOW, -2)
+
+    def _checked(self, x: Any) -> Tensor:
+        x = check_tensor("x", x, self.mean)
+        if x.dim() <= self.batch_dims or x.size(-1) != self.dim or x.shape[: self.batch_dims] != self.batch_shape:
+            wanted = shape_text((*self.batch_shape, "...", self.dim))
+            raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
+        return x
+
+
+def check_scaler(scaler: Any, features: int, batch_shape: tuple[int, ...], state: Tensor) -> None:
+    """Raise unless a policy's scaler is None, or fits so many features and its state."""
+    if scaler is None:
+        return
+    if not isinstance(scaler, StandardScaler):
+        raise TypeError(f"scaler: expected a StandardScaler, got {type(scaler).__name__}")
+    if scaler.features != features:
+        raise ValueError(
+            f"scaler: expected {features} features, the policy's dim, got one that returns {scaler.features}"
+        )
+    if scaler.batch_shape != batch_shape:
+        raise ValueError(
+            f"scaler: expected batch_shape {shape_text(batch_shape)}, got {shape_text(scaler.batch_shape)}"
+        )
+    if scaler.mean.dtype != state.dtype or scaler.mean.device != state.device:
+        wanted, got = f"{state.dtype} on {state.device}", f"{scaler.mean.dtype} on {scaler.mean.device}"
+        raise ValueError(f"scaler: expected {wanted}, like the policy, got {got}")

@@ -1,0 +1,1 @@
+"""Estimators: regressions that learn one round at a time and know how uncertain they are."""

@@ -1,0 +1,542 @@
+"""Base of the linear estimators: statistics, widths and an all-or-nothing step."""
+
+import math
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from torchonline.core import checks
+from torchonline.core.backend import SMALL_STEP, in_python, is_readable, may_hold
+from torchonline.core.inputs import ArrayLike
+from torchonline.core.ops import (
+    along,
+    at_least,
+    converted,
+    fill_,
+    matvec,
+    maximum,
+    minimum,
+    roundoff,
+    row_dots,
+    rows_times,
+    sqrt,
+)
+from torchonline.core.options import LearnerOptions
+from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
+from torchonline.linalg import add_diagonal, diagonal
+from torchonline.regression.arguments import check_growth, on_rows, step_rounds
+from torchonline.regression.block_learner import BlockEstimator
+from torchonline.regression.blocks import learn_in_blocks, learns_at_once
+
+# A reward in [0, 1] is 1/2-sub-Gaussian around its mean (Hoeffding's lemma), with a p-norm of at most 1/2 for p up to 2.
+NOISE_OF_UNIT_REWARDS = 0.5
+
+ON_ROWS = ("predictor", "width", "raised", "_squared_width")
+# What a theorem about the confidence set is about.
+OF_CONFIDENCE = (
+    "_observe",
+    "_observe_block",
+    "radius",
+    "width_matrix",
+    "predictor",
+    "width",
+    "_squared_width",
+    "interval",
+)
+
+
+def default_ridge(dim: int, theta_bound: float) -> float:
+    """Return the ridge d / S^2, with which |theta| <= S adds d to the squared radius."""
+    dim, bound = checks.positive_integer("dim", dim), checks.positive("theta_bound", theta_bound)
+    if not 1e-20 <= bound <= 1e20:
+        raise ValueError(f"theta_bound: expected from 1e-20 to 1e20, unless ridge is given, got {bound:g}")
+    return dim / bound**2
+
+
+class Estimator(BlockEstimator):
+    r"""Base of all linear estimators: a prediction, a confidence set and an update.
+
+    A subclass implements :meth:`radius` and :meth:`_observe`, which run on tensors and on NumPy views. :meth:`_initial_state`
+    names further buffers. A subclass with an ``output_shape`` predicts that many responses from the same features, and has no
+    policy. Widths are :math:`\|x\|_{V^{-1}}`, unless a subclass has another :meth:`width_matrix`. ``forward`` and ``width`` are
+    differentiable in x.
+
+    *The confidence set holds* means :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` for all rounds
+    and all x at once. A guarantee says this with probability at least 1 - ``delta``, unless it names another.
+
+    Args:
+        dim: d, number of features.
+        ridge: :math:`\lambda > 0`; V starts at :math:`\lambda I`.
+        radius_scale: multiplies the radius. Other than 1 it is a heuristic.
+        noise_scale: in units of the reward.
+        theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
+            length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
+        restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
+            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
+            that epoch alone (docs/drift.md).
+        batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
+
+    Shape:
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``; ``rounds``, ``(*B)``.
+    """
+
+    if TYPE_CHECKING:  # an annotation of None would hide the buffer from TorchScript
+        V_lost: Tensor | None
+        noise_scale: Any
+        theta_bound: Any
+
+        def __call__(self, x: ArrayLike) -> Tensor: ...
+
+    theta_hat: Tensor
+    V: Tensor
+    V_inv: Tensor
+    rounds: Tensor
+
+    # What `step` calls the response.
+    response = "reward"
+    positive_definite: tuple[str, ...] = ("V", "V_inv")
+    inverses: tuple[tuple[str, str], ...] = (("V", "V_inv"),)
+    # Buffers that the arms of a DisjointArms have in common: every arm's rounds change all of them.
+    pooled: tuple[str, ...] = ()
+    # Where a theorem proves the confidence set, under the docstring's conditions: "in all rounds" or "in each round". "none" for
+    # a heuristic, and "" where the class does not say: a subclass that changes the set begins with "".
+    guarantee = ""
+    # Whether the features of an earlier round can be replaced by others.
+    can_replace = False
+    # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for that of all learners of a batch.
+    takes_one_row = True
+    # Whether a step can run on NumPy views.
+    runs_on_arrays = True
+    # Rounds with less noise than this are refused.
+    smallest_noise_scale = 0.0
+    # The longest features that a round may have.
+    longest = math.inf
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        torch.jit.export(cls.radius)  # files have it, whatever else calls it
+        if not cls.__dict__.keys().isdisjoint(ON_ROWS) and "takes_one_row" not in cls.__dict__:
+            cls.takes_one_row = False
+        if not cls.__dict__.keys().isdisjoint(OF_CONFIDENCE) and "guarantee" not in cls.__dict__:
+            cls.guarantee = ""
+
+    def __init__(
+        self,
+        dim: int,
+        ridge: float,
+        radius_scale: float,
+        noise_scale: float = 1.0,
+        theta_bound: float = 1.0,
+        restart_every: int | None = None,
+        output_shape: tuple[int, ...] = (),
+        **options: Unpack[LearnerOptions],
+    ) -> None:
+        super().__init__(dim, **options)
+        dtype = self._initial_options["dtype"]
+        self.output_shape = output_shape
+        if not output_shape:  # otherwise the subclass has buffers of these names
+            self.noise_scale = checks.non_negative("noise_scale", noise_scale)
+            self.theta_bound = checks.positive("theta_bound", theta_bound)
+        self.ridge = checks.positive("ridge", ridge)
+        checks.check_size("ridge", self.ridge, torch.finfo(dtype).max, dtype)
+        self.radius_scale = checks.positive("radius_scale", radius_scale)
+        self.restart_every = None if restart_every is None else checks.positive_integer("restart_every", restart_every)
+        # Whether `learn` learns from many rounds at once. TorchScript sees no class attributes.
+        has_form = type(self)._observe_block is not Estimator._observe_block
+        is_own = self.has_own_step or not learns_at_once(type(self), "_observe_block", ("_observe", "_learn_round"))
+        self.has_blocks = has_form and not is_own
+        self.features_shape = (*self.batch_shape, self.dim)
+        self.response_shape = (*self.batch_shape, *output_shape)
+        size = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1)
+        self.is_small = self.runs_on_arrays and size < SMALL_STEP
+        # Of a decision, for each number of its features.
+        self.multiplications = self.dim
+        # A float32 sum of many outer products needs compensation.
+        self.compensated = dtype == torch.float32
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        theta_hat = torch.zeros((self.dim, *self.output_shape), dtype=torch.float64)
+        V = start_of(self.dim, self.ridge, "V", self.compensated)
+        return {"theta_hat": theta_hat} | V | {"rounds": torch.zeros((), dtype=torch.int64)}
+
+    def _create_buffers(self) -> None:
+        # An option out of the range of the state's dtype would be infinite there, or 0.
+        dtype = self._initial_options["dtype"]
+        for name in ("noise_scale", "theta_bound", "feature_bound", "minimum_scale", "floor"):
+            value = self.__dict__.get(name)
+            if value:
+                checks.check_size(name, value, checks.LARGEST[dtype], dtype)
+        super()._create_buffers()
+        self.evolving = [
+            name for name, buffer in self._buffers.items() if buffer is not None and name not in self.unchanging
+        ]
+        # Numbers that are read, also under torch.device("meta") and in fake mode.
+        with torch.device("cpu"), unset_fake_temporarily():
+            self.starts = [start for item in self._initial_state().items() if (start := _start(*item)) is not None]
+
+    def radius(self) -> Tensor:
+        """Return the confidence radius times ``radius_scale``: ``(*B, *output_shape)``."""
+        raise NotImplementedError
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from one round: ``(*B, d)``, ``(*B, *output_shape)`` twice."""
+        # Refuse before the first write.
+        raise NotImplementedError
+
+    def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+        """Replace the features of an earlier round: ``(*B, d)`` twice, ``(*B)``.
+
+        Features and ``target``, which the round was learnt from, are times the round's weight, 0 for no change. Return whether it
+        was done: a round that outweighs the others stays.
+        """
+        raise NotImplementedError
+
+    def width_matrix(self) -> Tensor:
+        """Return M of ``width(x) = sqrt(x'Mx)``, ``(*B, d, d)``; by default ``V_inv``."""
+        return self.V_inv
+
+    def width_allowance(self) -> Tensor | None:
+        """Return what widths add to M's diagonal against rounding, ``(*B)``, or None."""
+        return None
+
+    def moves_of_width(self, x: Tensor) -> list[Tensor]:
+        """Return vectors in whose span a round at x will move M, ``(*B, d)`` each.
+
+        That is, M moves by a sum of multiples of products ``u v'`` of them, to rounding. FixedArms follows such moves, and
+        notices others.
+        """
+        # V grows by a multiple of xx'.
+        return [matvec(self.width_matrix(), x)]
+
+    def _response(self, predictor: Tensor) -> Tensor:
+        """Return the mean reward at a predictor: by default, the predictor itself."""
+        return predictor
+
+    def raised(self, predictor: Tensor) -> Tensor:
+        """Return what :class:`UCB` adds its bonus to: by default, the predictors."""
+        return predictor
+
+    def estimate_and_bonus(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the terms of an upper bound: raised predictors, and radius times width.
+
+        Shapes: ``(*B, ..., d)`` to ``(*B, ...)`` twice.
+        """
+        estimate = self.raised(self.predictor(x))
+        return estimate, along(self.radius(), estimate) * self.width(x)
+
+    def possible_reward(self, values: Tensor) -> Tensor:
+        """Return the possible rewards nearest to some numbers. Python only."""
+        return values
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the estimated mean reward: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        return self._response(self.predictor(x))
+
+    @on_rows
+    def predictor(self, x: Tensor) -> Tensor:
+        """Return the linear predictor x'theta_hat: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        x = converted(x, self.theta_hat)
+        if self.batch_dims == 0:
+            return rows_times(x, self.theta_hat)
+        if self._is_shared(x):
+            return matvec(self.theta_hat, x)
+        return rows_times(self.grouped(x), self.theta_hat[..., None]).reshape(x.shape[:-1])
+
+    @torch.jit.export
+    @on_rows
+    def width(self, x: Tensor) -> Tensor:
+        """Return the norm that the radius multiplies: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        x = converted(x, self.theta_hat)
+        is_one_list = self.batch_dims == 0 or self._is_shared(x)
+        square = self._squared_width(x) if is_one_list else self._squared_width(self.grouped(x)).reshape(x.shape[:-1])
+        # Not 0, where a square root has no slope.
+        return sqrt(at_least(square, 1e-38))
+
+    @torch.jit.export
+    @on_rows
+    def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return lower and upper confidence bounds of the mean reward, ``(*B, ...)``.
+
+        They are cut to what ``theta_bound`` allows. A lower bound above the upper one says that no parameter of that norm is in
+        the set: ``theta_bound`` is too small, the rewards are not of the family, or the event of probability ``delta`` is here.
+        """
+        x = converted(x, self.theta_hat)
+        predictor = self.predictor(x)
+        error = along(self.radius(), predictor) * self.width(x)
+        bound = self.theta_bound * sqrt(row_dots(x, x))
+        low, high = maximum(predictor - error, -bound), minimum(predictor + error, bound)
+        return self._response(low), self._response(high)
+
+    def plot_confidence_set(
+        self,
+        ax: Any = None,
+        *,
+        coordinates: tuple[int, int] = (0, 1),
+        index: Any = None,
+        truth: ArrayLike | None = None,
+        label: str | None = None,
+        **style: Any,
+    ) -> tuple[Any, Any]:
+        r"""Draw the shadow of the confidence set on two coordinates, and its center.
+
+        The set :math:`\{\theta : \|\theta - \hat\theta\|_{M^{-1}} \le \text{radius}\}`, with the M of :meth:`width_matrix`, is an
+        ellipsoid. Its shadow on coordinates i and j is the ellipse around :math:`(\hat\theta_i, \hat\theta_j)` of the same radius
+        and the rows and columns i and j of M: the parameters in the set have exactly these pairs of coordinates. It is not cut
+        to ``theta_bound``. The title says whether a theorem covers the set. Needs matplotlib. Changes no state.
+
+        Args:
+            ax: matplotlib axes; None for a new figure of pyplot.
+            coordinates: i and j, two different ones from 0 to d - 1.
+            index: which learner of a batch, an integer or a tuple; of several outputs, also which output. None for a single one.
+            truth: the true parameter ``(d)``, to be marked, where it is known.
+            label: written at the right end of the ellipse, for several sets in the same axes.
+            style: options of matplotlib for its line, such as ``color`` and ``linestyle``.
+
+        Returns:
+            The figure and the axes.
+
+        Raises:
+            ImportError: there is no matplotlib.
+            TypeError: the confidence set is no such ellipsoid.
+            ValueError: ``coordinates``, ``index`` or the shape of ``truth`` is wrong, or the radius is infinite.
+
+        Example:
+            >>> learner = RidgeRegression(3)
+            >>> learner.step(torch.eye(3), torch.tensor([1.0, 0.5, 0.0]))
+            >>> figure, axes = learner.plot_confidence_set(coordinates=(0, 2), truth=[0.8, 0.4, 0.1])
+            >>> axes.get_xlabel()
+            'coordinate 0 of the parameter'
+        """
+        from torchonline.regression.pictures import draw_confidence_set
+
+        return draw_confidence_set(self, ax, coordinates, index, truth, label, style)
+
+    def _squared_width(self, x: Tensor) -> Tensor:
+        """Return ``x'Mx`` for rows.
+
+        Shapes: ``(..., d)`` of one learner; ``(*B, n, d)``; or ``(d)``, one row for all learners.
+        """
+        matrix, allowance = self.width_matrix(), self.width_allowance()
+        if allowance is not None:
+            matrix = add_diagonal(matrix, allowance)
+        return row_dots(rows_times(x, matrix), x)
+
+    def _is_shared(self, x: Tensor) -> bool:
+        """Return whether all learners get one row, ``(d)``: on NumPy views alone."""
+        return len(x.shape) == 1
+
+    def grouped(self, x: Tensor) -> Tensor:
+        """Return ``(*B, ..., d)`` as one list of rows for each learner, ``(*B, n, d)``."""
+        return x.reshape(list(self.rounds.shape) + [-1, self.dim])
+
+    @torch.jit.export
+    @in_python(step_rounds)
+    def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
+        """Learn from the reward of a decision, or from several in order.
+
+        What is no tensor is converted once, exactly.
+
+        Args:
+            x: features of the chosen arm, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
+            reward: ``(*B)`` or ``(*B, n)``, in the units of ``noise_scale``.
+            noise_scale: this round's, if it is known before the reward, shaped like ``reward``; None for the constructor's.
+
+        Raises:
+            TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.
+            ValueError: a shape, device or value is wrong, or a round outweighs all that the state's dtype can resolve. No buffer
+                has changed.
+        """
+        self._learn(x, reward, noise_scale)
+
+    def _learn(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> None:
+        """Learn from one round or several in TorchScript; Python has :func:`step_rounds`."""
+        with torch.no_grad():
+            x = x.detach().to(self.theta_hat.dtype)
+            reward = reward.detach().to(self.theta_hat.dtype)
+            scale = self._own_scale(reward) if noise_scale is None else noise_scale.detach().to(self.theta_hat.dtype)
+            rows = self.batch_dims
+            if x.dim() == rows + 1:
+                self._learn_round(x, reward, scale)
+            else:
+                for i in range(x.size(rows)):
+                    self._learn_round(x.select(rows, i), reward.select(rows, i), scale.select(rows, i))
+
+    def _learn_blocks_in_python(
+        self, x: Any, reward: Any, *, noise_scale: Any = None, block_size: int | None = None, mask: Any = None
+    ) -> None:
+        learn_in_blocks(self, x, reward, noise_scale, block_size, mask)
+
+    @torch.jit.export
+    @in_python(_learn_blocks_in_python)
+    def learn(
+        self,
+        x: Tensor,
+        reward: Tensor,
+        noise_scale: Tensor | None = None,
+        block_size: int | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        """Learn from many rounds, in blocks that are learnt at once.
+
+        A block is a few matrix products and a Cholesky factor, at O(n d^2 + d^3) for n rounds, where :meth:`step` makes n passes
+        over matrices of d^2 entries. The confidence set keeps its guarantee, under the conditions in docs/blocks.md: rounds come
+        in an order in which each noise meets its condition given all that came before, and no arm was chosen with knowledge of
+        a reward that is learnt later. A round that is learnt twice voids it. A learner without a block form (``has_blocks`` is
+        False) learns the rounds in order, as :meth:`step` does.
+
+        Args:
+            x: features of the chosen arms, ``(*B, n, d)``; or one round, ``(*B, d)``. An array or tensor of another type is
+                converted block by block.
+            reward: ``(*B, n)``, in the units of ``noise_scale``.
+            noise_scale: of each round, if it is known before the reward, shaped like ``reward``; None for the constructor's.
+            block_size: rounds in a block. None, also for rewards that came together, for blocks of an eighth of the rounds
+                learnt, but at least d and at most 8192. A first block that is much longer than d makes the set wider.
+            mask: True where a learner of a batch learns the round, ``(*B, n)``; None for all.
+
+        Raises:
+            TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.
+            ValueError: a shape, device or value is wrong, or the state's dtype cannot resolve what the rounds add. No buffer has
+                changed.
+        """
+        self._learn_log(self.theta_hat, x, None, reward, noise_scale, mask, block_size)
+
+    def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from a round of each learner; start anew where it ends an epoch."""
+        self._observe(x, reward, noise_scale)
+        if self.restart_every is not None:
+            due = self.rounds >= self.restart_every
+            if may_hold(due):
+                self._forget_(due)
+
+    def _precision(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return V with its inverse."""
+        return (self.V, self.V_inv, self.V_lost)
+
+    def _add_outer_(self, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
+        """Add ``aa'`` to V, given ``V^-1 a`` and ``a'V^-1 a``, and end the round."""
+        add_outer_(self._precision(), a, product, quadratic)
+        self._end_round_()
+
+    def _end_round_(self) -> None:
+        """Count the round and, when it is time, correct a column of the inverse."""
+        if self._count_round():
+            refine_(self._precision(), self.rounds)
+
+    def _count_round_in_python(self) -> bool:
+        rounds = self.rounds
+        if isinstance(rounds, np.ndarray) and rounds.ndim == 0:
+            count = int(rounds) + 1
+            rounds[()] = count  # a third of the time of +=
+            return count % REFINE_EVERY == 0
+        rounds += 1
+        return is_time_to_refine(rounds)
+
+    @in_python(_count_round_in_python)
+    def _count_round(self) -> bool:
+        """Count a round; return whether any learner's inverses are due for correction."""
+        rounds = self.rounds
+        rounds += 1
+        return is_time_to_refine(rounds)
+
+    def _forget_(self, due: Tensor) -> None:
+        """Put the learners that are ``due``, ``(*B)``, back to their initial state."""
+        for name, buffer in self.named_buffers():
+            for start, fill, is_diagonal in self.starts:
+                if buffer is not None and name == start:
+                    fill_(buffer, along(due, buffer), 0.0 if is_diagonal else fill)
+                    if is_diagonal:
+                        entries = diagonal(buffer)
+                        fill_(entries, along(due, entries), fill)
+
+    def _of_chosen(self, index: Tensor, names: list[str]) -> dict[str, Tensor]:
+        """Return copies of some buffers of the learners of a batch that ``index`` names."""
+        found: dict[str, Tensor] = {}
+        for name, buffer in self.named_buffers():
+            if buffer is not None and name in names:
+                found[name] = buffer.flatten(0, self.batch_dims - 1).index_select(0, index)
+        return found
+
+    def _write_chosen_(self, index: Tensor, values: dict[str, Tensor], pooled: list[str]) -> None:
+        """Write buffers back to some learners of a batch, the pooled ones to all."""
+        for name, buffer in self.named_buffers():
+            if buffer is not None and name in values:
+                if name in pooled:
+                    last = self.batch_dims - 1
+                    buffer.copy_(values[name].unsqueeze(last).expand_as(buffer))
+                else:
+                    flat = buffer.flatten(0, self.batch_dims - 1)
+                    flat.index_copy_(0, index, values[name].reshape(index.shape + flat.shape[1:]))
+
+    def _statistics(self, names: list[str]) -> dict[str, Tensor]:
+        """Return some buffers by name."""
+        found: dict[str, Tensor] = {}
+        for name, buffer in self.named_buffers():
+            if buffer is not None and name in names:
+                found[name] = buffer
+        return found
+
+    @in_python(check_growth)
+    def _check_growth(self, x: Tensor, quadratic: Tensor, is_response: bool = False) -> None:
+        """Refuse NaN, infinity and a growth of V beyond the dtype's resolution."""
+        # ``is_response`` blames the response, not x.
+        self._note(~(quadratic < 1.0 / roundoff(quadratic)))
+
+    def _accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
+        """Return whether :meth:`step` takes such values. For files, which raise nothing.
+
+        Shapes: ``(*B, [n], d)`` and ``(*B, [n])`` twice to ``(*B, [n])``.
+        """
+        accepted = self._accepts_features(x) & self._accepts_rewards(reward)
+        if noise_scale is not None:
+            accepted = accepted & checks.passes(noise_scale) & (noise_scale >= self.smallest_noise_scale)
+        return accepted
+
+    def _accepts_features(self, x: Tensor) -> Tensor:
+        """Return which rows :meth:`step` takes as features: ``(..., d)`` to ``(...)``."""
+        return checks.passes(x).all(-1)
+
+    def _accepts_rewards(self, reward: Tensor) -> Tensor:
+        """Return which rewards :meth:`step` takes."""
+        return checks.passes(reward)
+
+    def _largest(self, value: Any) -> float:
+        """Return the largest entry, or -inf if none can be read. Python only."""
+        if not self.validate or (isinstance(value, Tensor) and not (is_readable(value) and value.numel())):
+            return -math.inf
+        if isinstance(value, np.ndarray):
+            return float(np.maximum.reduce(value, None))  # value.max() without a detour
+        return value if isinstance(value, float) else float(value.max())
+
+    def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
+        """Refuse wrong rewards and noise scales; `_check_growth` checks x. Python only."""
+        if self.validate:
+            checks.check_values(self.response, reward)
+            if noise_scale is not None:
+                checks.check_values("noise_scale", noise_scale, self.smallest_noise_scale)
+
+    def _check_features(self, name: str, x: Tensor) -> None:
+        """Refuse wrong features, ``(..., d)``, which errors call ``name``. Python only."""
+        if self.validate:
+            checks.check_values(name, x)
+
+    def _state(self) -> Any:
+        """Return a tensor of the state's type and device. Python only."""
+        return self._buffers["theta_hat"]
+
+    def _is_ordinary(self, reward: Any) -> bool:
+        """Return whether an array or a float surely passes :meth:`_check_rewards`."""
+        return checks.is_ordinary(reward)
+
+
+def _start(name: str, value: Tensor | None) -> tuple[str, float, bool] | None:
+    """Return a buffer's name, fill and whether only its diagonal has it; else None."""
+    if value is None:
+        return None
+    fill = float(value.reshape(-1)[0])
+    if bool((value == fill).all()):
+        return name, fill, False
+    is_diagonal = value.dim() == 2 and torch.equal(value, fill * torch.eye(*value.shape, dtype=value.dtype))
+    return (name, fill, True) if is_diagonal else None
