@@ -55,7 +55,7 @@ POLICIES = {
     "GLBOMD Poisson": lambda **o: GLBOMD(4, link=Poisson(), feature_bound=8.0, **o),
     "Greedy": lambda **o: Greedy(HeavyTailRegression(4, **o)),
 }
-OPTIONS = ("HeavyTailUCB 1.5", "HeavyTailUCB symmetric")
+OPTIONS = ("AnytimeHeavyTailUCB 1.5", "AnytimeHeavyTailUCB symmetric")
 # Run where `import torchonline` fails: plays the rounds of a folder with its two files, and saves what came of them.
 FRESH = """
 import sys, torch
