@@ -79,7 +79,7 @@ def same_state(one: nn.Module, other: nn.Module) -> bool:
 def looks(head: BanditHead, x: Any) -> list[Tensor]:
     """Return all that a head says of two decisions without learning."""
     found = [head.encode(x), head(x), head.predict(x), *head.interval(x), head.select(x), head.probabilities(x)]
-    return [*found, *head.decide(x), head.chosen_features(x, torch.zeros(2, dtype=torch.int64))]
+    return [*found, *head.select_with_probability(x), head.chosen_features(x, torch.zeros(2, dtype=torch.int64))]
 
 
 class TestEncodersThatWriteIntoTheirInput:
@@ -147,7 +147,7 @@ class TestEncodersThatWriteIntoTheirInput:
         mask, reward = torch.ones(1, ARMS, dtype=torch.bool), torch.tensor(1.0, dtype=torch.float64)
         program(past, torch.tensor(2), reward, torch.tensor(True), inputs, mask)
         pure.step(past, torch.tensor(2), reward)
-        learnt = dict(program.named_buffers())["head.policy.estimator.theta_hat"]
+        learnt = dict(program.named_buffers())["policy.policy.estimator.theta_hat"]
         torch.testing.assert_close(learnt, pure.theta_hat)
         assert torch.equal(past, example)
         assert torch.equal(inputs, pixels(embeddings_head, 1))
@@ -266,7 +266,8 @@ class TestErrorsOfEncoders:
 
     def test_a_forgotten_feature_dims_is_named(self) -> None:
         head, image = self.images(), torch.rand(3, 6, 6)
-        for look in (head.encode, head, head.select, head.predict, head.interval, head.probabilities, head.decide):
+        looks = (head.encode, head, head.select, head.predict, head.interval, head.probabilities)
+        for look in (*looks, head.select_with_probability):
             with pytest.raises(
                 ValueError, match=r"batch of torch.float32 of shape \(18, 6\) for feature_dims=1"
             ) as found:

@@ -289,7 +289,7 @@ def test_inputs_far_from_0_keep_their_digits(kind: str, as_input: Any) -> None:
 def test_a_decision_refuses_what_the_scaler_would_clip(kind: str) -> None:
     head, inputs = taught(kind), rounds(kind, 1)[0][0]
     inputs[..., -1] = math.inf
-    for decide in (head.select, head.probabilities, head.decide):
+    for decide in (head.select, head.probabilities, head.select_with_probability):
         with pytest.raises(ValueError, match=r"^inputs: expected finite values"):
             decide(inputs)
 

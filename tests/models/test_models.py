@@ -13,6 +13,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 
 import torchonline
+from tests.learners import round_of
 from tests.versions import weights_only
 from torchonline import (
     OFUL,
@@ -30,7 +31,7 @@ from torchonline.core.ops import of_chosen
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader, bandit_head
 from torchonline.models.replay import Replay
-from torchonline.policies.rules import Policy
+from torchonline.policies.rules import Rule
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.
 pytestmark = [
@@ -129,8 +130,7 @@ class TestBanditHead:
             action = torch.randint(ARMS, lead)
             scale = torch.rand(lead) + 0.5
             arms = head.encode(inputs).detach()
-            x = arms.reshape(-1, ARMS, arms.size(-1))[torch.arange(action.numel()), action.reshape(-1)]
-            policy.step(x.reshape(*lead, -1), rewards, noise_scale=scale)
+            policy.step(arms, action, rewards, noise_scale=scale)
             head.step(inputs, action, rewards, noise_scale=scale)
             assert_close_state(head.policy, policy)
 
@@ -144,8 +144,7 @@ class TestBanditHead:
             inputs, rewards = inputs_for(head, *lead), torch.randn(lead)
             action, scale = torch.randint(ARMS, lead), torch.rand(lead) + 0.5
             arms = head.encode(inputs).detach()
-            x = arms.reshape(-1, ARMS, arms.size(-1))[torch.arange(action.numel()), action.reshape(-1)]
-            policy.learn(x.reshape(*lead, arms.size(-1)), rewards, noise_scale=scale, block_size=size)
+            policy.learn(arms, action, rewards, noise_scale=scale, block_size=size)
             head.learn(inputs, action, rewards, noise_scale=scale, block_size=size)
             assert_close_state(head.policy, policy)
         assert [part.training for part in head.modules()] == modes
@@ -187,7 +186,7 @@ class TestBanditHead:
         bad[1, 29] = 5
         for error, text, change in (
             (ValueError, "^reward: expected finite", {"reward": rewards}),
-            (ValueError, "^x: expected finite", {"inputs": wrong}),
+            (ValueError, "^inputs: expected finite", {"inputs": wrong}),
             (ValueError, "^action: expected indices from 0 to 4, got 5", {"action": bad}),
             (ValueError, r"^action: expected shape \(2, 30\)", {"action": action[:, 1:]}),
             (ValueError, r"^reward: expected shape \(2, 30\)", {"reward": rewards[:, 1:]}),
@@ -312,7 +311,11 @@ class TestBanditHead:
         ("error", "text", "build"),
         [
             (TypeError, "encoder: expected a torch.nn.Module", lambda: BanditHead(lambda x: x, OFUL(DIM))),
-            (TypeError, "policy: expected a Policy", lambda: BanditHead(encoder(), nn.Linear(DIM, 1))),
+            (
+                TypeError,
+                "policy: expected a rule of choice, such as UCB, or an Estimator",
+                lambda: BanditHead(encoder(), nn.Linear(DIM, 1)),
+            ),
             (
                 TypeError,
                 "got 5; give actions=5 to torchonline.bandit",
@@ -363,7 +366,7 @@ class TestBanditHead:
             ),
             (ValueError, r"inputs: .* got \(2, 1, 1, 5, 4\)", {"inputs": torch.ones(2, 1, 1, 5, 4)}),
             (ValueError, r"inputs: .* got \(4,\)|inputs: .* got \(4\)", {"inputs": torch.ones(4)}),
-            (ValueError, "x: expected finite values", {"inputs": torch.full((2, 5, 4), torch.nan)}),
+            (ValueError, "inputs: expected finite values", {"inputs": torch.full((2, 5, 4), torch.nan)}),
             (TypeError, "action: expected an int64 tensor or integers, got float", {"action": 1.0}),
             (TypeError, "action: expected torch.int64, got torch.int32", {"action": torch.zeros(2, dtype=torch.int32)}),
             (ValueError, r"action: expected shape \(2\)", {"action": torch.tensor(0)}),
@@ -397,7 +400,7 @@ class TestBanditHead:
 
     def test_nan_inputs_and_masks_without_an_arm(self) -> None:
         head = arms_head()
-        with pytest.raises(ValueError, match="arms: expected finite"):
+        with pytest.raises(ValueError, match="inputs: expected finite"):
             head.select(torch.full((ARMS, FEATURES), torch.nan))
         with pytest.raises(ValueError, match="mask: expected an available entry in each row"):
             head.select(torch.randn(ARMS, FEATURES), torch.zeros(ARMS, dtype=torch.bool))
@@ -597,11 +600,11 @@ class Recorder(pl.Callback):
         return torch.cat([outputs[name] for outputs in self.outputs])
 
 
-class Coin(Policy):
-    """Policy of random scores."""
+class Coin(Rule):
+    """Rule of random scores."""
 
-    def forward(self, arms: Tensor) -> Tensor:
-        return torch.rand(arms.shape[:-1])
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        return torch.rand(predictor.shape)
 
 
 class TestNeuralLinearBandit:
@@ -813,7 +816,7 @@ class TestNeuralLinearBandit:
         action = recorder["action"]
         arms = head.encode(inputs).detach()
         x, reward = of_chosen(arms, action)[-30:], of_chosen(rewards, action)[-30:]
-        fresh.step(x.movedim(0, lead), reward.movedim(0, lead))
+        fresh.step(*round_of(fresh, x.movedim(0, lead), reward.movedim(0, lead)))
         assert_close_state(head.policy, fresh)
         assert bool((head.policy.estimator.rounds == 30).all())
         assert bandit.rounds == 40
@@ -1026,7 +1029,7 @@ class TestArmsThatComeAndGo:
         policy = torchonline.bandit(DIM, actions=2)
         policy.remove_actions([1])
         policy.add_actions(2)
-        assert policy.arm_ids == [0, 2, 3]
+        assert policy.action_ids == [0, 2, 3]
 
 
 class TestBatches:
