@@ -53,7 +53,8 @@ LAYERS = [
     {"torchonline.core"},
     {"torchonline.linalg", "torchonline.links"},
     {"torchonline.privacy", *(f"torchonline.privacy.learners.{name}" for name in ("base", "clock", "released"))},
-    {"torchonline.bandits", "torchonline.convex", "torchonline.privacy.learners"},
+    {"torchonline.regression", "torchonline.convex", "torchonline.privacy.learners"},
+    {"torchonline.policies"},
     {"torchonline.baselines"},
 ]
 # The command line builds Lightning modules from configurations, and runs them.
@@ -120,7 +121,7 @@ def wrong_imports(name: str, inside: set[str]) -> Iterator[str]:
             yield "learners know nothing of processes"
     of_no_learner = ("environments", "metrics", "diagnostics", "datasets")
     if name.startswith(tuple(f"torchonline.{part}" for part in of_no_learner)):
-        if any(module.startswith("torchonline.bandits") for module in inside):
+        if any(module.startswith(("torchonline.regression", "torchonline.policies")) for module in inside):
             yield "know learners by the contract"
 
 
@@ -134,14 +135,14 @@ def test_imports_point_one_way() -> None:
 
 def test_wrong_imports_are_found() -> None:
     for name, module, wrong in (
-        ("linalg", "torchonline.bandits.huber", "imports from a higher layer"),
+        ("linalg", "torchonline.regression.huber", "imports from a higher layer"),
         ("convex.oons", "torchonline.models", "imports ['torchonline.models']"),
         ("convex.oons", "torchonline", "import from the module that defines the name"),
         ("serving", "torchonline.distributed.ranks", "learners know nothing of processes"),
-        ("metrics", "torchonline.bandits.huber", "know learners by the contract"),
+        ("metrics", "torchonline.regression.huber", "know learners by the contract"),
     ):
         assert any(each.startswith(wrong) for each in wrong_imports(f"torchonline.{name}", {module})), module
-    assert list(wrong_imports("torchonline.bandits.huber", {"torchonline.core.ops"})) == []
+    assert list(wrong_imports("torchonline.regression.huber", {"torchonline.core.ops"})) == []
 
 
 def test_heavy_packages_stay_where_they_belong() -> None:
