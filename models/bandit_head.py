@@ -200,7 +200,7 @@ class BanditHead(Policy):
         return self.policy._mixture(x, mask)
 
     def _chosen(self, inputs: Tensor, place: Tensor) -> Tensor:
-        """Return the encoded features of the chosen arms, or raw inputs if these are scaled in each round."""
+        """Return the chosen arms' encoded features, or raw inputs under a scaler."""
         if self.scaler is None:
             return in_type_of(self._encoded_choice(inputs, place), self.policy._like())
         return of_chosen(inputs, place) if self.has_arm_inputs else inputs
@@ -407,7 +407,7 @@ class BanditHead(Policy):
                 positive_integer("block_size", block_size)
             step_together(self, self.scaler, inputs, action, reward, noise_scale)
             return
-        action = self._checked_action(action, inputs)
+        action = self._named(self._checked_action(action, inputs))
         rows = inputs.dim() - self.item_dims - 1
         with torch.no_grad(), evaluating(self.encoder):
             if rows < 0 or inputs.size(rows) <= ENCODED_AT_ONCE:

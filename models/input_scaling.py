@@ -78,7 +78,7 @@ def step_together(
 
 
 def _learn_checked(head: Any, rounds: list[Any]) -> None:
-    """Learn from rounds in order by the steps of the policy, which check what the encoder returns."""
+    """Learn from rounds in order, by the steps of the policy."""
     for x, place, reward, noise_scale in rounds:
         features, action = head.policy._as_round(head._combined_choice(head._encoded(x), place), place)
         head.policy.step(features, action, reward, noise_scale=noise_scale)

@@ -186,7 +186,7 @@ def _in_type_of_in_python(x: Tensor, like: Tensor) -> Tensor:
 
 @in_python(_in_type_of_in_python)
 def in_type_of(x: Tensor, like: Tensor) -> Tensor:
-    """Convert a tensor to the type of another one; an exported program takes any type."""
+    """Convert a tensor to the type of another one, in programs too."""
     return x.to(like.dtype)
 
 

@@ -143,7 +143,7 @@ class ConvexRound(nn.Module):
 def read(
     policy: Policy, past: Tensor | None, action: Tensor, reward: Tensor, learn: Tensor, noise_scale: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Any, Tensor]:
-    """Return what rounds are learnt from, places, rewards, noise scales, and where to learn."""
+    """Return rows, places, rewards and noise scales of rounds, and where to learn."""
     like = policy._like()
     given: Any = like if past is None else past
     is_arm, place = policy._found(action, policy._count(given))
@@ -155,7 +155,7 @@ def read(
 def learn_round(
     policy: Policy, past: Tensor | None, action: Tensor, reward: Tensor, learn: Tensor, noise_scale: Tensor | None
 ) -> Tensor:
-    """Learn from a round where ``learn``, ``(*B)``, is True; return where it was learnt."""
+    """Learn from a round where ``learn``, ``(*B)``; return where it was learnt."""
     x, place, reward, scale, learn = read(policy, past, action, reward, learn, noise_scale)
     # The other learners get a round of zeros, and forget it.
     x, reward = torch.where(along(learn, x), x, 0.0), torch.where(learn, reward, 0.0)

@@ -299,7 +299,7 @@ class ConvexTrial(Trial):
 def trial_of(
     module: nn.Module, example: Tensor | None, blocks: bool = False, noise_scale: bool = False
 ) -> PolicyTrial | FixedTrial | ConvexTrial:
-    """Return the trial for a module. A policy on an encoder needs ``example``, a decision's inputs."""
+    """Return the trial for a module. An encoder needs ``example``, raw inputs."""
     if isinstance(module, ConvexLearner):
         if noise_scale:
             got = type(module).__name__

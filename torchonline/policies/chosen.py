@@ -1,4 +1,4 @@
-"""What a policy knows of the chosen arms: predictions, intervals and propensities."""
+"""Predictions, intervals and propensities of the chosen arms."""
 
 import torch
 from torch import Tensor

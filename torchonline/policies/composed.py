@@ -19,7 +19,7 @@ from torchonline.regression.blocks import learns_at_once
 
 
 class ComposedPolicy(PolicyLearner, BlockLearner):
-    """Base of the policies made of a rule of choice and, if wanted, a scaler of its features.
+    """Base of the policies made of a rule of choice and perhaps a scaler.
 
     The scaler, the estimator and the count of rounds change together or not at all. By default the rule scores each arm's own
     features. A subclass with another transform overrides :meth:`_features`.

@@ -1,4 +1,4 @@
-"""The base class of everything that decides: choose an arm, then learn from its reward."""
+"""Base class of everything that decides."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ with learner._lock:
 
 
 def in_turn(method: F) -> F:
-    """Decorate a policy's method so that threads call it and the estimator's methods in turn."""
+    """Decorate a policy's method so that threads call it in turn."""
     return with_body(method, IN_TURN, _method=method, _is_traced=is_dynamo_compiling, _torn=torn_error)
 
 
@@ -212,11 +212,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
         raise NotImplementedError
 
     def _as_round(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs and actions from which :meth:`step` learns what ``_chosen`` has returned."""
+        """Return inputs and actions from which :meth:`step` learns chosen rows."""
         return x.unsqueeze(-2), torch.zeros_like(place)
 
     def _can_score(self, inputs: Tensor, x: Tensor) -> Tensor:
-        """Return whether :meth:`select` takes the values of decisions, ``(*B, ...)``: inputs, and what has been read."""
+        """Return whether :meth:`select` takes these inputs, ``(*B, ...)``."""
         return passes(in_type_of(inputs, self._like())).flatten(inputs.dim() - self.item_dims).all(-1)
 
     def _own_scale(self, reward: Tensor) -> Tensor:
@@ -382,7 +382,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         block_size: int | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        """Learn from the rewards of many decisions, in blocks: see :meth:`Estimator.learn`.
+        """Learn from many rewards, in blocks: see :meth:`Estimator.learn`.
 
         With a model for each arm, each arm learns its own rounds in blocks, and ``block_size`` counts the rounds of all arms.
         While a scaler moves, and without a block form, the rounds are learnt in order, as by :meth:`step`. A log that holds the
@@ -522,7 +522,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return None if learner._learns_blocks_now() else moves
 
     def _alone(self, inputs: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rounds with all that is learnt from: the chosen arm's inputs, as the only arm, if these are enough."""
+        """Return rounds with the chosen arm as the only arm, where that is enough."""
         if not (self.has_arm_inputs and self.learns_rows):
             return inputs, self._named(place)
         return of_chosen(inputs, place).unsqueeze(place.dim()), torch.zeros_like(place)
@@ -558,11 +558,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self, inputs
 
     def _owners(self) -> tuple[Any, Any]:
-        """Return the learner that holds the state and the estimator: their locks guard the state."""
+        """Return the learner that holds the state, and the estimator."""
         raise NotImplementedError
 
     def _learner(self) -> Any:
-        """Return the learner that holds the state, in a fifth of the time of ``self.learner``."""
+        """Return the learner that holds the state, faster than ``self.learner``."""
         return self._owners()[0]
 
     def _state(self) -> Any:
@@ -750,7 +750,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _checked_rounds(
         self, inputs: Any, action: Any, reward: Any, noise_scale: Any
     ) -> tuple[Tensor, Any, Any, Tensor | None, bool]:
-        """Return what is learnt from, places, rewards, noise scales, and whether it is one round."""
+        """Return checked rows, places, rewards, noise scales, and whether they are one."""
         x, dims = self._checked_inputs(inputs, ("n",)), self._learner().batch_dims
         extra = x.dim() - self.item_dims - dims
         if extra > 1:

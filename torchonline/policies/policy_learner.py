@@ -1,4 +1,4 @@
-"""Base of the policies that hold a rule of choice and a state beside its estimator's."""
+"""Base of the policies that hold a rule of choice and a state."""
 
 import math
 from typing import TYPE_CHECKING, Any

@@ -59,7 +59,7 @@ def _options_of(cls: Any) -> frozenset[str]:
 
 
 class Rule(Policy[E]):
-    """Base of the rules of choice: a policy over one estimator, for arms with features.
+    """Base of the rules of choice, over one estimator and arms with features.
 
     A subclass says how arms are scored, in :meth:`scores_of` or, from the features, in ``_scores``. A rule that draws its choices
     from the scores says with which probabilities, in :meth:`distribution`, and sets ``is_random``. Any rule works for other
@@ -98,7 +98,7 @@ class Rule(Policy[E]):
         return f"# {self.note}" if self.note else ""
 
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
-        """Return the scores of arms with known predictors and widths: ``(*B, ..., K)`` thrice."""
+        """Return scores, given predictors and widths: ``(*B, ..., K)`` thrice."""
         raise NotImplementedError
 
     def _scores(self, features: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""Estimators: regressions that learn one round at a time and know how uncertain they are."""
+"""Estimators: online regressions with confidence sets."""

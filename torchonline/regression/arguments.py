@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def on_rows(method: Callable[[S, Tensor], T]) -> Callable[[S, ArrayLike], T]:
-    """Decorate an estimator's method of feature rows: check them, and compute without autocast.
+    """Decorate an estimator's method of rows: check them, compute without autocast.
 
     TorchScript compiles the method alone.
     """

@@ -109,7 +109,7 @@ def check_block(self: Any, inflation: Tensor, is_response: bool = False) -> None
 
 @one_at_a_time
 def learn_in_blocks(self: Any, x: Any, reward: Any, noise_scale: Any, block_size: int | None, mask: Any = None) -> None:
-    """Check the arguments of an estimator's ``learn``, then learn all blocks or nothing."""
+    """Check the arguments of ``learn``, then learn all blocks or nothing."""
     if self.has_own_step:
         learn_by_step(self, block_size, mask, x, reward, noise_scale=noise_scale)
         return
