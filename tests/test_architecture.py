@@ -22,7 +22,8 @@ from docs.site_parts.arguments import arguments_of, section
 from tests import policy_arguments
 from tests.fake_device import environment
 from tests.learners import public_classes
-from torchonline.policies.rules import UCB, Policy
+from torchonline.policies.policy import Policy
+from torchonline.policies.rules import UCB, Rule
 from torchonline.regression.estimator import Estimator
 
 PACKAGE = Path(torchonline.__file__).parent
@@ -214,7 +215,7 @@ def test_all_modules_are_found() -> None:
     assert set(SOURCES) >= {"torchonline", "torchonline.core.learner", "torchonline.regression.huber", *OUTSIDE}
 
 
-WRAPPERS = [cls for cls in public_classes(Policy) if "estimator" not in inspect.signature(cls).parameters]
+WRAPPERS = [cls for cls in public_classes(Rule) if "estimator" not in inspect.signature(cls).parameters]
 
 
 @pytest.mark.fast
