@@ -429,6 +429,10 @@ class BanditHead(Policy):
         chosen = of_chosen(inputs, place) if self.has_arm_inputs else inputs
         return self.policy._as_round(self._combined_choice(self._encoded(chosen), place), place)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A head in a checkpoint of version 0.1 has no such attribute.
+        super().__setstate__({"has_arm_inputs": state["item_dims"] > state["feature_dims"]} | state)
+
     def extra_repr(self) -> str:
         values = {
             "actions": getattr(self.policy, "actions", None) if self.actions is None else self.actions,

@@ -13,9 +13,18 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+import torchonline
 from torchonline.core.learner import Learner
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.models.bandit_head import BanditHead
+
+# Classes that version 0.1 called otherwise.
+FORMER_NAMES = {
+    "HeavyTailUCB": "AnytimeHeavyTailUCB",
+    "RadiusMaster": "RadiusSelector",
+    "RunningScaler": "StandardScaler",
+    "SharedRadiusMaster": "SharedRadiusSelector",
+}
 
 
 def read_checkpoint(source: Any, name: str = "ckpt_path") -> dict[str, Any]:
@@ -187,9 +196,26 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _classes_in(data: bytes) -> list[Any]:
-    """Return the classes and functions that packed bytes name, if all are allowed."""
+    """Return the classes and functions that packed bytes name, with these names, if all are allowed."""
     names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
-    return [_allowed(name) for name in names]
+    return [(_allowed(_place_now(name)), name) for name in names]
+
+
+def _place_now(path: str) -> str:
+    """Return where a class is now that version 0.1 knew by a path."""
+    if not path.startswith("torchonline.bandits."):
+        return path
+    name = path.rpartition(".")[2]
+    found: Any = getattr(torchonline, FORMER_NAMES.get(name, name), None)
+    if found is None:  # a part that is not exported
+        found = next((vars(module)[name] for module in _rooms() if name in vars(module)), None)
+    return path if found is None else f"{found.__module__}.{found.__qualname__}"
+
+
+def _rooms() -> list[Any]:
+    """Return the imported modules of estimators and policies."""
+    rooms = ("torchonline.policies.", "torchonline.regression.")
+    return [module for name, module in list(sys.modules.items()) if name.startswith(rooms)]
 
 
 def _allowed(path: str) -> Any:

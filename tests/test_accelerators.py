@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.learners import round_of
 from torchonline import (
     OFUL,
     AnytimeHeavyTailUCB,
@@ -53,10 +54,11 @@ def test_no_path_waits_for_the_gpu(cls: Any, options: dict[str, Any]) -> None:
         pytest.skip("it has no restarts")
     policy, (x, reward) = cls(DIM, validate=False, **options), rounds(64)
     arms = x.reshape(8, 8, DIM)
+    log = round_of(policy, x, reward)
     with without_waiting():
-        policy.step(x[0], reward[0])
-        policy.learn(x, reward)
-        policy.learn(x, reward, block_size=32)
+        policy.step(x, log[1][0], reward[0])
+        policy.learn(*log)
+        policy.learn(*log, block_size=32)
         policy.select(arms)
     assert policy.estimator.rounds.is_cuda
 
@@ -86,11 +88,11 @@ def test_gpu_and_cpu_learn_the_same(cls: Any) -> None:
 @pytest.mark.parametrize("cls", POLICIES)
 def test_a_graph_replays_rounds(cls: Any) -> None:
     policy, twin, (x, reward) = cls(DIM, validate=False), cls(DIM, validate=False), rounds(20)
-    arms, one, pay = x[:10].clone(), x[0].clone(), reward[0].clone()
+    arms, one, first, pay = x[:10].clone(), x[:1].clone(), torch.tensor(0), reward[0].clone()
 
     def play() -> Tensor:
         choice: Tensor = policy.select(arms)
-        policy.step(one, pay)
+        policy.step(one, first, pay)
         return choice
 
     stream = torch.cuda.Stream()
@@ -104,8 +106,8 @@ def test_a_graph_replays_rounds(cls: Any) -> None:
     twin.load_state_dict(policy.state_dict())
     for features, number in zip(x, reward, strict=True):
         expected = twin.select(arms)
-        twin.step(features, number)
-        one.copy_(features)
+        twin.step(features[None], first, number)
+        one.copy_(features[None])
         pay.copy_(number)
         graph.replay()
         assert torch.equal(choice, expected)

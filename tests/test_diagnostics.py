@@ -117,9 +117,11 @@ def test_a_learner_in_the_loop(factor: float, low: float, high: float) -> None:
     diagnostic, estimator = NoiseDiagnostic(2.0, (runs,), ALPHA), policy.estimator
     rows = []
     for _ in range(1500):
-        x, reward, _ = environment.pull(policy.select(environment.arms()))
+        arms = environment.arms()
+        action = policy.select(arms)
+        x, reward, _ = environment.pull(action)
         rows.append((reward - estimator(x), estimator.radius() * estimator.width(x)))
-        policy.step(x, reward)
+        policy.step(arms, action, reward)
     residual, error = map(torch.stack, zip(*rows, strict=True))
     fed(diagnostic, 500, residual, torch.full_like(residual, told), error)
     assert low <= diagnostic.compute().noise_scale_is_small.double().mean() <= high

@@ -65,7 +65,7 @@ def filled(n: int = 240, *, policy: Any = None, inputs: Callable[[torch.Generato
     torch.manual_seed(0)
     for i in range(n):
         x = torch.rand(ARMS, DIM, generator=generator) if inputs is None else inputs(generator)
-        action, probability = policy.decide(x)
+        action, probability = policy.select_with_probability(x)
         now = START + 10.0 * i
         log.decide(f"id {i}", x, action, probability, encoder=f"<v{3 * i // n}> $x$", time=now)
         if i % 10 or 50 < i < 230:
@@ -400,11 +400,11 @@ def test_a_version_can_be_picked_for_the_policy() -> None:
     ("options", "error", "text"),
     [
         ({"log": 3}, TypeError, "log: expected an object with read, decisions and counts, got int"),
-        ({"policy": 3}, TypeError, "policy: expected a policy or a BanditHead, got int"),
+        ({"policy": 3}, TypeError, "policy: expected a Policy on inputs, got int"),
         (
             {"policy": FixedArms(OFUL(2), torch.eye(2))},
             TypeError,
-            "policy: expected a policy or a BanditHead, got FixedArms",
+            "policy: expected a Policy on inputs, got FixedArms",
         ),
         ({"policy": OFUL(2, batch_shape=(3,))}, ValueError, r"policy: expected one without batch_shape, got \(3,\)"),
         ({"policy": OFUL(5)}, ValueError, r"policy: expected one that takes the inputs and actions of the log"),

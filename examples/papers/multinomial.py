@@ -71,7 +71,7 @@ def play(learner: str, revenues: list[float], is_between: bool, rounds: int, tri
         outcome = (uniform > p[each, index].cumsum(-1)[:, :-1]).sum(-1)
         if is_ours:
             bandit.step(arms[each, index], outcome)
-        elif bandit is not None:
+        else:
             bandit.step(arms, index, payoff[outcome])
         if is_ours:
             error = (bandit.theta_hat - W).flatten(1)

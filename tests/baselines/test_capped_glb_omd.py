@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.learners import round_of
 from torchonline import GLBOMD, FixedArms, Logistic, Poisson
 from torchonline.baselines import CappedGLBOMD
 from torchonline.environments import GeneralizedLinearBandit
@@ -42,7 +43,7 @@ def test_scores_are_capped_and_ties_go_to_the_larger_index(link: Link, bound: fl
         tied += is_unit and bool((index > cap).sum() > 1)
         reward = link.sample(arms[k] @ theta, generator)
         for policy in (capped, plain):
-            policy.step(arms[k], reward)
+            policy.step(arms, k, reward)
     assert cut > 100
     assert tied > 20 or not is_unit
 
@@ -51,8 +52,8 @@ def test_scores_are_capped_and_ties_go_to_the_larger_index(link: Link, bound: fl
 def test_an_index_below_its_cap_stays_as_it_is(dtype: torch.dtype) -> None:
     capped, plain = pair(Logistic(), 3.0, dtype)
     x = torch.tensor([[0.6, 0.8]], dtype=dtype)
-    capped.step(x.expand(3000, 2), torch.tensor([1.0, 0.0] * 1500))
-    plain.step(x.expand(3000, 2), torch.tensor([1.0, 0.0] * 1500))
+    for policy in (capped, plain):
+        policy.step(x.expand(3000, 1, 2), [0] * 3000, torch.tensor([1.0, 0.0] * 1500))
     assert torch.equal(capped(x), plain(x))
     across = torch.tensor([[0.8, -0.6]], dtype=dtype)
     assert float(capped(across)) == pytest.approx(3.0, rel=1e-3)
@@ -67,10 +68,10 @@ def test_no_score_is_below_the_truth() -> None:
         truth = (arms @ environment.theta.unsqueeze(-1)).squeeze(-1)
         failed |= (policy(arms) < truth - 1e-9).any(-1)
         x, reward, _ = environment.pull(policy.select(arms))
-        policy.step(x, reward)
+        policy.step(*round_of(policy, x, reward))
     assert int(failed.sum()) <= 200 * 0.05 + 3.0 * (200 * 0.05 * 0.95) ** 0.5
 
 
 def test_scores_of_predictors_and_widths_alone_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"^policy: expected one whose class has scores_of"):
+    with pytest.raises(TypeError, match=r"^policy: expected one that scores arms by scores_of"):
         FixedArms(CappedGLBOMD(2), torch.eye(2))

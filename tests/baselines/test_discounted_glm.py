@@ -33,15 +33,16 @@ def test_agrees_with_reference(name: str, noise: bool) -> None:
             arms[:] = 0.0
         scores = reference.scores(arms)
         np.testing.assert_allclose(policy(torch.from_numpy(arms)).numpy(), scores, rtol=1e-9, atol=1e-9)
-        x = arms[int(policy.select(torch.from_numpy(arms)))]
+        k = int(policy.select(torch.from_numpy(arms)))
         reward = float(link.possible(torch.tensor(2.0 * random.random() - 0.2, dtype=D)))
         scale = float(random.uniform(0.5, 2.0)) if noise else None
         policy.step(
-            torch.from_numpy(x),
+            torch.from_numpy(arms),
+            k,
             torch.tensor(reward, dtype=D),
             noise_scale=None if scale is None else torch.tensor(scale),
         )
-        reference.step(x, reward, None if scale is None else float(np.float32(scale)))
+        reference.step(arms[k], reward, None if scale is None else float(np.float32(scale)))
         np.testing.assert_allclose(learner.theta_hat.numpy(), reference.theta, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(learner.V.numpy(), reference.V, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(learner.radius().item(), reference.radius(), rtol=1e-9)
@@ -75,7 +76,7 @@ def dynamic_regret(policy: Any, link: Link, path: Tensor, seed: int) -> Tensor:
         k = policy.select(arms).unsqueeze(-1)
         chosen = z.gather(-1, k).squeeze(-1)
         regret += link.mean(z.amax(-1)) - link.mean(chosen)
-        policy.step(arms.gather(1, k.unsqueeze(-1).expand(-1, -1, 2)).squeeze(1), link.sample(chosen, generator))
+        policy.step(arms, k.squeeze(-1), link.sample(chosen, generator))
     return regret
 
 
@@ -106,5 +107,5 @@ def test_fixed_arms_follow_its_widths() -> None:
         k = plain.select(arms)
         assert int(catalogue.select()) == int(k)
         reward = torch.randint(2, (), generator=generator).to(D)
-        plain.step(arms[k], reward)
-        catalogue.step(k, reward)
+        plain.step(arms, k, reward)
+        catalogue.step(None, k, reward)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.learners import round_of
 from torchonline import LocalGLB, LocalGLMRegression, Logistic, Poisson
 from torchonline.baselines import RarelySwitchingGLB, RarelySwitchingRegression
 from torchonline.environments import GeneralizedLinearBandit
@@ -48,9 +49,9 @@ def test_a_fleet_switches_one_by_one() -> None:
         x = torch.randn(3, 2, generator=generator, dtype=D)
         x = x / x.norm(dim=-1, keepdim=True) * torch.tensor([1.0, 0.5, 0.1], dtype=D).unsqueeze(-1)
         reward = torch.randint(2, (3,), generator=generator).to(D)
-        fleet.step(x, reward)
+        fleet.step(*round_of(fleet, x, reward))
         for i, one in enumerate(alone):
-            one.step(x[i], reward[i])
+            one.step(x[i, None], 0, reward[i])
     counts = fleet.estimator.switches.tolist()
     assert counts == [int(one.estimator.switches) for one in alone]
     assert len(set(counts)) == 3
@@ -73,7 +74,7 @@ def test_the_sets_of_the_copies_hold_and_decisions_are_few() -> None:
     failed, fifth = (torch.zeros(200, dtype=torch.bool) for _ in range(2))
     for _ in range(300):
         x, reward, _ = environment.pull(policy.select(arms))
-        policy.step(x, reward)
+        policy.step(*round_of(policy, x, reward))
         error = (learner.decision_theta - environment.theta).unsqueeze(-1)
         matrix = torch.linalg.inv(learner.decision_V_inv)
         distance = (error.mT @ matrix @ error).squeeze((-1, -2)).sqrt()
@@ -91,7 +92,7 @@ def test_regret_is_near_that_of_local_glb() -> None:
         policy, arms, regret = make(2, theta_bound=3.0, batch_shape=(50,)), environment.arms(), torch.zeros(50, dtype=D)
         for _ in range(500):
             x, reward, lost = environment.pull(policy.select(arms))
-            policy.step(x, reward)
+            policy.step(*round_of(policy, x, reward))
             regret += lost
         regrets.append(float(regret.mean()))
     assert regrets[1] <= 2.0 * regrets[0]

@@ -29,7 +29,7 @@ from torchonline import (
     ThompsonSampling,
 )
 from torchonline.export import compile_program, to_program, to_torchscript
-from torchonline.policies.rules import Policy
+from torchonline.policies.rules import Rule
 
 SIZES = [(2, 50), (8, 20), (32, 20), (128, 100), (512, 1000)]
 FLEET = 64
@@ -83,58 +83,56 @@ def single(policy: Any, dim: int, count: int) -> Round:
     x, reward = torch.from_numpy(arms(dim, count)), torch.tensor(REWARD, dtype=torch.float64)
 
     def play() -> None:
-        policy.step(x[policy.select(x)], reward)
+        policy.step(x, policy.select(x), reward)
 
     return play
 
 
-def fixed(policy: Policy, count: int) -> Round:
+def fixed(policy: Rule, count: int) -> Round:
     """A learner that keeps the widths of its arms."""
     policy_on_arms = FixedArms(policy, arms(policy.estimator.dim, count))
 
     def play() -> None:
-        policy_on_arms.step(policy_on_arms.select(), REWARD)
+        policy_on_arms.step(None, policy_on_arms.select(), REWARD)
 
     return play
 
 
-def calls_alone(policy: Policy, dim: int, count: int) -> Round:
-    """The two calls of a round, without torch's lookup of the chosen arm."""
+def calls_alone(policy: Rule, dim: int, count: int) -> Round:
+    """The two calls of a round, for an arm that is known before."""
     x, reward = torch.from_numpy(arms(dim, count)), torch.tensor(REWARD, dtype=torch.float64)
-    chosen = x[0]
 
     def play() -> None:
         policy.select(x)
-        policy.step(chosen, reward)
+        policy.step(x, 0, reward)
 
     return play
 
 
-def fleet(policy: Policy, count: int) -> Round:
+def fleet(policy: Rule, count: int) -> Round:
     """A round of 64 learners in one module."""
     dim = policy.estimator.dim
     x = torch.from_numpy(arms(dim, count, FLEET))
     reward = torch.full((FLEET,), REWARD, dtype=torch.float64)
 
     def play() -> None:
-        choice = policy.select(x)[:, None, None].expand(FLEET, 1, dim)
-        policy.step(x.gather(1, choice).squeeze(1), reward)
+        policy.step(x, policy.select(x), reward)
 
     return play
 
 
-def compiled(policy: Policy, count: int) -> Round:
+def compiled(policy: Rule, count: int) -> Round:
     """The exported round, compiled to machine code ahead of time."""
     folder = tempfile.mkdtemp()
     program = compile_program(to_program(policy), Path(folder) / "round.pt2")
     x = torch.from_numpy(arms(policy.estimator.dim, count))
     reward = torch.tensor(REWARD, dtype=torch.float64)
     learn, decision, mask = torch.tensor(True), x.unsqueeze(0), torch.ones(1, count, dtype=torch.bool)
-    chosen = x[0]
+    action = torch.tensor(0)
 
     def play() -> None:
-        nonlocal chosen
-        chosen = x[program(chosen, reward, learn, decision, mask)[0][0]]
+        nonlocal action
+        action = program(x, action, reward, learn, decision, mask)[0][0]
 
     return play
 

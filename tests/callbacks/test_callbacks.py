@@ -148,7 +148,7 @@ class TestArtifactExporter:
         program = torch.export.load(folder / "head.pt2").module()
         theta_hat = module.head.policy.estimator.theta_hat
         assert torch.equal(scripted.policy.estimator.theta_hat, theta_hat)
-        assert torch.equal(dict(program.named_buffers())["head.policy.estimator.theta_hat"], theta_hat)
+        assert torch.equal(dict(program.named_buffers())["policy.policy.estimator.theta_hat"], theta_hat)
         inputs = data(1, batch, context=context)[0][0]
         torch.testing.assert_close(scripted(inputs), module.head(inputs))
         scripted.step(inputs, scripted.select(inputs), torch.zeros(batch))

@@ -77,8 +77,8 @@ def bandit(policy: Any, **options: Any) -> NeuralLinearBandit:
 
 def data(n: int, module: NeuralLinearBandit, *, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
-    batch = module.head.policy.batch_shape if module.head.has_models else module.head.policy.estimator.batch_shape
-    arms = () if module.head.has_models else (ARMS,)
+    batch = module.head.batch_shape
+    arms = (ARMS,) if module.head.has_arm_inputs else ()
     inputs = torch.randn(n, *batch, *arms, FEATURES, generator=generator).clamp(-1.0, 1.0)
     return inputs, scale * torch.rand(n, *batch, ARMS, generator=generator)
 
@@ -164,11 +164,7 @@ def test_a_monitor_changes_nothing_and_sees_what_was_played(name: str, feedback:
 
 def learn(policy: Any, x: Tensor, action: Tensor, reward: Tensor, *, many: bool = False) -> None:
     """Let a policy learn from rounds, given what it has decided from."""
-    has_actions = isinstance(policy, DisjointArms)
-    step = policy.learn if many else policy.step
-    if not has_actions:
-        x = x.gather(action.dim(), action[..., None, None].expand(*action.shape, 1, x.size(-1))).squeeze(action.dim())
-    step(*((x, action, reward) if has_actions else (x, reward)))
+    (policy.learn if many else policy.step)(x, action, reward)
 
 
 def rows(folder: Path) -> list[dict[str, str]]:

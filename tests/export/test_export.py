@@ -291,7 +291,7 @@ def test_onnx_scores_follow_the_state_that_is_fed(name: str, batch: tuple[int, .
     state = dict(policy.named_buffers())
     for t in range(6):
         arms = torch.randn(*batch, 1 + t % 2, 2 + t, 4, dtype=DOUBLE)
-        fed = {"inputs": arms.numpy()} | {key: state[key].numpy() for key in names[1:]}
+        fed = {"arms": arms.numpy()} | {key: state[key].numpy() for key in names[1:]}
         scores = torch.from_numpy(session.run(None, fed)[0])
         # torch's exporter stores Python numbers in single precision.
         torch.testing.assert_close(scores, policy(arms), rtol=1e-7, atol=1e-7)
@@ -309,7 +309,7 @@ def test_an_onnx_graph_of_one_decision(batch: tuple[int, ...], tmp_path: Path) -
     state = dict(policy.named_buffers())
     for arms in (torch.randn(*batch, 1, 4, dtype=DOUBLE), torch.randn(*batch, 5, 4, dtype=DOUBLE)):
         policy.step(arms, torch.zeros(batch, dtype=torch.int64), torch.ones(batch))
-        scores = session.run(None, {"inputs": arms.numpy()} | {key: state[key].numpy() for key in names[1:]})[0]
+        scores = session.run(None, {"arms": arms.numpy()} | {key: state[key].numpy() for key in names[1:]})[0]
         torch.testing.assert_close(torch.from_numpy(scores), policy(arms), rtol=1e-7, atol=1e-7)
 
 
@@ -546,7 +546,7 @@ def test_bad_arguments_name_what_is_wrong(tmp_path: Path) -> None:
         to_program(head, example=torch.zeros(6))
     with pytest.raises(ValueError, match=r"path: .*\.pt2"):
         to_program(OFUL(2), tmp_path / "policy.pt")
-    with pytest.raises(TypeError, match="policy: expected a Policy"):
+    with pytest.raises(TypeError, match="policy: expected a rule of choice, such as UCB, got BanditHead"):
         to_onnx(head, tmp_path / "scores.onnx")
     with pytest.raises(ValueError, match="policy: expected one whose scores are not random"):
         to_onnx(ThompsonSampling(RidgeRegression(2)), tmp_path / "scores.onnx")

@@ -23,5 +23,5 @@ def learnt_from(log: FeedbackLog) -> dict[str, torch.Tensor]:
     """Return the state of a learner that has learnt all rounds of a log without a stop."""
     policy = OFUL(2)
     for entry in log.read(limit=10**6):
-        policy.step(entry.inputs[entry.action], torch.tensor(entry.reward, dtype=torch.float64))
+        policy.step(entry.inputs, entry.action, torch.tensor(entry.reward, dtype=torch.float64))
     return policy.state_dict()

@@ -84,15 +84,16 @@ KINDS: dict[str, tuple[Any, torch.Tensor]] = {
         CONTEXT.float(),
     ),
     "head on arms": (lambda: BanditHead(torch.nn.Linear(2, 4), OFUL(4)), ARMS.float()),
-    "chosen features": (lambda: OFUL(2), CONTEXT),
+    "the chosen arm alone": (lambda: OFUL(2), CONTEXT[None]),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_policy_follows(kind: str, log: DecisionLog, tmp_path: Path) -> None:
     make, inputs = KINDS[kind]
+    arms = 1 if kind == "the chosen arm alone" else 3
     for i in range(6):
-        log.decide(f"{i}", inputs, i % 3, 1 / 3)
+        log.decide(f"{i}", inputs, i % arms, 1 / 3)
         log.reward(f"{i}", 0.1 * i)
     torch.manual_seed(0)
     policy = make()
@@ -101,13 +102,8 @@ def test_every_kind_of_policy_follows(kind: str, log: DecisionLog, tmp_path: Pat
     torch.manual_seed(0)
     twin = make()
     for i in range(6):
-        action, reward = torch.tensor(i % 3), torch.tensor(0.1 * i, dtype=torch.float64)
-        if kind == "arms that stay":
-            twin.step(action, reward)
-        elif kind == "chosen features":
-            twin.step(inputs, reward)
-        else:
-            twin.step(inputs, action, reward)
+        action, reward = torch.tensor(i % arms), torch.tensor(0.1 * i, dtype=torch.float64)
+        twin.step(None if kind == "arms that stay" else inputs, action, reward)
     assert same_bits(policy, twin)
     if hasattr(policy, "learn"):
         torch.manual_seed(0)
@@ -262,8 +258,9 @@ def test_wrong_arguments(log: DecisionLog, tmp_path: Path) -> None:
     path = tmp_path / "p.pt"
     with pytest.raises(ValueError, match=r"policy: expected one without a batch shape, got \(2,\)"):
         Follower(OFUL(2, batch_shape=(2,)), log, path)
-    with pytest.raises(ValueError, match="blocks: expected False for FixedArms"):
-        Follower(FixedArms(OFUL(2), ARMS), log, path, blocks=True)
+    private = DPHDB(2, arms=3, horizon=9, warmup=2, epsilon=1.0, delta=1e-3)
+    with pytest.raises(ValueError, match="blocks: expected False for DPHDB, which has no learn"):
+        Follower(private, log, path, blocks=True)
     with pytest.raises(TypeError, match="log: expected a FeedbackLog, got str"):
         Follower(OFUL(2), "log.db", path)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="every: expected a number above 0"):

@@ -26,7 +26,7 @@ def log_of(policy: Any, path: Path | str = ":memory:") -> DecisionLog:
     """Two decisions for each of four arms, with the reward that each earns."""
     log = DecisionLog(path)
     for i in range(8):
-        log.decide(f"{i}", X, i % 4, 0.25, arm_ids=policy.arm_ids)
+        log.decide(f"{i}", X, i % 4, 0.25, action_ids=policy.action_ids)
     return log
 
 
@@ -48,7 +48,7 @@ def test_a_learner_gives_late_rewards_to_their_arms(tmp_path: Path, blocks: bool
     assert snapshot.refusals == ((2, "action: expected the id of an arm, one of 1, 2, 3, got 0, which was removed"),)
     again = DisjointArms(EpsilonGreedy(RidgeRegression(1), epsilon=0.3), 3)
     follow(again, log, tmp_path / "policy.pt", blocks=blocks)
-    assert again.arm_ids == [1, 2, 3]
+    assert again.action_ids == [1, 2, 3]
     assert again.estimator.rounds.tolist() == [1, 2, 1]
 
 
@@ -68,17 +68,17 @@ def test_a_log_keeps_masks_by_id() -> None:
     policy, log = disjoint(), DecisionLog(":memory:")
     policy.remove_actions([1])
     mask = [False, True, True]
-    k, probability = policy.decide(X, mask)
-    stored = log.decide("a", X, k, probability, mask=mask, arm_ids=policy.arm_ids)
+    k, probability = policy.select_with_probability(X, mask)
+    stored = log.decide("a", X, k, probability, mask=mask, action_ids=policy.action_ids)
     assert stored.mask.tolist() == [False, False, True, True]
-    assert log.decide("b", X, 3, 0.5, arm_ids=policy.arm_ids).mask.tolist() == [True, False, True, True]
+    assert log.decide("b", X, 3, 0.5, action_ids=policy.action_ids).mask.tolist() == [True, False, True, True]
     with pytest.raises(ValueError, match="action: expected an available arm, got 1 with mask"):
-        log.decide("c", X, 1, 0.5, arm_ids=policy.arm_ids)
-    with pytest.raises(ValueError, match=r"action: .*; after a removal of arms, give arm_ids"):
+        log.decide("c", X, 1, 0.5, action_ids=policy.action_ids)
+    with pytest.raises(ValueError, match=r"action: .*; after a removal of arms, give action_ids"):
         log.decide("c", X, 3, 0.5, mask=[True, True, True])
     for bad in ([], [1, 1], [-1], ["a"], [0, 2]):
-        with pytest.raises((ValueError, TypeError), match=r"arm_ids: |mask: "):
-            log.decide("c", X, 3, 0.5, mask=[True, True, True], arm_ids=bad)  # type: ignore[arg-type]
+        with pytest.raises((ValueError, TypeError), match=r"action_ids: |mask: "):
+            log.decide("c", X, 3, 0.5, mask=[True, True, True], action_ids=bad)  # type: ignore[arg-type]
 
 
 def test_an_evaluation_knows_arms_by_their_ids() -> None:
@@ -150,7 +150,7 @@ def test_a_service_decides_and_learns_by_ids(tmp_path: Path) -> None:
     assert (snapshot.learnt, snapshot.refused) == (1, 1)
     assert made.estimator.rounds.tolist() == [0, 0, 1]
     replica.refresh()
-    assert replica.policy.arm_ids == [1, 2, 3]
+    assert replica.policy.action_ids == [1, 2, 3]
     assert replica.policy.estimator.rounds.tolist() == [0, 0, 1]
 
 

@@ -294,7 +294,7 @@ def test_sixteen_threads_lose_nothing(open_log: Open) -> None:
 
     def serve(name: int) -> None:
         for i in range(20):
-            k, probability = policy.decide(ARMS)
+            k, probability = policy.select_with_probability(ARMS)
             log.decide(f"{name}/{i}", ARMS, k, probability)
             assert log.reward(f"{name}/{i}", 0.5) == "joined"
 

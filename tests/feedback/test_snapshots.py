@@ -15,7 +15,7 @@ from torchonline.models import BanditHead
 def learnt(rounds: int) -> OFUL:
     policy = OFUL(2)
     for i in range(rounds):
-        policy.step(torch.tensor([1.0, 0.1 * i]), 0.3)
+        policy.step(torch.tensor([[1.0, 0.1 * i]]), 0, 0.3)
     return policy
 
 

@@ -34,7 +34,6 @@ from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead, LoggedRounds, NeuralLinearBandit, RoundLoader, neural_linear
 from torchonline.models.checkpoints import packed, unpacked_head
 from torchonline.models.refit import fit_encoder, predicted, relearn
-from torchonline.policies.composed import learner_of
 
 pytestmark = [
     pytest.mark.fast,
@@ -720,6 +719,6 @@ def test_an_interrupted_training_leaves_encoder_and_statistics(
     assert all(torch.equal(value, after[name]) for name, value in before.items())
     with torch.no_grad():
         module._in_turns(module._play, inputs[10:], rewards[10:])
-    assert int(learner_of(module.head.policy).rounds) == int(module.rounds) == 20
+    assert int(module.head.rounds) == int(module.rounds) == 20
     now = module.head.encoder.state_dict()
     assert not all(torch.equal(before[f"encoder.{name}"], value) for name, value in now.items())

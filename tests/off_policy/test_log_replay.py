@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchonline import OFUL, AnytimeHeavyTailUCB, RidgeRegression, ThompsonSampling
+from torchonline import (
+    OFUL,
+    AnytimeHeavyTailUCB,
+    DisjointArms,
+    RidgeRegression,
+    SharedRadiusSelector,
+    ThompsonSampling,
+)
 from torchonline.off_policy import propensities, replay, self_normalised_mean
 
 LOGS, FAMILIES, SIZE, ARMS = 200, 25, 8, 3
@@ -111,7 +118,7 @@ def test_replay_is_select_and_step() -> None:
             expected[rows] = alone.select(arms[rows])
             for row in rows:
                 if expected[row] == actions[row]:
-                    alone.step(arms[row, actions[row]], rewards[row])
+                    alone.step(arms[row], actions[row], rewards[row])
         assert torch.equal(choices[number], expected)
         assert (expected == -1).any()
         assert fleet.estimator.rounds[number] == alone.estimator.rounds
@@ -202,12 +209,14 @@ def test_replay_refuses_what_is_no_log(changes: dict, error: type[Exception], na
     assert all(torch.equal(value, policy().state_dict()[key]) for key, value in refusing.state_dict().items())
 
 
-def test_replay_is_for_policies_on_the_cpu() -> None:
+def test_replay_is_for_rules_on_the_cpu() -> None:
     elsewhere = OFUL(6, device="meta")
     with pytest.raises(ValueError, match=r"^policy: expected one on the CPU, got one on meta"):
         replay(elsewhere, torch.eye(3, 6).expand(4, 3, 6), ONES, torch.ones(4), 0 * ONES, torch.tensor([0]))
-    with pytest.raises(TypeError, match=r"^policy: expected a Policy, got RidgeRegression"):
-        replay(RidgeRegression(6), torch.eye(3, 6).expand(4, 3, 6), ONES, torch.ones(4), 0 * ONES, torch.tensor([0]))
+    for other in (RidgeRegression(6), SharedRadiusSelector(RidgeRegression(6)), DisjointArms(RidgeRegression(6), 3)):
+        wanted = rf"^policy: expected a rule of choice, such as UCB, got {type(other).__name__}$"
+        with pytest.raises(TypeError, match=wanted):
+            replay(other, torch.eye(3, 6).expand(4, 3, 6), ONES, torch.ones(4), 0 * ONES, torch.tensor([0]))
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_rows_are_no_number() -> None:
 def test_the_probabilities_of_a_policy(dtype: torch.dtype) -> None:
     context = torch.randn(50, 3, 2, generator=torch.Generator().manual_seed(0))
     policy = EpsilonGreedy(RidgeRegression(2, dtype=dtype), epsilon=0.3)
-    policy.step(torch.tensor([1.0, -1.0]), 1.0)
+    policy.step(torch.tensor([[1.0, -1.0]]), 0, 1.0)
     mask = torch.ones(50, 3, dtype=torch.bool)
     mask[:, 2] = False
     log = BanditLog(arms=3, action=[0, 1] * 25, reward=[1.0] * 50, probability=[0.5] * 50, context=context, mask=mask)
@@ -329,7 +329,7 @@ def test_the_decision_log_of_the_library_is_read(tmp_path: Path) -> None:
     with DecisionLog(tmp_path / "decisions.db", window=10.0, default_reward=-1.0) as decisions:
         made = []
         for k in range(6):
-            action, probability = policy.decide(arms[k])
+            action, probability = policy.select_with_probability(arms[k])
             made.append((int(action), float(probability)))
             decisions.decide(f"name{k}", arms[k], int(action), float(probability), time=100.0 + k)
         for k in (4, 0, 2):

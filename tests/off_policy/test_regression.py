@@ -10,12 +10,15 @@ from torchonline import (
     UCB,
     AdaptiveRidgeRegression,
     DisjointArms,
+    FixedArms,
     LocalGLMRegression,
     RidgeRegression,
     ScaledPolicy,
     StandardScaler,
 )
+from torchonline.models import BanditHead
 from torchonline.off_policy import BanditLog, predicted_rewards
+from torchonline.policies.policy import Policy
 
 N, K, D = 90, 3, 2
 
@@ -56,6 +59,8 @@ def feed(model: Any, log: BanditLog, rows: Any) -> None:
     if isinstance(model, DisjointArms):
         dtype = model.estimator.theta_hat.dtype
         model.learn(context.to(dtype), action, reward.to(dtype))
+    elif isinstance(model, Policy):
+        model.learn(context, action, reward)
     else:
         model.learn(context[torch.arange(len(action)), action], reward)
 
@@ -109,7 +114,18 @@ def test_what_cannot_predict() -> None:
         (
             lambda: predicted_rewards(torch.nn.Linear(2, 3), log),
             TypeError,
-            "model: expected an Estimator, a Policy or a Disj",
+            "model: expected an Estimator or a Policy, got Linear",
+        ),
+        *(
+            (
+                lambda one=one: predicted_rewards(one, log),
+                TypeError,
+                "model: expected a Policy on features, got " + name,
+            )
+            for name, one in (
+                ("BanditHead", BanditHead(torch.nn.Identity(), arms)),
+                ("FixedArms", FixedArms(RidgeRegression(D), torch.eye(D))),
+            )
         ),
         (lambda: predicted_rewards(arms, alone), ValueError, "log: expected one with context"),
         (

@@ -54,9 +54,9 @@ def add(policy: Any) -> list[int]:
     return arms.add_arms(torch.ones(1, 4)) if isinstance(arms, FixedArms) else arms.add_actions()
 
 
-def inputs_of(policy: Any, *shape: int) -> tuple[Tensor, ...]:
+def inputs_of(policy: Any, *shape: int) -> Tensor | None:
     """What stands before the action in a step."""
-    return () if isinstance(policy, FixedArms) else (torch.ones(*shape, 1, dtype=torch.float64),)
+    return None if isinstance(policy, FixedArms) else torch.ones(*shape, 1, dtype=torch.float64)
 
 
 def learnt(policy: Any) -> list[float]:
@@ -73,12 +73,12 @@ def test_a_late_reward_goes_to_the_arm_that_earned_it(make: Any, how: str) -> No
     policy = make()
     waiting = [2, 2, 3]
     remove(policy, [0])
-    if how in ("list", "log") and not (how == "log" and isinstance(policy, FixedArms)):
+    if how in ("list", "log"):
         learn = policy.learn if how == "log" else policy.step
-        learn(*inputs_of(policy, 3), waiting, [0.5, 0.5, 0.5])
+        learn(inputs_of(policy, 3), waiting, [0.5, 0.5, 0.5])
     else:
         for action in waiting:
-            policy.step(*inputs_of(policy), torch.tensor(action) if how == "tensor" else action, 0.5)
+            policy.step(inputs_of(policy), torch.tensor(action) if how == "tensor" else action, 0.5)
     assert learnt(policy) == [0, 2, 1]
 
 
@@ -90,13 +90,12 @@ def test_a_reward_of_a_removed_arm_is_refused_by_name(make: Any, action: Any) ->
     before = snapshot(arms_of(policy))
     shape, reward = ((3,), [1.0, 1.0, 1.0]) if isinstance(action, list) else ((), 1.0)
     with pytest.raises(ValueError, match=REMOVED):
-        policy.step(*inputs_of(policy, *shape), action, reward)
-    if hasattr(policy, "learn"):
-        with pytest.raises(ValueError, match=REMOVED):
-            policy.learn(*inputs_of(policy, *shape), action, reward)
+        policy.step(inputs_of(policy, *shape), action, reward)
+    with pytest.raises(ValueError, match=REMOVED):
+        policy.learn(inputs_of(policy, *shape), action, reward)
     assert differences(before, snapshot(arms_of(policy))) == []
     with pytest.raises(ValueError, match=r"^action: expected the id of an arm, one of 1, 2, 3, got 7$"):
-        policy.step(*inputs_of(policy), 7, 1.0)
+        policy.step(inputs_of(policy), 7, 1.0)
 
 
 @every_kind
@@ -104,15 +103,15 @@ def test_choices_are_ids_and_scores_are_in_their_order(make: Any) -> None:
     policy = make()
     remove(policy, [0, 2])
     assert add(policy) == [4]
-    assert arms_of(policy).arm_ids == [1, 3, 4]
-    for k, arm in enumerate(arms_of(policy).arm_ids):
+    assert arms_of(policy).action_ids == [1, 3, 4]
+    for k, arm in enumerate(arms_of(policy).action_ids):
         mask = torch.arange(3) == k
-        assert int(policy.select(*inputs_of(policy), mask)) == arm
-        choice, probability = policy.decide(*inputs_of(policy), mask)
+        assert int(policy.select(inputs_of(policy), mask)) == arm
+        choice, probability = policy.select_with_probability(inputs_of(policy), mask)
         assert (int(choice), float(probability)) == (arm, 1.0)
     for _ in range(40):
-        policy.step(*inputs_of(policy), 3, 1.0)
-    assert int(policy.predict(*inputs_of(policy)).argmax()) == 1
+        policy.step(inputs_of(policy), 3, 1.0)
+    assert int(policy.predict(inputs_of(policy)).argmax()) == 1
 
 
 @every_kind
@@ -123,7 +122,7 @@ def test_no_id_is_given_twice(make: Any) -> None:
     remove(twin, [1])
     for each in (twin, copy.deepcopy(policy)):
         each.load_state_dict(policy.state_dict())
-        assert arms_of(each).arm_ids == [0, 1, 2]
+        assert arms_of(each).action_ids == [0, 1, 2]
         assert add(each) == [4]
 
 
@@ -138,10 +137,10 @@ def test_a_load_brings_the_ids(make: Any) -> None:
         remove(each, [0])
     if isinstance(policy, FixedArms):
         twin.load_state_dict(policy.state_dict())
-        assert twin.arm_ids == [1, 2, 3]
+        assert twin.action_ids == [1, 2, 3]
     else:
         twin.load_state_dict(state)
-        assert arms_of(twin).arm_ids == [0, 1, 2, 3]
+        assert arms_of(twin).action_ids == [0, 1, 2, 3]
     bad = policy.state_dict()
     name = next(key for key in bad if key.endswith("ids"))
     for value in (
@@ -153,10 +152,10 @@ def test_a_load_brings_the_ids(make: Any) -> None:
         before = snapshot(arms_of(policy))
         with pytest.raises(RuntimeError, match="ids: expected 3 ascending integers"):
             policy.load_state_dict(bad | {name: value})
-        assert arms_of(policy).arm_ids == [1, 2, 3]
+        assert arms_of(policy).action_ids == [1, 2, 3]
         assert differences(before, snapshot(arms_of(policy))) == []
     policy.load_state_dict(bad | {name: torch.arange(3), f"{name}_given": torch.tensor(2**62)})
-    assert (arms_of(policy).arm_ids, arms_of(policy).ids_so_far) == ([0, 1, 2], 2**62)
+    assert (arms_of(policy).action_ids, arms_of(policy).ids_so_far) == ([0, 1, 2], 2**62)
     assert by_place(torch.tensor([True, False]), arms_of(policy)).tolist() == [True, False, False]
 
 
@@ -167,14 +166,14 @@ def test_a_file_takes_the_ids_of_a_newer_state(form: str) -> None:
     file: Any = to_torchscript(policy) if form == "script" else to_program(policy).module()
     policy.remove_actions([0])
     assert policy.add_actions(1) == [3]
-    for k in policy.arm_ids * 20:
+    for k in policy.action_ids * 20:
         policy.step(x, k, float(k == 3))
     if form == "script":
         assert file.load_state_dict(policy.state_dict(), strict=False).unexpected_keys == []
         assert int(file.select(x)) == 3
         return
     for name, buffer in file.named_buffers():
-        buffer.copy_(policy.get_buffer(name.removeprefix("head.")))
+        buffer.copy_(policy.get_buffer(name.removeprefix("policy.")))
     mask, learn = torch.ones(1, 3, dtype=torch.bool), torch.tensor(True)
     for action in (3, 0):
         choice, learnt = file(x, torch.tensor(action), one.double(), learn, x.unsqueeze(0), mask)
@@ -190,21 +189,20 @@ def test_files_speak_ids(make: Any) -> None:
     file: Any = to_torchscript(policy, **example)
     for k, arm in enumerate([1, 3]):
         mask = torch.arange(2) == k
-        assert int(file.select(*inputs_of(policy), mask)) == arm
-        assert int(file.decide(*inputs_of(policy), mask)[0]) == arm
+        assert int(file.select(inputs_of(policy), mask)) == arm
+        assert int(file.select_with_probability(inputs_of(policy), mask)[0]) == arm
     before = file.state_dict()
     for action, is_learnt in ((3, True), (0, False), (2, False), (4, False), (-1, False), (3, True)):
-        told = file.step(*inputs_of(policy), torch.tensor(action), torch.tensor(1.0, dtype=torch.float64))
+        told = file.step(inputs_of(policy), torch.tensor(action), torch.tensor(1.0, dtype=torch.float64))
         assert bool(told) == is_learnt
     assert file.state_dict().keys() == before.keys()
     twin = make()
     remove(twin, [1, 2])
     twin.load_state_dict(file.state_dict())
-    assert arms_of(twin).arm_ids == [1, 3]
+    assert arms_of(twin).action_ids == [1, 3]
     assert learnt(twin) == [0, 2]
-    if not isinstance(policy, FixedArms):
-        learn = torch.tensor([3, 0, 1]), torch.ones(3, dtype=torch.float64)
-        assert file.learn(*inputs_of(policy, 3), *learn).tolist() == [True, False, True]
+    learn = torch.tensor([3, 0, 1]), torch.ones(3, dtype=torch.float64)
+    assert file.learn(inputs_of(policy, 3), *learn).tolist() == [True, False, True]
 
 
 def test_fleets_have_common_ids() -> None:
@@ -229,9 +227,9 @@ def test_what_a_policy_says_of_a_chosen_arm_is_about_that_arm() -> None:
 def test_a_user_who_removes_nothing_sees_no_ids() -> None:
     arms = disjoint()
     arms.add_actions(2)
-    assert arms.arm_ids == [0, 1, 2, 3, 4, 5]
+    assert arms.action_ids == [0, 1, 2, 3, 4, 5]
     assert not any(name.startswith("ids") for name in arms.state_dict())
-    assert torchonline.bandit(1, actions=2).arm_ids == [0, 1]
+    assert torchonline.bandit(1, actions=2).action_ids == [0, 1]
 
 
 @pytest.mark.slow
@@ -253,7 +251,7 @@ def test_programs_speak_ids(blocks: bool) -> None:
     gone = torch.zeros(sizes, dtype=torch.int64)
     _, is_learnt = program(x, gone, reward, torch.ones(sizes, dtype=torch.bool), *decision)
     assert not bool(is_learnt.any())
-    state = {name.removeprefix("head."): value for name, value in program.state_dict().items()}
+    state = {name.removeprefix("policy."): value for name, value in program.state_dict().items()}
     assert state["policy.estimator.rounds"].tolist() == [0, 2 if blocks else 1]
 
 

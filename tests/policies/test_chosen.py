@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.learners import round_of
 from torchonline import (
     OFUL,
     UCB,
@@ -45,7 +46,8 @@ def test_against_the_statistics_of_each_learner(batch: tuple[int, ...], many: bo
     action = torch.randint(ARMS, shape, generator=generator)
 
     shared = OFUL(DIM, batch_shape=batch)
-    shared.step(torch.rand(*batch, 9, DIM, generator=generator), torch.rand(*batch, 9, generator=generator))
+    rows, rewards = torch.rand(*batch, 9, DIM, generator=generator), torch.rand(*batch, 9, generator=generator)
+    shared.step(*round_of(shared, rows, rewards))
     each = DisjointArms(RidgeRegression(DIM, batch_shape=batch), ARMS)
     index = torch.randint(ARMS, (*batch, 20), generator=generator)
     each.step(torch.rand(*batch, 20, DIM, generator=generator), index, torch.rand(*batch, 20, generator=generator))
@@ -67,7 +69,7 @@ def test_against_the_statistics_of_each_learner(batch: tuple[int, ...], many: bo
 def test_scalers_and_links_come_in_between() -> None:
     scaled = ScaledPolicy(UCB(RidgeRegression(DIM + 1)), scaler=StandardScaler(DIM))
     rows = 10.0 + 5.0 * torch.rand(30, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    scaled.step(rows, torch.linspace(0.0, 1.0, 30))
+    scaled.step(rows.unsqueeze(-2), [0] * 30, torch.linspace(0.0, 1.0, 30))
     x = scaled.scaler(rows[:ARMS])[2] if scaled.scaler is not None else rows
     estimator = scaled.policy.estimator
     assert_close(predicted(scaled, rows[:ARMS], torch.tensor(2)), [estimator(x), *estimator.interval(x)])

@@ -31,6 +31,7 @@ from torchonline import (
 from torchonline.models import BanditHead
 from torchonline.policies.default_estimator import RidgeOptions
 
+RULE = "policy: expected a rule of choice, such as UCB, or an Estimator"
 POLICIES = (UCB, Greedy, ThompsonSampling, EpsilonGreedy, SquareCB, Softmax)
 OPTIONS: dict[str, Any] = {"noise_scale": 0.2, "ridge": 2.0, "delta": 0.1, "radius": "classic", "restart_every": 9}
 OPTIONS |= {"theta_bound": 3.0, "radius_scale": 0.5, "batch_shape": (2,), "dtype": torch.float32, "validate": False}
@@ -149,7 +150,7 @@ def test_an_option_set_on_a_policy_is_refused_under_every_policy() -> None:
 def test_files_are_those_of_a_policy_over_a_finished_estimator() -> None:
     def learnt(policy: Any) -> Tensor:
         scripted = torch.jit.script(policy)
-        scripted.step(torch.eye(3), torch.tensor([0.0, 1.0, 0.5]))
+        scripted.step(torch.eye(3).unsqueeze(-2), torch.zeros(3, dtype=torch.int64), torch.tensor([0.0, 1.0, 0.5]))
         return scripted(torch.eye(3))
 
     assert same(learnt(UCB(3, delta=0.1)), learnt(UCB(RidgeRegression(3, delta=0.1))))
@@ -158,16 +159,13 @@ def test_files_are_those_of_a_policy_over_a_finished_estimator() -> None:
 @pytest.mark.parametrize(
     ("build", "wanted"),
     [
-        (lambda: DisjointArms(3, 2), "policy: expected a Policy or an Estimator such as RidgeRegression(3), got int"),
-        (
-            lambda: ScaledPolicy(3, StandardScaler(3)),
-            "policy: expected a Policy or an Estimator such as RidgeRegression(3)",
-        ),
-        (lambda: FixedArms(3, torch.eye(3)), "policy: expected a Policy or an Estimator such as RidgeRegression(3)"),
-        (lambda: BanditHead(nn.Identity(), 3), "policy: expected a Policy or an Estimator such as RidgeRegression(3)"),
+        (lambda: DisjointArms(3, 2), f"{RULE} such as RidgeRegression(3), got int"),
+        (lambda: ScaledPolicy(3, StandardScaler(3)), f"{RULE} such as RidgeRegression(3)"),
+        (lambda: FixedArms(3, torch.eye(3)), f"{RULE} such as RidgeRegression(3)"),
+        (lambda: BanditHead(nn.Identity(), 3), f"{RULE} such as RidgeRegression(3)"),
         (lambda: RadiusSelector(3, 2), "estimator: expected an Estimator such as RidgeRegression(3), got int"),
         (lambda: SharedRadiusSelector(3), "estimator: expected an Estimator such as RidgeRegression(3), got int"),
-        (lambda: DisjointArms("3", 2), "policy: expected a Policy or an Estimator, got str"),
+        (lambda: DisjointArms("3", 2), f"{RULE}, got str"),
     ],
 )
 def test_what_is_made_of_an_estimator_says_which_to_give(build: Any, wanted: str) -> None:

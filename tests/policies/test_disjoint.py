@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.interruption import interrupted
-from tests.learners import by_name, close, differences, same, snapshot
+from tests.learners import by_name, close, differences, round_of, same, snapshot
 from tests.reference.adaptive import RobustReference
 from torchonline import (
     OFUL,
@@ -154,7 +154,7 @@ def test_delta_is_shared(build: Any) -> None:
 def test_a_pattern_is_neither_used_nor_changed() -> None:
     """What it has learnt does not count, and its own options do."""
     pattern = ThompsonSampling(RidgeRegression(DIM, ridge=3.0, noise_scale=0.1, validate=False), draws=7)
-    pattern.step([1.0, 2.0], 5.0)
+    pattern.step([[1.0, 2.0]], 0, 5.0)
     before = snapshot(pattern)
     arms = DisjointArms(pattern, ARMS)
     arms.step([1.0, 1.0], 1, 3.0)
@@ -220,9 +220,13 @@ def test_what_cannot_be_built_anew_is_refused_by_name() -> None:
 
     with pytest.raises(TypeError, match=r"Fixed: expected a class whose constructor takes "):
         DisjointArms(Fixed(), 3)
-    with pytest.raises(TypeError, match=r"^policy: expected a Policy or an Estimator, got SystemIdentification"):
+    with pytest.raises(
+        TypeError, match=r"^policy: expected a rule of choice, such as UCB, or an Estimator, got SystemIdentification"
+    ):
         DisjointArms(SystemIdentification(3, 2), 3)
-    with pytest.raises(TypeError, match=r"^policy: expected a Policy or an Estimator, got DisjointArms"):
+    with pytest.raises(
+        TypeError, match=r"^policy: expected a rule of choice, such as UCB, or an Estimator, got DisjointArms"
+    ):
         ScaledPolicy(DisjointArms(RidgeRegression(3), 2), StandardScaler(2))
 
 
@@ -242,7 +246,7 @@ def play(arms: DisjointArms, count: int, seed: int = 0, batch_shape: tuple[int, 
     for t in range(count):
         context = torch.from_numpy(random.standard_normal((*batch_shape, arms.dim)))
         arms.select(context)
-        action = np.array(arms.arm_ids)[random.integers(0, arms.actions, batch_shape)]
+        action = np.array(arms.action_ids)[random.integers(0, arms.actions, batch_shape)]
         reward = random.standard_t(3.0, batch_shape)
         arms.step(context, torch.from_numpy(np.asarray(action)), torch.from_numpy(np.asarray(reward)))
         assert int(arms.rounds.max()) > t
@@ -368,7 +372,7 @@ def test_an_interrupted_change_of_arms_happens_or_does_not(change: Any) -> None:
         twin = copy.deepcopy(arms)
         if not interrupted(lambda twin=twin: change(twin), line):
             break
-        assert len(twin.arm_ids) == twin.actions
+        assert len(twin.action_ids) == twin.actions
         if twin.actions == ARMS:
             assert differences(start, snapshot(twin)) == []
         done = copy.deepcopy(arms)
@@ -406,14 +410,14 @@ def test_all_starts_anew_when_the_scaler_freezes(name: str, is_at_once: bool) ->
         later = slice(5 - seen_before, None)
         parts = [slice(0, 20)] if is_at_once else [slice(t, t + 1) for t in range(20)]
         for part in parts:
-            given = [context[part], reward[part], scale[part]]
-            if name != "scaled":
-                given.insert(1, action[part])
+            given = [context[part], action[part], reward[part], scale[part]]
+            if name == "scaled":
+                given[:2] = given[0].unsqueeze(-2), torch.zeros_like(given[1])
             by_name(policy.step, *(given if is_at_once else [value[0] for value in given]))
         z = scaler(context[later])
         if name == "scaled":
             plain: Any = UCB(makers[name]())
-            plain.step(z, reward[later], noise_scale=scale[later])
+            by_name(plain.step, *round_of(plain, z, reward[later]), noise_scale=scale[later])
         else:
             plain = DisjointArms(makers[name](), ARMS)
             plain.step(z, action[later], reward[later], noise_scale=scale[later])
@@ -446,7 +450,7 @@ def test_a_mask_hides_arms() -> None:
         for available in (mask, mask.numpy(), mask.tolist()):
             assert bool(mask.gather(-1, arms.select(contexts, available).unsqueeze(-1)).all())
             assert not arms.probabilities(contexts, available)[~mask].any()
-            index, chance = arms.decide(contexts, available)
+            index, chance = arms.select_with_probability(contexts, available)
             assert bool(mask.gather(-1, index.unsqueeze(-1)).all())
             assert bool((chance > 0.0).all())
 
@@ -674,7 +678,7 @@ def test_what_an_arm_cannot_resolve_is_refused_and_the_others_forget_it_too() ->
     before = snapshot(arms)
     context = torch.cat([torch.eye(DIM, dtype=D).repeat(6, 1), torch.ones(30, DIM, dtype=D)])
     action = torch.tensor([0, 0, 1, 1] * 3 + [2] * 30)
-    with pytest.raises(ValueError, match=r"^context: expected rounds that torch.float64 can resolve together"):
+    with pytest.raises(ValueError, match=r"^inputs: expected rounds that torch.float64 can resolve together"):
         arms.learn(context, action, torch.zeros(42))
     assert differences(before, snapshot(arms)) == []
     arms.learn(context[:12], action[:12], torch.zeros(12))

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 import torchonline
-from tests.learners import by_name
 from torchonline import AdaptiveRidgeRegression, DisjointArms, RidgeRegression, ScaledPolicy, StandardScaler
 from torchonline.policies.early_rounds import FIRST, KEPT, EarlyRounds
 
@@ -31,6 +30,12 @@ def stream(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     values = (rows, random.integers(ARMS, size=ROUNDS), random.random(ROUNDS), random.uniform(0.3, 1.0, ROUNDS))
     rows, actions, rewards, scales = (torch.from_numpy(value) for value in values)
     return rows, actions, rewards, scales
+
+
+def learn(policy: Any, x: Tensor, arm: Tensor, reward: Tensor, **options: Any) -> None:
+    """One round: of a context and an arm, or of the only arm's features."""
+    round_ = (x, arm) if isinstance(policy, DisjointArms) else (x.unsqueeze(-2), torch.zeros_like(arm))
+    policy.step(*round_, reward, **options)
 
 
 def standardised(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -84,7 +89,7 @@ def test_renewal_counts_no_round_twice_and_keeps_the_inverse(rewards: str, actio
     policy, (rows, arms, values, _) = torchonline.bandit(DIM, rewards, actions), stream()
     assert policy.early is not None
     for t in range(ROUNDS):
-        policy.step(rows[t], *([] if actions is None else [arms[t]]), values[t])
+        learn(policy, rows[t], arms[t], values[t])
     estimator = policy.estimator
     assert int(estimator.rounds.sum()) == ROUNDS
     eye = torch.eye(estimator.dim, dtype=D)
@@ -103,11 +108,11 @@ def test_a_fleet_without_noise_scales_equals_singles(
     streams = [stream(seed) for seed in range(2)]
     rows, arms, rewards = (torch.stack(values) for values in list(zip(*streams, strict=True))[:3])
     for t in range(ROUNDS):
-        fleet.step(rows[:, t], *([] if actions is None else [arms[:, t]]), rewards[:, t])
+        learn(fleet, rows[:, t], arms[:, t], rewards[:, t])
     for i in range(2):
         single = torchonline.bandit(DIM, actions=actions)
         for t in range(ROUNDS):
-            single.step(rows[i, t], *([] if actions is None else [arms[i, t]]), rewards[i, t])
+            learn(single, rows[i, t], arms[i, t], rewards[i, t])
         for name in ("theta_hat", "V", "V_inv"):
             ours, theirs = getattr(fleet.estimator, name)[i], getattr(single.estimator, name)
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
@@ -128,8 +133,7 @@ def test_a_round_that_outweighs_the_others_stays(actions: int | None) -> None:
     scale = torch.full((ROUNDS,), 0.5, dtype=D)
     scale[5] = 1e-6
     for t in range(ROUNDS):
-        action = [] if actions is None else [arms[t]]
-        by_name(policy.step, rows[t], *action, rewards[t], scale[t])
+        learn(policy, rows[t], arms[t], rewards[t], noise_scale=scale[t])
     kept = policy.early.records[5, DIM : 2 * DIM + 1]
     np.testing.assert_allclose(kept, 5e5 * standardised(rows[5].numpy(), rows[:6].numpy()), rtol=1e-9)
     V, inverse = policy.estimator.V, policy.estimator.V_inv
@@ -145,7 +149,7 @@ def test_a_round_of_zeros_that_would_outweigh_the_others_stays(dtype: torch.dtyp
     scale = torch.full((ROUNDS,), 0.5, dtype=dtype)
     scale[:2] = 1e-12
     for t in range(ROUNDS):
-        policy.step(rows[t].to(dtype), rewards[t].to(dtype), noise_scale=scale[t])
+        policy.step(rows[t, None].to(dtype), 0, rewards[t].to(dtype), noise_scale=scale[t])
     assert not policy.early.records[:2, DIM : 2 * DIM].any()
     V, inverse = policy.estimator.V.double(), policy.estimator.V_inv.double()
     torch.testing.assert_close(V @ inverse, torch.eye(DIM, dtype=D), rtol=0.0, atol=1e-4)
@@ -223,9 +227,9 @@ def test_only_estimators_and_scalers_that_move_are_renewed() -> None:
 def test_an_estimator_that_was_reset_alone_stays_positive_definite() -> None:
     """Its early rounds are gone, and cannot be taken out again."""
     policy, (rows, _, rewards, _) = policy_over(actions=None), stream()
-    policy.step(rows[:16], rewards[:16])
+    policy.step(rows[:16].unsqueeze(-2), [0] * 16, rewards[:16])
     policy.estimator.reset()
     for t in range(16, ROUNDS):
-        policy.step(rows[t], rewards[t])
+        policy.step(rows[t, None], 0, rewards[t])
         assert bool((torch.linalg.eigvalsh(policy.estimator.V) > 0.0).all())
         assert bool(policy.estimator.theta_hat.isfinite().all())

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.learners import BATCH_SHAPES, close, differences, snapshot
+from tests.learners import BATCH_SHAPES, close, differences, round_of, snapshot
 from torchonline import (
     UCB,
     EpsilonGreedy,
@@ -22,7 +22,7 @@ from torchonline import (
     SquareCB,
     ThompsonSampling,
 )
-from torchonline.policies.rules import Policy, on_arms
+from torchonline.policies.rules import Rule
 
 pytestmark = pytest.mark.fast
 
@@ -35,9 +35,8 @@ class Reversed(UCB):
 
     is_random = True
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        return -self.estimator.predictor(arms)
+    def _scores(self, features: Tensor) -> Tensor:
+        return -self.estimator.predictor(features)
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
         ranks = scores.argsort(-1, descending=True).argsort(-1)
@@ -45,7 +44,7 @@ class Reversed(UCB):
         return chances / chances.sum(-1, keepdim=True)
 
 
-POLICIES: dict[str, Callable[[Any], Policy]] = {
+POLICIES: dict[str, Callable[[Any], Rule]] = {
     "UCB": UCB,
     "Greedy": Greedy,
     "EpsilonGreedy": lambda estimator: EpsilonGreedy(estimator, epsilon=0.8, decay=0.25),
@@ -61,7 +60,7 @@ def learnt(name: str, cls: Any = RidgeRegression, **options: Any) -> Any:
     """A policy after 20 rounds."""
     policy = POLICIES[name](cls(3, **options))
     shape = (*options.get("batch_shape", ()), 20)
-    policy.step(0.5 * torch.randn(*shape, 3, dtype=D), torch.rand(shape, dtype=D))
+    policy.step(*round_of(policy, 0.5 * torch.randn(*shape, 3, dtype=D), torch.rand(shape, dtype=D)))
     return policy
 
 
@@ -90,7 +89,7 @@ def test_probabilities_are_a_law_on_the_available_arms(
             assert bool((p >= 0.0).all())
             close(p.sum(-1), torch.ones(p.shape[:-1], dtype=dtype), 1e-6 if dtype == torch.float32 else 1e-12)
             assert available is None or not bool(p[~mask].any())
-            index, chance = policy.decide(arms, available)
+            index, chance = policy.select_with_probability(arms, available)
             assert index.shape == chance.shape == arms.shape[:-2]
             assert bool((chance > 0.0).all())
             assert available is None or bool(mask.gather(-1, index.unsqueeze(-1)).all())
@@ -107,7 +106,7 @@ def test_decisions_have_the_probabilities_of_their_own_arms(name: str) -> None:
         p = policy.probabilities(arms, mask)
         for n in range(9):
             close(policy.probabilities(arms[..., n, :, :], mask[..., n, :]), p[..., n, :], 1e-12)
-        index, chance = policy.decide(arms, mask)
+        index, chance = policy.select_with_probability(arms, mask)
         close(p.gather(-1, index.unsqueeze(-1)).squeeze(-1), chance, 1e-15)
 
 
@@ -120,13 +119,13 @@ def chi_square(counts: Tensor, p: Tensor) -> float:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", EXACT)
 def test_choices_have_the_frequencies_of_their_probabilities(name: str, masked: bool) -> None:
-    """Of select and decide: a chi-square statistic of 4 degrees is below 40 but for a share of 1e-7 of all seeds."""
+    """Of both ways to choose: a chi-square statistic of 4 degrees is below 40 but for a share of 1e-7 of all seeds."""
     policy = learnt(name)
     arms, mask = arms_and_mask()
     available = mask if masked else None
     p = policy.probabilities(arms, available)
     many = arms.expand(DRAWS, 5, 3), available if available is None else available.expand(DRAWS, 5)
-    for index in (policy.select(*many), policy.decide(*many)[0]):
+    for index in (policy.select(*many), policy.select_with_probability(*many)[0]):
         counts = torch.bincount(index, minlength=5).to(D)
         assert not bool(counts[p == 0.0].any())
         assert chi_square(counts, p) < 40.0
@@ -158,7 +157,7 @@ def test_thompson_sampling_estimates_its_probabilities() -> None:
             p = policy.probabilities(arms, available)
             assert bool(((p - share).abs() <= 6.0 * error + 2.0 / draws).all())
             close(p * draws, (p * draws).round(), 1e-9)
-        index, chance = policy.decide(arms)
+        index, chance = policy.select_with_probability(arms)
         assert chance * draws >= 1.0 - 1e-9
         assert 0 <= int(index) < 5
 
@@ -179,7 +178,7 @@ def test_policies_without_draws_are_certain() -> None:
         for available in (None, mask):
             p, best = policy.probabilities(arms, available), policy.select(arms, available)
             assert torch.equal(p, torch.nn.functional.one_hot(best, 5).to(D))
-            index, chance = policy.decide(arms, available)
+            index, chance = policy.select_with_probability(arms, available)
             assert torch.equal(index, best)
             assert bool((chance == 1.0).all())
 
@@ -190,7 +189,7 @@ def test_epsilon_falls_as_stated() -> None:
     for t in range(1, 10):
         p = policy.probabilities(torch.eye(2))
         assert p.min().item() == pytest.approx(0.4 / math.sqrt(t) / 2.0, rel=1e-12)
-        policy.step([0.0, 1.0], 1.0)
+        policy.step([[0.0, 1.0]], 0, 1.0)
     fleet = EpsilonGreedy(RidgeRegression(2, batch_shape=(2,)), epsilon=0.4, decay=0.5)
     fleet.estimator.rounds.copy_(torch.tensor([0, 3]))
     p = fleet.probabilities(torch.eye(2).expand(2, 2, 2))
@@ -241,7 +240,7 @@ def test_softmax_is_softmax_of_any_size() -> None:
 
 def test_links_explore_by_means() -> None:
     policy = Softmax(LocalGLMRegression(3, feature_bound=10.0), temperature=0.5)
-    policy.step(torch.randn(30, 3), torch.ones(30))
+    policy.step(*round_of(policy, torch.randn(30, 3), torch.ones(30)))
     arms, _ = arms_and_mask()
     close(policy(arms), policy.estimator(arms))
     close(policy.probabilities(arms), torch.softmax(policy.estimator(arms) / 0.5, -1), 1e-12)
@@ -260,7 +259,7 @@ def test_files_have_the_same_probabilities(name: str) -> None:
             seen: list[Any] = []
             for module in (policy, script):
                 torch.manual_seed(5)
-                seen.append((module.probabilities(arms, available), *module.decide(arms, available)))
+                seen.append((module.probabilities(arms, available), *module.select_with_probability(arms, available)))
             close(seen[0][0], seen[1][0], 1e-12)
             assert torch.equal(seen[0][1], seen[1][1])
             close(seen[0][2], seen[1][2], 1e-12)
@@ -273,7 +272,7 @@ def test_draws_follow_the_global_seed() -> None:
         arms, _ = arms_and_mask(50)
         for seed in (0, 0, 1):
             torch.manual_seed(seed)
-            seen.append((policy.select(arms), *policy.decide(arms)))
+            seen.append((policy.select(arms), *policy.select_with_probability(arms)))
         assert all(map(torch.equal, seen[0], seen[1]))
         assert not torch.equal(seen[0][1], seen[2][1])
 
@@ -281,9 +280,9 @@ def test_draws_follow_the_global_seed() -> None:
 def test_wrong_arguments_are_named() -> None:
     policy = learnt("EpsilonGreedy")
     before = snapshot(policy)
-    for ask in (policy.probabilities, policy.decide):
+    for ask in (policy.probabilities, policy.select_with_probability):
         for bad in (torch.ones(3), torch.ones(2, 4), torch.full((2, 3), torch.nan), "arms", torch.ones(2, 3).long()):
-            with pytest.raises((ValueError, TypeError), match=r"^arms: expected "):
+            with pytest.raises((ValueError, TypeError), match=r"^inputs: expected "):
                 ask(bad)
         for mask in (torch.zeros(2, dtype=torch.bool), torch.ones(3, dtype=torch.bool), [1, 0], "all"):
             with pytest.raises((ValueError, TypeError), match=r"^mask: expected "):
@@ -307,5 +306,5 @@ def test_extreme_options_give_probabilities() -> None:
         Softmax(RidgeRegression(2, dtype=torch.float32), temperature=1e-50),
     ):
         for _ in range(5):
-            policy.step([0.0, 1.0], 1.0)
+            policy.step([[0.0, 1.0]], 0, 1.0)
         assert policy.probabilities(torch.eye(2)).tolist() == pytest.approx([0.0, 1.0], abs=1e-30)

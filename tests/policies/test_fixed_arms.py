@@ -40,7 +40,6 @@ from torchonline.baselines import GLMUCB, BMMRegression, BTCRegression, RobustUC
 from torchonline.core import learner as core
 from torchonline.export import to_program, to_torchscript
 from torchonline.policies import moving_squares
-from torchonline.policies.rules import on_arms
 from torchonline.regression.estimator import Estimator
 
 pytestmark = pytest.mark.fast
@@ -84,7 +83,7 @@ def play(fixed: FixedArms, rewards: Tensor) -> list[Tensor]:
     decisions = []
     for reward in rewards:
         decisions.append(fixed.select())
-        fixed.step(decisions[-1], reward)
+        fixed.step(None, decisions[-1], reward)
     return decisions
 
 
@@ -93,7 +92,7 @@ def agrees(fixed: FixedArms, tolerance: float = 1e-10) -> None:
     arms = fixed.arms.expand(*fixed.batch_shape, *fixed.arms.shape[-2:])
     scores = fixed.policy(arms)
     close(fixed(), scores, tolerance)
-    place = (fixed.select().unsqueeze(-1) == torch.tensor(fixed.arm_ids)).long().argmax(-1, keepdim=True)
+    place = (fixed.select().unsqueeze(-1) == torch.tensor(fixed.action_ids)).long().argmax(-1, keepdim=True)
     close(scores.gather(-1, place).squeeze(-1), scores.amax(-1), tolerance)
 
 
@@ -109,10 +108,6 @@ class Fading(RidgeRegression):
 
 class Halved(UCB):
     """A user's policy with scores of its own."""
-
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        return self.estimator.predictor(arms) + 0.5 * self.estimator.width(arms)
 
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
         return predictor + 0.5 * width
@@ -147,8 +142,8 @@ def test_choices_are_those_of_the_policy_over_10000_rounds(name: str) -> None:
             scores = twin(arms)
             assert abs(float(scores[k] - scores[other])) <= tolerance * float(scores.abs().max())
         reward = float(u < means[k])
-        fixed.step(k, reward)
-        twin.step(arms[k], reward)
+        fixed.step(None, k, reward)
+        twin.step(arms, k, reward)
     assert ties < 100
     assert differences(snapshot(twin.estimator), snapshot(policy.estimator)) == []
     agrees(fixed, tolerance)
@@ -160,7 +155,7 @@ def test_scores_are_those_of_the_policy(name: str, batch: tuple[int, ...], has_o
     fixed = FixedArms(MAKERS[name](batch_shape=batch), some_arms(ARMS, *(batch if has_own else ())))
     agrees(fixed)
     for reward in clicks(40, *batch):
-        fixed.step(fixed.select(), reward)
+        fixed.step(None, fixed.select(), reward)
         agrees(fixed)
 
 
@@ -189,7 +184,7 @@ def test_all_estimators_are_followed(cls: Any) -> None:
         arms = some_arms(5, dim=3)
         fixed = FixedArms(cls(**{name: REQUIRED[name] for name in required(cls)} | options), arms)
         for t, reward in enumerate(clicks(30)):
-            fixed.step(t * t % 5, reward)
+            fixed.step(None, t * t % 5, reward)
             allowance = fixed.estimator.width_allowance()
             squares = fixed.squares + (0.0 if allowance is None else allowance * fixed.square_lengths)
             close(squares.clamp(min=1e-38).sqrt(), fixed.estimator.width(arms), 1e-7)
@@ -233,7 +228,7 @@ def test_an_estimator_that_moves_otherwise_is_right_too(is_one_hot: bool) -> Non
     arms = torch.eye(DIM, dtype=D) if is_one_hot else some_arms()
     fixed = FixedArms(Fading(DIM), arms)
     for reward in clicks(20):
-        fixed.step(fixed.select(), reward)
+        fixed.step(None, fixed.select(), reward)
         agrees(fixed)
 
 
@@ -243,7 +238,7 @@ def test_squares_shrink_without_the_errors_of_large_ones() -> None:
     for make in (OFUL(32, dtype=torch.float32), DiscountedRidgeRegression(32, discount=0.99, dtype=torch.float32)):
         fixed = FixedArms(make, 100.0 * arms)
         for t, reward in enumerate(clicks(100)):
-            fixed.step(7 * t % 40, reward)
+            fixed.step(None, 7 * t % 40, reward)
             if t > 40:
                 exact = moving_squares.exact_squares(fixed.arms.double(), fixed.estimator.width_matrix().double())
                 close(fixed.squares.double() / exact, torch.ones(40, dtype=D), 2e-3)
@@ -273,13 +268,13 @@ def test_masks_and_probabilities_are_those_of_the_policy(name: str, batch: tuple
     mask = torch.rand(*batch, ARMS, generator=torch.Generator().manual_seed(2)) < 0.5
     mask[..., 3] = True
     for reward in clicks(12, *batch):
-        fixed.step(torch.full(batch, 3), reward)
+        fixed.step(None, torch.full(batch, 3), reward)
         for available in (None, mask, mask.numpy(), mask.tolist()):
-            close(fixed.probabilities(available), fixed.policy.probabilities(arms, available), 1e-8)
+            close(fixed.probabilities(mask=available), fixed.policy.probabilities(arms, available), 1e-8)
             torch.manual_seed(0)
-            index = fixed.select(available)
+            index = fixed.select(mask=available)
             torch.manual_seed(0)
-            drawn, probability = fixed.decide(available)
+            drawn, probability = fixed.select_with_probability(mask=available)
             assert index.shape == drawn.shape == probability.shape == batch
             assert bool((probability > 0.0).all())
             for chosen in (index, drawn):
@@ -320,7 +315,7 @@ def put_another(fixed: FixedArms) -> None:
 
 
 OUTSIDE = [step_outside, step_tensors, load_another, write, put_another, lambda fixed: fixed.estimator.reset()]
-OUTSIDE += [lambda fixed: fixed.policy.step(fixed.arms[2], 1.0)]
+OUTSIDE += [lambda fixed: fixed.policy.step(fixed.arms, 2, 1.0)]
 
 
 @pytest.mark.parametrize("name", ["OFUL", "AnytimeHeavyTailUCB", "restarts"])
@@ -337,7 +332,7 @@ def test_changes_from_outside_are_noticed(change: Callable[[FixedArms], None], n
             agrees(copy.deepcopy(fixed))
             agrees(fixed)
             assert differences(before, snapshot(fixed)) == []
-        fixed.step(1, 1.0)
+        fixed.step(None, 1, 1.0)
         agrees(fixed)
         play(fixed, clicks(9))
         agrees(fixed)
@@ -347,9 +342,9 @@ def test_two_catalogues_may_share_an_estimator() -> None:
     policy = OFUL(DIM)
     one, other = FixedArms(policy, some_arms()), FixedArms(policy, some_arms(3, seed=5))
     for reward in clicks(20):
-        one.step(one.select(), reward)
+        one.step(None, one.select(), reward)
         agrees(other)
-        other.step(other.select(), 1.0 - reward)
+        other.step(None, other.select(), 1.0 - reward)
         agrees(one)
     assert int(policy.estimator.rounds) == 40
 
@@ -405,7 +400,7 @@ def test_looking_changes_nothing_and_buffers_stay() -> None:
     before = snapshot(fixed)
     fixed()
     fixed.select()
-    fixed.decide()
+    fixed.select_with_probability()
     fixed.probabilities()
     assert differences(before, snapshot(fixed)) == []
     assert {name: buffer.data_ptr() for name, buffer in fixed.named_buffers()} == addresses
@@ -418,7 +413,7 @@ def test_looking_changes_nothing_and_buffers_stay() -> None:
 def test_no_gradient_enters() -> None:
     arms = some_arms().requires_grad_()
     fixed = FixedArms(OFUL(DIM), arms)
-    fixed.step(2, torch.tensor(1.0, requires_grad=True), noise_scale=torch.tensor(0.5, requires_grad=True))
+    fixed.step(None, 2, torch.tensor(1.0, requires_grad=True), noise_scale=torch.tensor(0.5, requires_grad=True))
     assert not any(buffer.requires_grad for buffer in fixed.buffers())
     with torch.inference_mode():
         play(fixed, clicks(5))
@@ -474,7 +469,7 @@ def test_bad_arguments_are_refused_by_name(batch: tuple[int, ...]) -> None:
         one.bool(),
         [[[0]]],
     ):
-        bad.append(("action", lambda action=action: fixed.step(action, good)))
+        bad.append(("action", lambda action=action: fixed.step(None, action, good)))
     for reward in (
         good + torch.nan,
         good + torch.inf,
@@ -484,16 +479,19 @@ def test_bad_arguments_are_refused_by_name(batch: tuple[int, ...]) -> None:
         None,
         good.to(torch.cfloat),
     ):
-        bad.append(("reward", lambda reward=reward: fixed.step(one, reward)))
+        bad.append(("reward", lambda reward=reward: fixed.step(None, one, reward)))
     for scale in (good + torch.nan, good - 1.0, torch.zeros(3), "1.0"):
-        bad.append(("noise_scale", lambda scale=scale: fixed.step(one, good, noise_scale=scale)))
+        bad.append(("noise_scale", lambda scale=scale: fixed.step(None, one, good, noise_scale=scale)))
     ones = torch.ones((*batch, ARMS), dtype=torch.bool)
     for mask in (~ones, ones[..., 1:], ones.double(), "True", 1):
         bad += [
-            ("mask", lambda mask=mask, ask=ask: ask(mask)) for ask in (fixed.select, fixed.decide, fixed.probabilities)
+            ("mask", lambda mask=mask, ask=ask: ask(mask=mask))
+            for ask in (fixed.select, fixed.select_with_probability, fixed.probabilities)
         ]
     rows = torch.zeros(*batch, 3, dtype=torch.int64)
-    bad.append(("reward", lambda: fixed.step(rows, torch.tensor([0.0, torch.nan, 0.0], dtype=D).expand(rows.shape))))
+    bad.append(
+        ("reward", lambda: fixed.step(None, rows, torch.tensor([0.0, torch.nan, 0.0], dtype=D).expand(rows.shape)))
+    )
     for name, call in bad:
         with pytest.raises((ValueError, TypeError)) as caught:
             call()
@@ -528,9 +526,8 @@ def test_bad_arms_are_refused_by_name() -> None:
 class OwnScores(UCB):
     """A user's policy whose scores are not made of predictors and widths."""
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        return self.estimator.width(arms)
+    def _scores(self, features: Tensor) -> Tensor:
+        return self.estimator.width(features)
 
 
 class OwnWidth(RidgeRegression):
@@ -542,7 +539,7 @@ class OwnWidth(RidgeRegression):
 
 def test_what_cannot_be_followed_is_refused_by_name() -> None:
     changed = OFUL(DIM)
-    changed.__dict__["forward"] = changed.forward
+    changed.__dict__["_scores"] = changed._scores
     policies: list[Any] = [
         ThompsonSampling(RidgeRegression(DIM)),
         OwnScores(RidgeRegression(DIM)),
@@ -560,22 +557,22 @@ def test_what_cannot_be_followed_is_refused_by_name() -> None:
             FixedArms(policy, some_arms())
 
 
-def test_a_round_that_the_estimator_refuses_blames_the_arms() -> None:
+def test_a_round_that_the_estimator_refuses_blames_the_inputs() -> None:
     arms = some_arms()
     arms[3] *= 1e40
     fixed = FixedArms(OFUL(DIM), arms)
-    play(fixed, clicks(5)) if False else fixed.step(1, 1.0)
+    play(fixed, clicks(5)) if False else fixed.step(None, 1, 1.0)
     before = snapshot(fixed)
     for action, reward in ((3, 1.0), ([1, 3], [1.0, 0.0]), ([1, 2, 3], [1.0] * 3)):
-        with pytest.raises(ValueError, match=r"^arms: expected a round that adds less than") as caught:
-            fixed.step(action, reward)
+        with pytest.raises(ValueError, match=r"^inputs: expected a round that adds less than") as caught:
+            fixed.step(None, action, reward)
         assert caught.type is ValueError
         assert differences(before, snapshot(fixed)) == []
-    fixed.step(1, 1.0)
+    fixed.step(None, 1, 1.0)
     long = FixedArms(LocalGLB(DIM), 2.0 * some_arms())
     before = snapshot(long)
-    with pytest.raises(ValueError, match=r"^arms: expected features of norm at most 1, "):
-        long.step(0, 1.0)
+    with pytest.raises(ValueError, match=r"^inputs: expected features of norm at most 1, "):
+        long.step(None, 0, 1.0)
     assert differences(before, snapshot(long)) == []
 
 
@@ -589,9 +586,9 @@ def test_an_interrupted_step_is_all_or_nothing(name: str, rows: int) -> None:
     start = snapshot(fixed)
     done.load_state_dict(start)
     action, reward = (1, 1.0) if rows == 1 else ([1, 0, 1], [1.0, 0.0, 1.0])
-    done.step(action, reward)
+    done.step(None, action, reward)
     after, line = snapshot(done), 0
-    while interrupted(lambda: fixed.step(action, reward), line, at_with=False):
+    while interrupted(lambda: fixed.step(None, action, reward), line, at_with=False):
         now = snapshot(fixed)
         assert differences(start, now) == [] or differences(after, now) == [], f"torn at line {line}"
         agrees(fixed)
@@ -608,9 +605,9 @@ def test_large_fixed_arms_undo_an_interrupted_step(monkeypatch: pytest.MonkeyPat
     play(fixed, clicks(7))
     start, line = snapshot(fixed), 0
     done.load_state_dict(start)
-    done.step(1, 1.0)
+    done.step(None, 1, 1.0)
     after = snapshot(done)
-    while interrupted(lambda: fixed.step(1, 1.0), line, at_with=False):
+    while interrupted(lambda: fixed.step(None, 1, 1.0), line, at_with=False):
         now = snapshot(fixed)
         assert differences(start, now) == [] or differences(after, now) == [], f"torn at {line}"
         agrees(fixed)
@@ -632,9 +629,9 @@ def test_several_rounds_equal_one_by_one(name: str, rows: int, batch: tuple[int,
     generator = torch.Generator().manual_seed(0)
     actions = torch.randint(0, ARMS, (*batch, rows), generator=generator)
     rewards, scales = clicks(rows, *batch).movedim(0, -1), 0.5 + torch.rand(*batch, rows, generator=generator, dtype=D)
-    one.step(actions, rewards, noise_scale=scales)
+    one.step(None, actions, rewards, noise_scale=scales)
     for t in range(rows):
-        other.step(actions[..., t], rewards[..., t], noise_scale=scales[..., t])
+        other.step(None, actions[..., t], rewards[..., t], noise_scale=scales[..., t])
     for key, value in snapshot(other).items():
         if key == "largest_image":  # since the squares were exact, as they are after a block
             continue
@@ -646,7 +643,7 @@ def test_a_block_in_many_dimensions_is_followed_or_ends_exact() -> None:
     arms, generator = some_arms(7, dim=40), torch.Generator().manual_seed(0)
     for rows in (3, 5, 60):
         fixed = FixedArms(AnytimeHeavyTailUCB(40), arms)
-        fixed.step(torch.randint(0, 7, (rows,), generator=generator), clicks(rows))
+        fixed.step(None, torch.randint(0, 7, (rows,), generator=generator), clicks(rows))
         assert int(fixed.estimator.rounds) == rows
         agrees(fixed)
 
@@ -661,9 +658,9 @@ def test_people_s_values_are_welcome() -> None:
         [(2, 1), (torch.tensor(2), torch.tensor(1.0)), (torch.tensor([2]).numpy()[0], True), ([2], [1.0]), (2, 1.0)],
         strict=True,
     ):
-        twin.step(action, reward)
+        twin.step(None, action, reward)
         close(twin(), twins[0](), 1e-12)
-    fixed.step([1, 2], torch.tensor([0.5, 1.0]).numpy(), noise_scale=[1.0, 2])
+    fixed.step(None, [1, 2], torch.tensor([0.5, 1.0]).numpy(), noise_scale=[1.0, 2])
     assert repr(fixed).startswith("FixedArms(\n  arms=9, dim=6, batch_shape=()\n")
 
 
@@ -709,24 +706,24 @@ def test_files_go_on_learning(name: str, batch: tuple[int, ...]) -> None:
     mask[..., 2] = False
     for reward in clicks(25, *batch):
         torch.manual_seed(0)
-        k = fixed.select(mask)
+        k = fixed.select(mask=mask)
         torch.manual_seed(0)
-        theirs = script.select(mask)
+        theirs = script.select(None, mask)
         scores = fixed()
         # Rounding may tell equal scores apart.
         close(scores.gather(-1, k.unsqueeze(-1)), scores.gather(-1, theirs.unsqueeze(-1)), 1e-9)
         close(script.probabilities(), fixed.probabilities(), 1e-8) if name in RANDOM else None
-        fixed.step(k, reward)
-        script.step(k, reward)
+        fixed.step(None, k, reward)
+        script.step(None, k, reward)
         close(script(), fixed(), 1e-9)
     # Whoever steps the estimator in the file is noticed there too.
     x = fixed.arms[3].expand(*batch, DIM)
     for module in (fixed, script):
-        module.policy.step(x, torch.ones(batch, dtype=D))
+        module.policy.step(x.unsqueeze(-2), torch.zeros(batch, dtype=torch.int64), torch.ones(batch, dtype=D))
     close(script(), fixed(), 1e-9)
     scripted_rows = torch.zeros(*batch, 2, dtype=torch.int64)
     for module in (fixed, script):
-        module.step(scripted_rows, torch.ones(*batch, 2, dtype=D), noise_scale=torch.ones(*batch, 2, dtype=D))
+        module.step(None, scripted_rows, torch.ones(*batch, 2, dtype=D), noise_scale=torch.ones(*batch, 2, dtype=D))
     close(script(), fixed(), 1e-9)
     script.load_state_dict(before, strict=False)
     fixed.load_state_dict(before)
@@ -747,7 +744,7 @@ def test_programs_agree_over_100_rounds(name: str, batch: tuple[int, ...]) -> No
         theirs, learnt = program(k, reward, learn, mask)
         assert torch.equal(learnt, learn)
         if t % 4 != 3:
-            fixed.step(k, reward)
+            fixed.step(None, k, reward)
         k, scores = fixed.select(), fixed()
         close(scores.gather(-1, theirs.unsqueeze(-1)), scores.gather(-1, k.unsqueeze(-1)), 1e-9)
 
@@ -780,7 +777,7 @@ def test_threads_lose_no_round() -> None:
 
     def learn() -> None:
         for number in range(60):
-            fixed.step(int(fixed.select()), float(number % 2))
+            fixed.step(None, int(fixed.select()), float(number % 2))
 
     def outside() -> None:
         for number in range(60):

@@ -192,7 +192,7 @@ def test_a_policy_wants_an_estimator() -> None:
         estimator = RidgeRegression(3)
         policy = cls(estimator)
         assert policy.estimator is estimator
-        policy.step(torch.ones(3), torch.tensor(1.0))
+        policy.step(torch.ones(1, 3), 0, torch.tensor(1.0))
         assert estimator.rounds == 1
 
 
@@ -255,7 +255,7 @@ def test_optimism_finds_the_best_of_two_arms() -> None:
         played = torch.zeros(2)
         for _ in range(300):
             index = policy.select(arms)
-            policy.step(arms[index], index.double() + 0.3 * torch.randn((), dtype=D))
+            policy.step(arms, index, index.double() + 0.3 * torch.randn((), dtype=D))
             played[index] += 1
         assert played[0] > 0
         assert played[1] > 250

@@ -39,7 +39,7 @@ def follow(policy: Any, reference: Any, rounds: list[tuple], tolerance: float = 
             assert index == 0
         x = arms[index]
         scale = None if noise_scale is None else torch.tensor(noise_scale, dtype=torch.float64)
-        policy.step(tensors[index], torch.tensor(reward, dtype=torch.float64), noise_scale=scale)
+        policy.step(tensors, index, torch.tensor(reward, dtype=torch.float64), noise_scale=scale)
         reference.step(x, reward, noise_scale)
         theta = reference.theta
         scale_of_theta = max(1.0, float(np.abs(theta).max()))

@@ -47,7 +47,7 @@ def test_agrees_with_reference(dim: int, options: dict[str, Any], is_small: bool
         rows, scores = torch.from_numpy(arms), torch.from_numpy(reference.scores(arms))
         size = max(1.0, float(scores.abs().max()))
         assert float((policy(rows) - scores).abs().max()) < 1e-9 * size
-        policy.step(rows[0], reward, noise_scale=noise_scale)
+        policy.step(rows, 0, reward, noise_scale=noise_scale)
         reference.step(arms[0], reward, noise_scale)
         size = max(1.0, float(abs(reference.theta).max()))
         assert float((policy.estimator.theta_hat - torch.from_numpy(reference.theta)).abs().max()) < 1e-9 * size
@@ -68,7 +68,7 @@ def test_adaptive_agrees_with_reference(options: dict[str, Any], is_small: bool)
         reward = reward if policy.estimator.floor is None else abs(reward)
         rows, scores = torch.from_numpy(arms), torch.from_numpy(reference.scores(arms))
         assert float((policy(rows) - scores).abs().max()) < 1e-9 * max(1.0, float(scores.abs().max()))
-        policy.step(rows[0], reward, noise_scale=noise_scale)
+        policy.step(rows, 0, reward, noise_scale=noise_scale)
         reference.step(arms[0], reward, noise_scale)
         assert policy.estimator.radius().item() == pytest.approx(reference.radius(), rel=1e-9)
 
@@ -225,9 +225,9 @@ def test_a_floor_is_no_higher_than_half_of_the_mean_reward() -> None:
 def test_a_floor_refuses_rewards_below_0(reward: Any) -> None:
     for policy in (bandit(2, "unit", 3), bandit(2, "binary"), bandit(2, "unit", 3, dtype=torch.float32)):
         before, size = snapshot(policy), (len(reward),) if isinstance(reward, list) else ()
-        action = [torch.zeros(size, dtype=torch.int64)] if hasattr(policy, "actions") else []
+        item = (2,) if isinstance(policy, DisjointArms) else (1, 2)
         with pytest.raises(ValueError, match=r"^reward: expected "):
-            policy.step(torch.zeros(*size, 2), *action, reward)
+            policy.step(torch.zeros(*size, *item), torch.zeros(size, dtype=torch.int64), reward)
         assert differences(before, snapshot(policy)) == []
     policy.step([0.0, 0.0], 0, -1e-7)  # 0 but for rounding
     unchecked = AdaptiveRidgeRegression(2, floor=0.3, validate=False)
@@ -271,14 +271,11 @@ def test_every_optimist_has_the_floor() -> None:
         lambda e: SharedRadiusSelector(e),
     ):
         low, high = (make(AdaptiveRidgeRegression(2, floor=floor)) for floor in (1e-30, 0.15))
-        action = [torch.zeros(2, dtype=torch.int64)] if hasattr(low, "actions") else []
+        is_context = isinstance(low, DisjointArms)
         for policy in (low, high):
             for _ in range(2):
-                if isinstance(policy, SharedRadiusSelector):
-                    policy.step(x[:, None], torch.zeros(2, dtype=torch.int64), rewards)
-                else:
-                    policy.step(x, *action, rewards)
-        probe = -x[1] if action else -x
+                policy.step(x if is_context else x[:, None], torch.zeros(2, dtype=torch.int64), rewards)
+        probe = -x[1] if is_context else -x
         assert float((high(probe) - low(probe)).max()) == pytest.approx(0.15, rel=1e-6)
 
 

@@ -22,7 +22,7 @@ import torchonline
 from tests.contract.gradients import collect
 from tests.core.test_threads import together
 from tests.interruption import interrupted, lines_of
-from tests.learners import MODELS, by_name, close, differences, public_classes, snapshot
+from tests.learners import MODELS, by_name, close, differences, public_classes, round_of, snapshot
 from tests.reference.blocks import HeavyTailBlocks, LocalGLBBlocks, SystemIdentificationBlocks
 from tests.reference.ridge import RidgeReference
 from torchonline import (
@@ -347,13 +347,13 @@ class Halving(RidgeRegression):
 
 
 class HalvingUCB(UCB):
-    def step(self, x: Any, reward: Any, noise_scale: Any = None) -> None:
-        super().step(x, 0.5 * torch.as_tensor(reward), noise_scale=noise_scale)
+    def step(self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
+        super().step(inputs, action, 0.5 * torch.as_tensor(reward), noise_scale=noise_scale)
 
 
 class HalvingArms(DisjointArms):
-    def step(self, context: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
-        super().step(context, action, 0.5 * torch.as_tensor(reward), noise_scale=noise_scale)
+    def step(self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None) -> None:
+        super().step(inputs, action, 0.5 * torch.as_tensor(reward), noise_scale=noise_scale)
 
 
 @pytest.mark.parametrize(
@@ -369,12 +369,10 @@ class HalvingArms(DisjointArms):
 def test_a_subclass_with_a_step_of_its_own_learns_by_it(make: Callable[[], Any]) -> None:
     learner, twin = make(), make()
     x, reward = torch.randn(40, 2, dtype=torch.float64), torch.randn(40, dtype=torch.float64)
-    arguments: tuple[Any, ...] = (x, reward)
+    arguments: tuple[Any, ...] = round_of(learner, x, reward)
     if isinstance(learner, DisjointArms):
         assert not learner.has_blocks
         arguments = (x, torch.arange(40) % 3, reward)
-    elif isinstance(learner, BanditHead):
-        arguments = (x.unsqueeze(1), torch.zeros(40, dtype=torch.int64), reward)
     by_name(learner.learn, *arguments, block_size=8)
     by_name(twin.step, *arguments)
     assert differences(twin.state_dict(), learner.state_dict()) == []
@@ -915,10 +913,12 @@ def test_threads_lose_no_round_of_a_log() -> None:
 
     def learn(log: list[Tensor]) -> Callable[[], None]:
         def run() -> None:
-            by_name(policy.learn, *(values[:30] for values in log))
+            x, reward, scale = (values[:30] for values in log)
+            policy.learn(*round_of(policy, x, reward), noise_scale=scale)
             for x, reward, scale in zip(*(values[30:] for values in log), strict=True):
-                policy.select(torch.stack([x, -x]))
-                policy.step(x, reward, noise_scale=scale)
+                arms = torch.stack([x, -x])
+                policy.select(arms)
+                policy.step(arms, 0, reward, noise_scale=scale)
 
         return run
 

@@ -114,8 +114,8 @@ def test_has_no_unit(moment_order: float) -> None:
         index = one.select(arms)
         assert other.select(arms) == index
         close(other(arms) / c, one(arms))
-        one.step(arms[index], reward)
-        other.step(arms[index], c * reward)
+        one.step(arms, index, reward)
+        other.step(arms, index, c * reward)
     close(other.estimator.theta_hat / c, one.estimator.theta_hat)
     close(other.estimator.radius(), one.estimator.radius())
 
@@ -127,8 +127,8 @@ def test_a_feature_has_no_unit_either() -> None:
     for _ in range(200):
         arms, reward = torch.randn(5, 3, dtype=D), torch.randn((), dtype=D)
         close(other(c * arms), one(arms))
-        one.step(arms[0], reward)
-        other.step(c * arms[0], reward)
+        one.step(arms, 0, reward)
+        other.step(c * arms, 0, reward)
 
 
 def test_symmetric_noise_needs_no_scale() -> None:

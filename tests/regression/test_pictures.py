@@ -8,6 +8,7 @@ import torch
 from matplotlib import pyplot
 from torch import nn
 
+from tests.learners import round_of
 from tests.pictures import arms, learnt
 from torchonline import (
     GLBOMD,
@@ -144,7 +145,7 @@ def composed(name: str) -> tuple[Any, tuple[Any, ...], Any, Any]:
         return policy, (arms(),), policy.estimator, arms()
     if name == "scaled":
         policy = ScaledPolicy(RidgeRegression(3), StandardScaler(2))
-        policy.step(arms()[:3], torch.tensor([1.0, 0.5, 0.2]))
+        policy.step(arms()[:3].unsqueeze(-2), [0] * 3, torch.tensor([1.0, 0.5, 0.2]))
         return policy, (arms(),), policy.estimator, policy.scaler(arms())
     if name == "fixed":
         policy = FixedArms(learnt(), arms())
@@ -207,7 +208,7 @@ def test_the_label_of_arms_and_of_subclasses() -> None:
         "proved in all rounds if theta_bound = 1\nand noise_scale = 0.5 hold, delta = 0.01"
     )
     frozen = ScaledPolicy(RidgeRegression(3), StandardScaler(2, freeze_after=2))
-    frozen.step(arms()[:2], torch.tensor([0.0, 1.0]))
+    frozen.step(arms()[:2].unsqueeze(-2), [0] * 2, torch.tensor([0.0, 1.0]))
     assert (
         frozen.plot_confidence(arms())[1]
         .get_xlabel()
@@ -231,20 +232,20 @@ def test_the_label_of_arms_and_of_subclasses() -> None:
 def test_an_estimate_outside_its_interval_is_named() -> None:
     """Clicks of a few percent, and a promise that allows no rate below a fourth."""
     policy = UCB(LocalGLMRegression(2))
-    policy.learn(torch.eye(2).repeat(500, 1), torch.tensor([0.0] * 49 + [1.0]).repeat(20))
+    policy.learn(*round_of(policy, torch.eye(2).repeat(500, 1), torch.tensor([0.0] * 49 + [1.0]).repeat(20)))
     label = policy.plot_confidence(torch.eye(2))[1].get_xlabel()
     assert label.endswith("an estimate is outside its interval: theta_bound seems too small")
 
 
 def test_an_empty_set_is_named() -> None:
     policy = OFUL(2, theta_bound=0.1, noise_scale=0.01)
-    policy.learn(arms().repeat(100, 1), torch.ones(400))
+    policy.learn(*round_of(policy, arms().repeat(100, 1), torch.ones(400)))
     assert policy.plot_confidence(arms())[1].get_xlabel().endswith("no parameter within theta_bound is in the set")
 
 
 def test_a_decision_of_many_is_named_by_an_index() -> None:
     policy = OFUL(2, batch_shape=(2,))
-    policy.step(arms()[:2], torch.tensor([1.0, -1.0]))
+    policy.step(*round_of(policy, arms()[:2], torch.tensor([1.0, -1.0])))
     many = arms().expand(2, 3, 4, 2)
     _, axes = policy.plot_confidence(many, index=(1, 2))
     np.testing.assert_allclose(shown(axes)[1], policy.estimator(many)[1, 2])
@@ -260,7 +261,7 @@ def test_a_decision_of_many_is_named_by_an_index() -> None:
         learnt().plot_confidence(arms(), index=0)
     with pytest.raises(ValueError, match=r"^names: expected 4 names, one for each arm, got \['a'\]"):
         learnt().plot_confidence(arms(), names=["a"])
-    with pytest.raises(ValueError, match=r"^arms: expected shape"):
+    with pytest.raises(ValueError, match=r"^inputs: expected shape"):
         learnt().plot_confidence(torch.eye(3))
 
 

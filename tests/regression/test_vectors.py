@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 import torchonline
-from tests.learners import chosen
 
 pytestmark = pytest.mark.fast
 
@@ -59,8 +58,8 @@ def test_replay(case: dict[str, Any], form: str) -> None:
         scale = None
         if case["noise_scale"] is not None:
             scale = torch.full(batch_shape, case["noise_scale"][t], dtype=torch.float64)
-        x = chosen(arms, torch.full(batch_shape, case["chosen"][t]))
-        policy.step(x, torch.full(batch_shape, reward, dtype=torch.float64), noise_scale=scale)
+        index, paid = torch.full(batch_shape, case["chosen"][t]), torch.full(batch_shape, reward, dtype=torch.float64)
+        policy.step(arms, index, paid, noise_scale=scale)
         assert near(estimator.theta_hat, case["theta"][t], relative_to=1.0)
         for buffer in ("V", "P"):
             if str(t) in case.get(buffer, {}):

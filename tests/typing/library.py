@@ -25,7 +25,6 @@ from torchonline import (
     ThompsonSampling,
     bandit,
 )
-from torchonline.policies.rules import on_arms
 from torchonline.regression.estimator import Estimator
 
 arms = torch.eye(2)
@@ -38,7 +37,12 @@ def scores_are_tensors() -> None:
     assert_type(policy(np.eye(2)), Tensor)
     assert_type(policy([[1.0, 0.0]]), Tensor)
     assert_type(policy.select(arms), Tensor)
-    assert_type(policy.decide(arms), tuple[Tensor, Tensor])
+    assert_type(policy.select_with_probability(arms), tuple[Tensor, Tensor])
+    assert_type(policy.interval(arms), tuple[Tensor, Tensor])
+    assert_type(policy.number_of_actions(arms), int)
+    assert_type(policy.action_ids, list[int] | None)
+    policy.step([[1.0, 0.0]], 0, 1.0)
+    policy.learn(arms[:, None], [0, 0], [1.0, 0.0], block_size=2)
     assert_type(policy.predict(arms), Tensor)
     assert_type(policy.dim, int)
     assert_type(policy.batch_shape, tuple[int, ...])
@@ -109,21 +113,20 @@ def other_modules() -> None:
 
 
 class Mine(UCB):
-    """A policy of a user's own."""
+    """A rule of a user's own."""
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(RidgeRegression(dim, **options))
 
-    @on_arms
-    def forward(self, arms: Tensor) -> Tensor:
-        return self.predict(arms) + self.estimator.width(arms)
+    def _scores(self, features: Tensor) -> Tensor:
+        return self.estimator(features) + self.estimator.width(features)
 
 
 class Plain(Greedy[RidgeRegression]):
-    """A policy whose scores check nothing."""
+    """A rule on predictors and widths."""
 
-    def forward(self, arms: Tensor) -> Tensor:
-        return self.estimator(arms) + self.estimator.logdet
+    def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
+        return predictor + self.estimator.logdet
 
 
 def mistakes() -> None:

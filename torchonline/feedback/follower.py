@@ -226,12 +226,13 @@ class Follower:
         """Learn from rounds, and return positions and reasons of refusals."""
         try:
             rows = [self._arguments(entry) for entry in rounds]
-            if len({tuple(part.shape for part in row) for row in rows}) > 1:
+            if len({tuple(part.shape for part in row if part is not None) for row in rows}) > 1:
                 raise ValueError("inputs: expected one shape in a block, got several")
             if len(rows) == 1:
                 self.policy.step(*rows[0])
             elif rows:
-                self.policy.learn(*map(torch.stack, zip(*rows, strict=True)))
+                columns = zip(*rows, strict=True)  # without inputs, where the arms are fixed
+                self.policy.learn(*(None if column[0] is None else torch.stack(column) for column in columns))
         except (ValueError, TypeError) as error:
             if len(rounds) == 1:
                 return [(rounds[0].position, str(error))]

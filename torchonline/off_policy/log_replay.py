@@ -7,7 +7,7 @@ from torchonline.core import checks
 from torchonline.core.checks import check_shape, check_values, kind, positive_integer, shape_text
 from torchonline.core.inputs import as_dense, check_indices, check_tensor
 from torchonline.export.programs import step_where
-from torchonline.policies.policy import Policy
+from torchonline.policies.rules import Rule
 
 
 def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float = 1.0) -> Tensor:
@@ -48,7 +48,7 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
     return (counts / counts.sum(1, keepdim=True))[stratum]
 
 
-def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, groups: Tensor, orders: Tensor) -> Tensor:
+def replay(policy: Rule, arms: Tensor, actions: Tensor, rewards: Tensor, groups: Tensor, orders: Tensor) -> Tensor:
     r"""Replay a log: the policy learns where its choice is the logged arm.
 
     In each group of rounds, the policy chooses in all rounds from one state. Then it learns, in the order of the log, from the
@@ -92,7 +92,7 @@ def replay(policy: Policy, arms: Tensor, actions: Tensor, rewards: Tensor, group
         are learnt more often. The weights correct the mean reward for that, but not what the policy has learnt. For policies that
         change: Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
     """
-    checks.instance_of("policy", policy, Policy, "a Policy")
+    checks.instance_of("policy", policy, Rule, "a rule of choice, such as UCB")
     state, dim, batch = policy.estimator.theta_hat, policy.estimator.dim, policy.estimator.batch_shape
     if not state.is_cpu:
         raise ValueError(f"policy: expected one on the CPU, got one on {state.device}")

@@ -98,6 +98,8 @@ def predicted_rewards(
 def _checked_model(model: Any, log: BanditLog) -> Policy:
     """Return a copy of the model as a policy, or raise."""
     checks.instance_of("model", model, (Estimator, Policy), "an Estimator or a Policy")
+    if isinstance(model, Policy) and (model.has_encoder or not model.takes_inputs):
+        raise TypeError(f"model: expected a Policy on features, got {type(model).__name__}")
     if log.context is None:
         raise ValueError("log: expected one with context, which a model needs, got none")
     if model.batch_shape or getattr(model, "output_shape", ()):

@@ -106,13 +106,13 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     ) -> None:
         rows = self.batch_dims
         if self._learns_blocks_now():
-            self._learn_at_once(x, reward, noise_scale, mask)
+            self._learn_rows_at_once(x, reward, noise_scale, mask)
         else:
             for i in range(x.size(rows)):
                 pay = reward.select(rows, i)
                 self._learn_round(x.select(rows, i), pay, pay, noise_scale.select(rows, i))
 
-    def _learn_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
+    def _learn_rows_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
         """Learn from n rounds of each learner at once, or from those in a mask.
 
         The scaler must have frozen.
@@ -206,7 +206,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     # TorchScript does not compile the methods below.
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
-        self._learn_at_once(x, reward, noise_scale, mask)
+        self._learn_rows_at_once(x, reward, noise_scale, mask)
 
     def _blocks_are_rounds(self) -> bool:
         return learns_at_once(type(self), "_learn_part", ("_learn_round",))

@@ -82,6 +82,10 @@ class PolicyLearner(Policy, Learner):
 
     # TorchScript does not compile the methods below.
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A policy in a checkpoint of version 0.1 has no such attribute.
+        Learner.__setstate__(self, {"is_random": state["_modules"]["policy"].is_random} | state)
+
     reset = Learner.reset
 
     def _owners(self) -> tuple[Any, Any]:

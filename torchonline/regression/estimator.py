@@ -522,6 +522,10 @@ class Estimator(BlockEstimator):
         if self.validate:
             checks.check_values(name, x)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # An estimator in a checkpoint of version 0.1 has no such attribute.
+        super().__setstate__({"multiplications": state["dim"]} | state)
+
     def _state(self) -> Any:
         """Return a tensor of the state's type and device. Python only."""
         return self._buffers["theta_hat"]

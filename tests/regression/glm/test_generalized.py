@@ -12,7 +12,7 @@ import torch
 from scipy.optimize import minimize
 
 import torchonline
-from tests.learners import VARIANTS, chosen, differences, same, snapshot
+from tests.learners import VARIANTS, differences, same, snapshot
 from tests.reference import glm as reference
 from torchonline import GLBOMD, GLMRegression, LocalGLB, LocalGLMRegression, RidgeRegression
 from torchonline.export import to_program, to_torchscript
@@ -56,8 +56,7 @@ def test_replay(case: dict[str, Any], form: str) -> None:
             if case.get("gap", [1.0] * (t + 1))[t] > 1e-9:
                 compared += 1
                 assert policy.select(arms).unique().tolist() == [case["chosen"][t]]
-        x = chosen(arms, torch.full(batch, case["chosen"][t]))
-        policy.step(x, torch.full(batch, reward, dtype=D))
+        policy.step(arms, torch.full(batch, case["chosen"][t]), torch.full(batch, reward, dtype=D))
         assert float((estimator.theta_hat - torch.tensor(case["theta"][t], dtype=D)).abs().max()) < 1e-9
         if "squared_radius" in case:
             assert relative(estimator.squared_radius, case["squared_radius"][t]) < 1e-8
