@@ -14,11 +14,13 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help demo test test-fast lint wheel docs linkcheck bench papers clean release matrix numbers
+.PHONY: help demo test test-rest test-all test-fast lint wheel docs linkcheck bench papers clean release matrix numbers
 
 help:
 	@echo "make demo      the default bandit beside Greedy, LinUCB and Vowpal Wabbit: a table, a figure, a file"
-	@echo "make test      the test suite"
+	@echo "make test      the tests that are not long: some minutes"
+	@echo "make test-rest the long tests"
+	@echo "make test-all  all tests"
 	@echo "make test-fast its quick tier: every public class once, in about a minute"
 	@echo "make lint      ruff, and mypy and pyright on an installed copy"
 	@echo "make wheel     build the wheel and check what it holds"
@@ -40,8 +42,17 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(ONE_THREAD) $(BIN)/python examples/demo.py
 
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal
+
+# tests/long_tests.txt lists the long tests.
 test: $(READY)
-	$(ONE_THREAD) $(BIN)/python -m pytest --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
+	$(PYTEST) -m "not long and not ray" $(PYTEST_ARGS)
+
+test-rest: $(READY)
+	$(PYTEST) -m "long and not ray" $(PYTEST_ARGS)
+
+test-all: $(READY)
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-fast: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest -m "fast and not slow" --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)

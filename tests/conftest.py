@@ -50,11 +50,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return not ("mark.fast" in text or "quick_params" in text or "pairs(" in text) or None
 
 
+@pytest.hookimpl(tryfirst=True)  # before cases are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On an accelerator, keep the tests that can run there. Put the longest first.
+    """Mark the long tests. On an accelerator, keep the tests that can run there. Put the longest first.
 
     One that begins last would leave the other workers of a run with nothing to do.
     """
+    from tests.long_tests import SMOKE, long_tests, name_of
+
+    names = long_tests()
+    for item in items:
+        if name_of(item) in names and item.nodeid not in SMOKE:
+            item.add_marker("long")
     if config.getoption("--device") == "cpu":
         items[:] = [item for item in items if item.path.name != "test_accelerators.py"]
     else:

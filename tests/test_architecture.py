@@ -2,11 +2,13 @@
 
 import ast
 import doctest
+import functools
 import importlib
 import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -46,7 +48,6 @@ def sources() -> dict[str, Path]:
 
 
 SOURCES = sources()
-EACH_SOURCE = pytest.mark.parametrize(("name", "path"), list(SOURCES.items()), ids=list(SOURCES))
 
 # A module imports from lower layers and its own; what is not named here is on top. The longest name that fits counts.
 LAYERS = [
@@ -81,10 +82,16 @@ ALLOWED = {
 }
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """The nodes of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path: Path) -> set[str]:
     """The modules that a file imports, wherever in the file it does."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -99,28 +106,55 @@ def layer(module: str) -> int:
     return max(found)[1] if found else len(LAYERS)
 
 
-@EACH_SOURCE
-def test_imports_point_one_way(name: str, path: Path) -> None:
-    inside = {module for module in imports(path) if module.split(".")[0] == "torchonline"}
+def wrong_imports(name: str, inside: set[str]) -> Iterator[str]:
+    """What is wrong with the modules of the library that a module imports."""
     if name == "torchonline":
         return
-    assert {module for module in inside if layer(module) > layer(name)} == set()
+    if above := {module for module in inside if layer(module) > layer(name)}:
+        yield f"imports from a higher layer: {sorted(above)}"
     if not name.startswith(OUTSIDE):
-        assert not any(module.startswith(OUTSIDE) for module in inside)
-        assert "torchonline" not in inside, "import from the module that defines the name"
-        of_processes = [module for module in inside if module.startswith("torchonline.distributed")]
-        assert of_processes == [] or name.startswith("torchonline.distributed"), "learners know nothing of processes"
+        if outside := {module for module in inside if module.startswith(OUTSIDE)}:
+            yield f"imports {sorted(outside)}"
+        if "torchonline" in inside:
+            yield "import from the module that defines the name"
+        of_processes = any(module.startswith("torchonline.distributed") for module in inside)
+        if of_processes and not name.startswith("torchonline.distributed"):
+            yield "learners know nothing of processes"
     of_no_learner = ("environments", "metrics", "diagnostics", "datasets")
     if name.startswith(tuple(f"torchonline.{part}" for part in of_no_learner)):
-        of_learners = ("torchonline.regression", "torchonline.policies")
-        assert not any(module.startswith(of_learners) for module in inside), "know learners by the contract"
+        if any(module.startswith(("torchonline.regression", "torchonline.policies")) for module in inside):
+            yield "know learners by the contract"
 
 
-@EACH_SOURCE
-def test_heavy_packages_stay_where_they_belong(name: str, path: Path) -> None:
-    for module in imports(path):
-        package = module.split(".")[0]
-        assert package not in ALLOWED or name.startswith(ALLOWED[package])
+def test_imports_point_one_way() -> None:
+    found = {
+        name: list(wrong_imports(name, {module for module in imports(path) if module.split(".")[0] == "torchonline"}))
+        for name, path in SOURCES.items()
+    }
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+def test_wrong_imports_are_found() -> None:
+    for name, module, wrong in (
+        ("linalg", "torchonline.regression.huber", "imports from a higher layer"),
+        ("convex.oons", "torchonline.models", "imports ['torchonline.models']"),
+        ("convex.oons", "torchonline", "import from the module that defines the name"),
+        ("serving", "torchonline.distributed.ranks", "learners know nothing of processes"),
+        ("metrics", "torchonline.regression.huber", "know learners by the contract"),
+    ):
+        assert any(each.startswith(wrong) for each in wrong_imports(f"torchonline.{name}", {module})), module
+    assert list(wrong_imports("torchonline.regression.huber", {"torchonline.core.ops"})) == []
+
+
+def test_heavy_packages_stay_where_they_belong() -> None:
+    found = [(name, module) for name, path in SOURCES.items() for module in imports(path)]
+    packages = [(name, module, module.split(".")[0]) for name, module in found]
+    wrong = [
+        f"{name} imports {module}"
+        for name, module, package in packages
+        if package in ALLOWED and not name.startswith(ALLOWED[package])
+    ]
+    assert wrong == []
 
 
 def test_importing_the_package_is_light() -> None:
@@ -156,17 +190,20 @@ def test_no_general_name_is_taken() -> None:
 SCRIPTED = ("core", "linalg", "links", "bandits", "convex", "privacy", "models")
 
 
-@EACH_SOURCE
-def test_nothing_that_scripts_or_optimised_python_lose(name: str, path: Path) -> None:
+def test_nothing_that_scripts_or_optimised_python_lose() -> None:
     """No annotations import, which TorchScript cannot read; no assert, which -O drops; no decorator that scripts drop."""
-    if name.startswith(tuple(f"torchonline.{part}" for part in SCRIPTED)):
-        assert "__future__" not in imports(path)
-    for node in ast.walk(ast.parse(path.read_text())):
-        assert not isinstance(node, ast.Assert), f"line {node.lineno}: assert is no check"
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            decorators = " ".join(map(ast.unparse, node.decorator_list))
-            assert "no_grad" not in decorators, f"line {node.lineno}: write `with torch.no_grad():` inside the body"
-            assert "inference_mode" not in decorators
+    wrong = []
+    for name, path in SOURCES.items():
+        if name.startswith(tuple(f"torchonline.{part}" for part in SCRIPTED)) and "__future__" in imports(path):
+            wrong.append(f"{path}: imports __future__")
+        for node in nodes(path):
+            if isinstance(node, ast.Assert):
+                wrong.append(f"{path}:{node.lineno}: assert is no check")
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                decorators = " ".join(map(ast.unparse, node.decorator_list))
+                if "no_grad" in decorators or "inference_mode" in decorators:
+                    wrong.append(f"{path}:{node.lineno}: write `with torch.no_grad():` inside the body")
+    assert wrong == []
 
 
 def modules() -> list[ModuleType]:
@@ -242,18 +279,16 @@ def public_objects() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)
-def test_every_module_says_what_it_is(module: ModuleType) -> None:
-    assert module.__doc__
+def test_every_module_says_what_it_is() -> None:
+    assert [module.__name__ for module in modules() if not module.__doc__] == []
 
 
-@EACH_SOURCE
-def test_first_lines_are_short(name: str, path: Path) -> None:
+def test_first_lines_are_short() -> None:
     """The first line of a docstring has fewer than 80 characters."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
-            first = (ast.get_docstring(node) or "").partition("\n")[0]
-            assert len(first) < 80, first
+    kinds = (ast.FunctionDef, ast.ClassDef, ast.Module)
+    found = [(path, node) for path in SOURCES.values() for node in nodes(path) if isinstance(node, kinds)]
+    firsts = [(path, (ast.get_docstring(node) or "").partition("\n")[0]) for path, node in found]
+    assert [f"{path}: {first}" for path, first in firsts if len(first) >= 80] == []
 
 
 def test_every_public_name_is_documented() -> None:
@@ -262,11 +297,9 @@ def test_every_public_name_is_documented() -> None:
     assert [name for name, value in own.items() if not value.__doc__] == []
 
 
-@pytest.mark.parametrize("cls", public_classes(Estimator, Policy))
-def test_every_learner_says_what_it_costs_and_shows_an_example(cls: Any) -> None:
-    text = inspect.getdoc(cls) or ""
-    assert "Example" in text
-    assert ">>>" in text
+def test_every_learner_says_what_it_costs_and_shows_an_example() -> None:
+    texts = {cls.__name__: inspect.getdoc(cls) or "" for cls in public_classes(Estimator, Policy)}
+    assert [name for name, text in texts.items() if "Example" not in text or ">>>" not in text] == []
 
 
 def public_classes_of_all_packages() -> list[Any]:

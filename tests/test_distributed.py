@@ -26,6 +26,7 @@ from filelock import FileLock
 
 from tests import ranks, shared_learners
 from tests.fake_device import environment
+from tests.process_groups import CONTEXT
 from torchonline import (
     DPHDB,
     DPTOFW,
@@ -83,34 +84,32 @@ def played(world: int, scenarios: tuple[str, ...]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         store, processes = Path(folder) / "store", []
         for rank in range(world):
-            command = [
-                sys.executable,
-                "-W",
-                "ignore",
-                "-m",
-                "tests.ranks",
-                str(rank),
-                str(world),
-                str(store),
-                *scenarios,
-            ]
-            with (Path(folder) / f"log{rank}").open("w") as log:
-                processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=single_threaded()))
+            words = [str(rank), str(world), str(store), *scenarios]
+            processes.append(CONTEXT.Process(target=play_rank, args=(words, str(Path(folder) / f"log{rank}"))))
+            processes[-1].start()
         deadline = time.monotonic() + LIMIT
         try:
             for process in processes:
-                process.wait(max(deadline - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            pass
+                process.join(max(deadline - time.monotonic(), 0.1))
         finally:
             for process in processes:
                 process.kill()
-                process.wait()
+                process.join()
         found = [Path(f"{store}.{rank}") for rank in range(world)]
         if not all(path.exists() for path in found):
             logs = [(Path(folder) / f"log{rank}").read_text()[-3000:] for rank in range(world)]
             raise RuntimeError("\n".join(f"rank {rank}: {text}" for rank, text in enumerate(logs)))
         return [json.loads(path.read_text()) for path in found]
+
+
+def play_rank(words: list[str], log: str) -> None:
+    """Be ``python -W ignore -m tests.ranks``, in a forked process, with what it says in a file."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT)
+    for number in (1, 2):
+        os.dup2(file, number)
+    warnings.simplefilter("ignore")
+    sys.argv = ["ranks", *words]
+    ranks.main()
 
 
 def single_threaded() -> dict[str, str]:

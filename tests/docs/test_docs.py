@@ -1,5 +1,6 @@
 """Python blocks in docs/ run, and every relative link and anchor of the Markdown pages resolves."""
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,7 @@ def prose(path: Path) -> str:
     return re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
+@functools.cache
 def anchors(path: Path) -> set[str]:
     """Return the anchors that GitHub gives to a page's headings."""
     found: list[str] = []
@@ -117,9 +119,9 @@ def test_stale_output_is_found() -> None:
             check_comments(code, printed)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_links_and_anchors_resolve(path: Path) -> None:
-    assert broken_links(path) == []
+def test_links_and_anchors_resolve() -> None:
+    found = {path.name: broken_links(path) for path in PAGES}
+    assert {name: broken for name, broken in found.items() if broken} == {}
 
 
 def test_broken_links_are_found(tmp_path: Path) -> None:
@@ -130,23 +132,34 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     assert broken_links(page) == ["none.md", "other.md#no-title", "#there"]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_formulas_keep_their_underscores(path: Path) -> None:
+def test_formulas_keep_their_underscores() -> None:
     """An underscore beside a bracket or a bar opens emphasis, and is gone from the page: such a formula needs backticks."""
-    tokens = [token for block in MarkdownIt().parse(path.read_text()) for token in block.children or ()]
-    assert not any(token.type.endswith("_open") and token.markup.startswith("_") for token in tokens)
+    wrong = []
+    for path in PAGES:
+        tokens = [token for block in MarkdownIt().parse(path.read_text()) for token in block.children or ()]
+        if any(token.type.endswith("_open") and token.markup.startswith("_") for token in tokens):
+            wrong.append(path.name)
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in DOCUMENTS if path.stem not in OF_THE_SITE], ids=lambda path: path.stem
-)
-def test_every_page_is_reachable(path: Path) -> None:
-    readers = [page for page in PAGES if page != path and page != ROOT / "CHANGELOG.md"]
-    assert any(re.search(rf"\]\([^)]*\b{re.escape(path.name)}[#)]", page.read_text()) for page in readers)
+def test_every_page_is_reachable() -> None:
+    texts = {page: page.read_text() for page in PAGES if page != ROOT / "CHANGELOG.md"}
+    lost = [
+        path.name
+        for path in DOCUMENTS
+        if path.stem not in OF_THE_SITE
+        and not any(
+            re.search(rf"\]\([^)]*\b{re.escape(path.name)}[#)]", text) for page, text in texts.items() if page != path
+        )
+    ]
+    assert lost == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
-def test_scripts_exist(path: Path) -> None:
-    for script in re.findall(r"<!-- printed by (\S+)|python (examples/\S+\.py)", path.read_text()):
-        name = script[0] or script[1]
-        assert (ROOT / name).is_file(), name
+def test_scripts_exist() -> None:
+    found = [
+        (path, script[0] or script[1])
+        for path in DOCUMENTS
+        for script in re.findall(r"<!-- printed by (\S+)|python (examples/\S+\.py)", path.read_text())
+    ]
+    assert found
+    assert [f"{path.name}: {name}" for path, name in found if not (ROOT / name).is_file()] == []

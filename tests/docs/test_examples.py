@@ -1,12 +1,18 @@
-"""Every example runs to its end, in a process of its own, with ``--smoke``."""
+"""Every example runs to its end, in a process of its own, with ``--smoke``.
+
+Most processes are forked from one that has imported torch.
+"""
 
 import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.docs.forked import ForkServer
 
 ROOT = Path(__file__).parents[2]
 NO_EXAMPLES = (
@@ -18,6 +24,20 @@ NO_EXAMPLES = (
     "examples/serving/local_postgres.py",  # runs another script
     "examples/serving/ray_serve.py",  # needs Ray
 )
+# Examples that begin in a new interpreter.
+FRESH = {
+    "examples/benchmarks/run.py": "starts processes by multiprocessing",
+    "examples/benchmarks/scaling.py": "is a process group, and starts the other ranks",
+    "examples/blocks.py": "starts processes by multiprocessing, and reads how much memory they have had",
+    "examples/distributed/bandit.py": "is a process group",
+    "examples/distributed/sweep.py": "starts processes",
+    "examples/interrupts.py": "sends itself signals",
+    "examples/neural_linear_digits.py": "trains by Lightning, whose import starts threads",
+    "examples/papers/__main__.py": "lists scripts from within their folder, as `python examples/papers` does",
+    "examples/serving/from_log_to_service.py": "has an event loop and a service in it",
+    "examples/serving/load.py": "starts a service and measures it",
+    "examples/serving/log_speed.py": "measures the time of writes to the disk",
+}
 # The other files are modules of an example.
 EXAMPLES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -518,12 +538,46 @@ def small_log(folder: Path) -> list[str]:
 GIVEN = {"examples/papers/glb_omd_covertype.py": small_covertype, "examples/clicks.py": small_log}
 
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    server = ForkServer(ENVIRONMENT)
+    yield server
+    server.close()
+
+
+def test_fresh_examples_exist() -> None:
+    assert set(FRESH) <= set(EXAMPLES)
+
+
+def test_a_forked_script_ends_as_a_fresh_one(server: ForkServer, tmp_path: Path) -> None:
+    """With the same status, words, arguments, folder and modules beside it; nothing is left for the next."""
+    (tmp_path / "beside.py").write_text("value = 7\n")
+    script = tmp_path / "script.py"
+    ends = {"good": "", "exits": "sys.exit(3)", "says": "sys.exit('no luck')", "fails": "raise ValueError('no luck')"}
+    for name, end in ends.items():
+        lines = ["import atexit, os, random, sys", "import beside", "atexit.register(print, 'the end')"]
+        lines += ["print(__name__, sys.argv, os.getcwd(), sys.path[:2], beside.value, os.environ['COLUMNS'])"]
+        lines += ["assert not hasattr(os, 'left')", "os.left = True", "print(sys.modules['__main__'].__file__)"]
+        script.write_text("\n".join([*lines, end]) + "\n")
+        forked = server.run([str(script), "--smoke", name], tmp_path)
+        command = [sys.executable, str(script), "--smoke", name]
+        fresh = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+        assert (forked.returncode, forked.stdout) == (fresh.returncode, fresh.stdout)
+        assert forked.stderr.splitlines()[-1:] == fresh.stderr.splitlines()[-1:]
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_example_runs(example: str, tmp_path: Path) -> None:
+def test_example_runs(example: str, server: ForkServer, tmp_path: Path) -> None:
     given = GIVEN[example](tmp_path) if example in GIVEN else []
-    command = [sys.executable, str(ROOT / example), "--smoke", "--output", str(tmp_path), *given]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    command = [str(ROOT / example), "--smoke", "--output", str(tmp_path), *given]
+    if example in FRESH:
+        command.insert(0, sys.executable)
+        done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    else:
+        done = server.run(command, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     for text in SAID[example]:
         assert text in done.stdout

@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from tests.convex_learners import ConvexCase, play, stream
 from tests.convex_toys import Descent
@@ -53,6 +55,7 @@ POLICIES = {
     "GLBOMD Poisson": lambda **o: GLBOMD(4, link=Poisson(), feature_bound=8.0, **o),
     "Greedy": lambda **o: Greedy(HeavyTailRegression(4, **o)),
 }
+OPTIONS = ("AnytimeHeavyTailUCB 1.5", "AnytimeHeavyTailUCB symmetric")
 # Run where `import torchonline` fails: plays the rounds of a folder with its two files, and saves what came of them.
 FRESH = """
 import sys, torch
@@ -116,11 +119,7 @@ def test_files_of_every_policy_learn_in_a_process_without_torchonline(tmp_path: 
     stream = rounds(100)
     arms = [arms for arms, _ in stream]
     # An option of a class changes its numbers, not whether they stand alone.
-    policies = {
-        name: make
-        for name, make in POLICIES.items()
-        if name not in ("AnytimeHeavyTailUCB 1.5", "AnytimeHeavyTailUCB symmetric")
-    }
+    policies = {name: make for name, make in POLICIES.items() if name not in OPTIONS}
     rewards = {
         name: make().estimator.possible_reward(torch.stack([reward for _, reward in stream]))
         for name, make in policies.items()
@@ -146,8 +145,11 @@ def test_files_of_every_policy_learn_in_a_process_without_torchonline(tmp_path: 
             torch.testing.assert_close(theirs["state"][key], buffer, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("batch", [(), (3,)])
-@pytest.mark.parametrize("name", POLICIES)
+# An option of a class says nothing of a fleet that the class does not.
+FLEETS = [name for name in POLICIES if name not in OPTIONS]
+
+
+@pytest.mark.parametrize(("name", "batch"), [*((name, ()) for name in POLICIES), *((name, (3,)) for name in FLEETS)])
 def test_program_agrees_over_100_rounds_and_may_only_look(name: str, batch: tuple[int, ...]) -> None:
     policy = POLICIES[name](batch_shape=batch)
     program = torch.export.load(io.BytesIO(program_file(name, batch))).module()
@@ -319,12 +321,12 @@ def test_programs_of_every_link(make, link: Link) -> None:
 
 
 @pytest.fixture(scope="module")
-def compiled_oful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compiled_oful(tmp_path_factory: pytest.TempPathFactory, oful_program: Callable[[], ExportedProgram]) -> Path:
     """A folder with `round.pt2`, the package of OFUL(2), and torch's cache of it."""
     folder = kept_folder() or tmp_path_factory.mktemp("compiled")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "cache"))
-        compile_program(to_program(OFUL(2)), folder / "round.pt2")
+        compile_program(oful_program(), folder / "round.pt2")
     return folder
 
 
@@ -357,11 +359,16 @@ def test_files_choose_and_learn_in_cpp(name: str, request: pytest.FixtureRequest
         assert int(torch.jit.load(f"{file}.learnt").estimator.rounds) == 180
 
 
-def test_compiled_program_agrees(compiled_oful: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_compiled_program_agrees(
+    compiled_oful: Path,
+    oful_program: Callable[[], ExportedProgram],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     """So does the package of the same program that comes from the cache, and it has a state of its own."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(compiled_oful / "cache"))
     policy = OFUL(2)
-    program = to_program(policy)
+    program = oful_program()
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", None)
     compiled = compile_program(program, tmp_path / "round.pt2")
     again = compile_program(program, tmp_path / "again.pt2")
@@ -374,25 +381,26 @@ def test_compiled_program_agrees(compiled_oful: Path, monkeypatch: pytest.Monkey
         assert choice.item() == policy.select(arms).item()
 
 
-def test_another_state_or_number_of_threads_is_compiled_anew() -> None:
+def test_another_state_or_number_of_threads_is_compiled_anew(oful_program: Callable[[], ExportedProgram]) -> None:
     policy = OFUL(2)
     places = [place_in_cache(to_program(policy), {})]
-    assert place_in_cache(to_program(OFUL(2)), {}) == places[0]
+    assert place_in_cache(oful_program(), {}) == places[0]
     policy.step(torch.ones(1, 2), 0, 1.0)
-    places.append(place_in_cache(to_program(policy), {}))
-    places.append(place_in_cache(to_program(policy), {"joint_graph_constant_folding": False}))
+    program = to_program(policy)
+    places.append(place_in_cache(program, {}))
+    places.append(place_in_cache(program, {"joint_graph_constant_folding": False}))
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:
-        places.append(place_in_cache(to_program(policy), {}))
+        places.append(place_in_cache(program, {}))
     finally:
         torch.set_num_threads(threads)
     assert len(set(places)) == 4
 
 
-def test_a_package_has_the_suffix_that_torch_reads(tmp_path: Path) -> None:
+def test_a_package_has_the_suffix_that_torch_reads(oful_program: Callable[[], ExportedProgram], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"path: expected a file name that ends in .pt2"):
-        compile_program(to_program(OFUL(2)), tmp_path / "round.pt")
+        compile_program(oful_program(), tmp_path / "round.pt")
 
 
 class Slowed(Descent):

@@ -1,12 +1,14 @@
 """What docs/limits.md says of exported files: values are refused by a flag, and rounds have a noise scale where asked to."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch.export import ExportedProgram
 
 from torchonline import OFUL
-from torchonline.export import to_program, to_torchscript
+from torchonline.export import to_torchscript
 
 PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
 ROUND = torch.tensor([[0.0, 0.0], [1.0, 0.5]]).double(), torch.tensor(1)
@@ -35,9 +37,11 @@ def test_a_script_takes_a_noise_scale_and_refuses_values() -> None:
 
 
 @pytest.mark.parametrize("has_scale", [False, True])
-def test_a_program_takes_a_noise_scale_where_asked_to(has_scale: bool) -> None:
+def test_a_program_takes_a_noise_scale_where_asked_to(
+    has_scale: bool, oful_program: Callable[..., ExportedProgram]
+) -> None:
     policy = OFUL(2)
-    program = to_program(policy, noise_scale=has_scale).module()
+    program = oful_program(noise_scale=has_scale).module()
     scale = (torch.tensor(3.0).double(),) if has_scale else ()
     state = dict(program.named_buffers())
     _, learnt = program(*ROUND, torch.nan * REWARD, LEARN, *CHOICE, *scale)

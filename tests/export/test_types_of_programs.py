@@ -1,9 +1,11 @@
 """A program converts the features, the reward and the noise scale of a round to the type of its state."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch.export import ExportedProgram
 
 from torchonline import OFUL, FixedArms
 from torchonline.export import to_program
@@ -13,10 +15,10 @@ ARMS = torch.eye(3, dtype=D)[:, :2]
 
 
 @pytest.mark.parametrize("kind", ["policy", "fixed"])
-def test_a_program_converts_a_round_of_another_type(kind: str) -> None:
-    policy = OFUL(2)
-    module = policy if kind == "policy" else FixedArms(policy, ARMS)
-    program = to_program(module, noise_scale=True).module()
+def test_a_program_converts_a_round_of_another_type(kind: str, oful_program: Callable[..., ExportedProgram]) -> None:
+    fixed = FixedArms(OFUL(2), ARMS)
+    exported = oful_program(noise_scale=True) if kind == "policy" else to_program(fixed, noise_scale=True)
+    program = exported.module()
     learn, reward, scale = torch.tensor(True), 0.75, 0.5
     for dtype in (torch.float32, D, torch.bfloat16):
         twin = copy.deepcopy(program)

@@ -1,0 +1,66 @@
+"""Which tests are long: ``make test`` leaves them to ``make test-rest``, but for one script and one program of each family.
+
+``python -m tests.long_tests .venv/results.xml`` lists, in long_tests.txt, the tests whose cases take .25 seconds or more on
+average in a report of pytest. A rule of a contract counts as a test. What is not listed is not long.
+"""
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parent.parent
+FILE = Path(__file__).with_suffix(".txt")
+LIMIT = 0.25  # seconds
+# Cases of long tests that `make test` runs all the same: a script and a program of each family of classes.
+SMOKE = {
+    "tests/contract/test_contract.py::test_rule[OFUL()-script_agrees_with_eager]",
+    "tests/contract/test_contract.py::test_rule[LocalGLB()-script_agrees_with_eager]",
+    "tests/contract/test_contract.py::test_rule[AnytimeHeavyTailUCB()-script_agrees_with_eager]",
+    "tests/contract/test_contract.py::test_rule[OFUL()-script_learns_logs_like_eager]",
+    "tests/convex/test_convex_learners.py::test_rule[OONS()-script_agrees_with_eager]",
+    "tests/convex/test_convex_learners.py::test_rule[OONS()-a_program_agrees_with_eager]",
+    "tests/policies/test_composed.py::test_script_agrees_with_eager[DisjointArms(ridge)]",
+    "tests/export/test_export.py::test_program_agrees_over_100_rounds_and_may_only_look[OFUL-batch0]",
+    "tests/export/test_export.py::test_program_agrees_over_100_rounds_and_may_only_look[AnytimeHeavyTailUCB-batch2]",
+    "tests/export/test_export.py::test_program_agrees_over_100_rounds_and_may_only_look[LocalGLB-batch6]",
+    "tests/export/test_blocks.py::test_a_program_of_arms_learns_blocks_as_learn_does[arms-batch0]",
+    "tests/export/test_export.py::test_encoder_and_head_are_one_artifact[per arm-batch0]",
+}
+
+
+def long_tests() -> frozenset[str]:
+    """Return the names of the tests that are long."""
+    return frozenset(FILE.read_text().splitlines())
+
+
+def name_of(item: Any) -> str:
+    """Return the name of a case's test in the list."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    rule = f"[{params['rule']}]" if item.originalname == "test_rule" else ""
+    return f"{item.path.relative_to(ROOT).as_posix()}::{item.originalname}{rule}"
+
+
+def measured(report: Path) -> dict[str, list[float]]:
+    """Return the seconds of the cases of each test in a report."""
+    seconds = defaultdict(list)
+    for case in ElementTree.parse(report).iter("testcase"):
+        words, (test, _, ids) = case.attrib["classname"].split("."), case.attrib["name"].partition("[")
+        while words and not (ROOT / "/".join(words)).with_suffix(".py").is_file():
+            words.pop()  # a class
+        rule = f"[{ids.rstrip(']').rpartition('-')[2]}]" if test == "test_rule" else ""
+        seconds[f"{'/'.join(words)}.py::{test}{rule}"].append(float(case.attrib["time"]))
+    return seconds
+
+
+def main() -> None:
+    seconds = measured(Path(sys.argv[1]))
+    names = {name for name, each in seconds.items() if sum(each) / len(each) >= LIMIT}
+    FILE.write_text("".join(f"{name}\n" for name in sorted(names)))
+    rest = [value for name, each in seconds.items() if name not in names for value in each]
+    print(f"{len(names)} tests are long; {len(rest)} cases of others take {sum(rest):.0f} seconds")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The list of long tests names tests that exist."""
+
+import ast
+import functools
+from pathlib import Path
+
+from tests.long_tests import ROOT, SMOKE, long_tests, measured
+
+
+@functools.cache
+def functions(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def test_long_tests_exist() -> None:
+    """Run ``python -m tests.long_tests`` with a report where they do not."""
+    files = [*(ROOT / "tests" / "contract").glob("*.py"), ROOT / "tests" / "convex" / "test_convex_learners.py"]
+    rules, lost = {name for path in files for name in functions(path)}, []
+    for name in long_tests():
+        path, test = name.split("::")
+        function, _, rule = test.rstrip("]").partition("[")
+        if not (ROOT / path).is_file() or function not in functions(ROOT / path) or (rule and rule not in rules):
+            lost.append(name)
+    assert lost == []
+
+
+def test_smoke_tests_are_of_long_tests() -> None:
+    for name in SMOKE:
+        path, function = name.partition("[")[0].split("::")
+        assert function in functions(ROOT / path)
+
+
+def test_a_report_is_read(tmp_path: Path) -> None:
+    cases = [("tests.test_long_tests", "test_a[x-y]", 1.0), ("tests.models.test_models.TestBanditHead", "test_b", 2.0)]
+    cases += [("tests.contract.test_contract", "test_rule[OFUL()-memory_is_flat]", 3.0)]
+    lines = [f'<testcase classname="{where}" name="{name}" time="{time}"/>' for where, name, time in cases]
+    (tmp_path / "report.xml").write_text(f"<testsuite>{''.join(lines)}</testsuite>")
+    assert measured(tmp_path / "report.xml") == {
+        "tests/test_long_tests.py::test_a": [1.0],
+        "tests/models/test_models.py::test_b": [2.0],
+        "tests/contract/test_contract.py::test_rule[memory_is_flat]": [3.0],
+    }
