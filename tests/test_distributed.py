@@ -43,8 +43,8 @@ from torchonline import (
     SystemIdentification,
     ThompsonSampling,
 )
-from torchonline.distributed import Ranks, SharedLearner, error_from_text, text_of_error
-from torchonline.distributed.ranks import digest, packed, unpacked
+from torchonline.distributed import Ranks, SharedLearner
+from torchonline.distributed.ranks import digest, error_from_text, packed, text_of_error, unpacked
 from torchonline.distributed.shared_learner import NOTE_BYTES, _Outcome
 from torchonline.distributed.sums import shares_of
 
