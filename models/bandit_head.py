@@ -127,6 +127,7 @@ class BanditHead(Policy):
         self.combine = one_of("combine", combine, ("product", "outer"))
         self.feature_dims = positive_integer("feature_dims", feature_dims)
         self.scaler = checked_scaler(scaler, chosen, self.feature_dims)
+        self.takes_mask = self.scaler is None and chosen.takes_mask
         self.encoder_width = chosen.dim
         embeddings = None
         is_of_arms = chosen.item_dims == 2
@@ -225,6 +226,8 @@ class BanditHead(Policy):
     ) -> None:
         if self.scaler is None:
             self.policy._learn_rounds(x, place, reward, noise_scale, block_size, mask)
+        elif mask is not None:
+            raise TypeError("mask: expected None, because rounds may be learnt in order")
         else:
             like = self.policy._like()
             pay = reward.detach().to(like.dtype)

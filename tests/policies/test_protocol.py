@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import torchonline
-from tests.learners import BATCH_SHAPES, chosen, differences, snapshot
+from tests.learners import BATCH_SHAPES, chosen, close, differences, snapshot
 from torchonline import (
     UCB,
     DisjointArms,
@@ -171,3 +171,25 @@ def test_a_mask_of_fixed_arms_has_a_name() -> None:
         with pytest.raises(TypeError, match=r"^inputs: expected None, .*; name a mask: mask=\.\.\."):
             ask(mask)
     assert differences(before, snapshot(fixed)) == []
+
+
+@pytest.mark.parametrize("name", [*KINDS, "head with a scaler"])
+def test_a_mask_of_rounds_is_obeyed_or_refused(name: str) -> None:
+    """Also by TorchScript."""
+    scaled = head_on(OF_ARMS["UCB"], scaler=StandardScaler(DIM, intercept=False))
+    policy = KINDS[name]() if name in KINDS else scaled()
+    policy.eval()
+    before, script = snapshot(policy), torch.jit.script(copy.deepcopy(policy))
+    round_, mask = rounds_of(policy, ROUNDS), torch.arange(ROUNDS) % 3 == 0
+    if policy.takes_mask:
+        policy.learn(*round_, mask=mask)
+        script.learn(*round_, mask=mask)
+        assert int(policy.rounds) == int(mask.sum())
+        for key, value in snapshot(policy).items():
+            close(script.state_dict()[key], value)
+        return
+    assert name not in OF_ARMS or name in ("ScaledPolicy", "bandit")
+    for call, error in ((policy.learn, TypeError), (script.learn, torch.jit.Error)):
+        with pytest.raises(error, match="mask: expected None"):
+            call(*round_, mask=mask)
+    assert differences(before, snapshot(policy)) == []
