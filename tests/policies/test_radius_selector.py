@@ -191,7 +191,7 @@ def split(policy: RadiusSelector) -> Tensor:
     """Return a context for which the multiples name different arms."""
     probes = torch.randn(2000, DIM, dtype=D, generator=torch.Generator().manual_seed(3))
     chances = policy.probabilities(probes)
-    bounds = policy._bounds(probes).argmax(-1)
+    bounds = policy._at_multiples(probes).argmax(-1)
     is_split = (bounds != bounds[:, :1]).any(-1)
     assert is_split.any()
     return probes[torch.where(is_split, chances.amax(-1), 2.0).argmin()]
@@ -200,7 +200,7 @@ def split(policy: RadiusSelector) -> Tensor:
 @pytest.mark.parametrize("is_masked", [False, True])
 @every_rule
 def test_choices_have_their_probabilities(rule: str, is_masked: bool) -> None:
-    """`select` and `decide` draw from `probabilities`, within five standard errors; the share of a multiple is a mixture's."""
+    """Draws follow `probabilities`, within five standard errors; the share of a multiple is a mixture's."""
     policy = taught(rule)
     x, mask, count = split(policy), None, 20_000
     if is_masked:
@@ -210,7 +210,7 @@ def test_choices_have_their_probabilities(rule: str, is_masked: bool) -> None:
     many, masks = x.expand(count, DIM), None if mask is None else mask.expand(count, ARMS)
     assert float(chances.sum()) == pytest.approx(1.0)
     assert rule == "exp4" or sorted(chances.tolist())[-2:] == [0.0, 1.0]
-    arms, chance = policy.decide(many, masks)
+    arms, chance = policy.select_with_probability(many, masks)
     close(chance, chances[arms])
     for drawn in (arms, policy.select(many, masks)):
         frequency = torch.bincount(drawn, minlength=ARMS) / count
@@ -350,7 +350,7 @@ def punishing(policy: RadiusSelector) -> Tensor:
 def excess(cls: type[RadiusSelector], adversary: Callable[[RadiusSelector], Tensor]) -> Tensor:
     """Return the played losses above those of the best multiple, of each trial."""
     policy, one = opposed(cls), torch.ones(TRIALS, 1, dtype=D)
-    assert policy._bounds(one).argmax(-1).tolist() == [[1, 0]] * TRIALS
+    assert policy._at_multiples(one).argmax(-1).tolist() == [[1, 0]] * TRIALS
     paid, losses = torch.zeros(TRIALS, dtype=D), torch.zeros(TRIALS, 2, dtype=D)
     for _ in range(HORIZON):
         loss = adversary(policy)
@@ -358,7 +358,7 @@ def excess(cls: type[RadiusSelector], adversary: Callable[[RadiusSelector], Tens
         paid += loss.gather(-1, arm.unsqueeze(-1)).squeeze(-1)
         losses += loss
         policy.step(one, arm, 1.0 - loss.gather(-1, arm.unsqueeze(-1)).squeeze(-1))
-    assert policy._bounds(one).argmax(-1).tolist() == [[1, 0]] * TRIALS
+    assert policy._at_multiples(one).argmax(-1).tolist() == [[1, 0]] * TRIALS
     return paid - losses.amin(-1)
 
 
@@ -423,7 +423,7 @@ def test_script_agrees_with_eager(rule: str) -> None:
             chosen = []
             for each in (policy, script):
                 torch.manual_seed(t)
-                chosen += [each.select(x), each.decide(x)[0]]
+                chosen += [each.select(x), each.select_with_probability(x)[0]]
             assert chosen[:2] == chosen[2:]
         for each in (policy, script):
             each.step(x, action if t > 8 else torch.tensor(t % ARMS), reward)

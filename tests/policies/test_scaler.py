@@ -421,13 +421,13 @@ def test_an_interrupted_step_is_all_or_nothing(batch_shape: tuple[int, ...]) -> 
 
 def test_deciding_never_changes_it() -> None:
     policy = ScaledPolicy(RidgeRegression(4), StandardScaler(3))
-    policy.step(torch.randn(9, 3), torch.randn(9))
+    policy.step(torch.randn(9, 1, 3), [0] * 9, torch.randn(9))
     before = snapshot(policy)
     for _ in range(5):
         arms = torch.randn(4, 5, 3)
         policy.select(arms)
         policy.probabilities(arms)
-        policy.decide(arms)
+        policy.select_with_probability(arms)
         policy(arms)
         policy.scaler(arms)
     assert differences(before, snapshot(policy)) == []
