@@ -41,8 +41,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
     A round of the :class:`~torchonline.models.BanditHead`, where the encoder computes the features :math:`x_k`::
 
-        k = policy.select(arms)             # arms: x_1 ... x_K
-        policy.step(arms[k], rewards[k])    # the policy sees only the chosen entry of the table
+        k = policy.select(arms)                # arms: x_1 ... x_K
+        policy.step(arms, k, rewards[k])       # the policy sees only the chosen entry of the table
 
     The encoder learns. After every ``train_encoder_every`` rounds:
 

@@ -44,9 +44,10 @@ class SimulatedBandit(WithOptions):
 
     A round::
 
-        k = policy.select(environment.arms())
-        x, reward, regret = environment.pull(k)
-        policy.step(x, reward)
+        arms = environment.arms()
+        k = policy.select(arms)
+        x, reward, regret = environment.pull(k)  # x, the features of the chosen arm
+        policy.step(arms, k, reward)
 
     The mean reward depends on an arm's features x through :math:`x^\top\theta^*`. A subclass defines the mean reward,
     :meth:`_mean`, and the draw of a reward, :meth:`_reward`. All draws come from the environment's own generators.
