@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.learners import differences, snapshot
+from tests.learners import differences, round_of, snapshot
 from tests.reference.likelihood import (
     LOGISTIC,
     POISSON,
@@ -158,7 +158,7 @@ def test_a_score_whose_maximum_is_no_single_point() -> None:
     policy = OFUGLB(2, horizon=8, theta_bound=3.0)
     x = torch.tensor([-0.6761025810358913, 0.7366355936256044], dtype=D)
     rewards = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 0.0], dtype=D)
-    policy.step(x.expand(6, 2), rewards)
+    policy.step(x.expand(6, 1, 2), [0] * 6, rewards)
     level, length = float(policy.estimator.level()), float(x.norm())
 
     def rise(z: Tensor) -> Tensor:
@@ -179,8 +179,8 @@ def test_scores_of_a_whole_run_arrive(name: str) -> None:
         scores = policy(arms)
         assert bool((scores >= arms @ policy.estimator.theta_hat - 1e-6).all())
         assert bool((scores <= 3.0 * arms.norm(dim=-1) + 1e-12).all())
-        x, reward, _ = environment.pull(scores.argmax())
-        policy.step(x, reward)
+        index = scores.argmax()
+        policy.step(arms, index, environment.pull(index)[1])
 
 
 def test_a_solver_says_where_it_did_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,8 +217,9 @@ def stream(link: Link, bound: float, rounds: int, dim: int, seed: int) -> list[t
     return [(each, float(r), float(random.choice([0.7, 1.0, 1.5]))) for each, r in zip(arms, rewards, strict=True)]
 
 
-def learn(policy: Any, x: np.ndarray, reward: float, scale: float) -> None:
-    policy.step(torch.from_numpy(x), torch.tensor(reward, dtype=D), noise_scale=torch.tensor(scale, dtype=D))
+def learn(learner: Any, x: np.ndarray, reward: float, scale: float) -> None:
+    round_ = round_of(learner, torch.from_numpy(x), torch.tensor(reward, dtype=D))
+    learner.step(*round_, noise_scale=torch.tensor(scale, dtype=D))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -459,7 +460,7 @@ def test_rs_glincb_of_the_papers_program() -> None:
     assert 5 <= reference.kinds.count("warm-up") == int(policy.estimator.is_warm_up.sum()) <= 40
     theory = RSGLinCB(2, horizon=400, theta_bound=3.5, delta=0.1)
     arms = torch.from_numpy(unit_rows(np.random.default_rng(0), 400, 2))
-    theory.step(arms, torch.ones(400, dtype=D))
+    theory.step(*round_of(theory, arms, torch.ones(400, dtype=D)))
     assert bool(theory.estimator.is_warm_up.all())
 
 
@@ -510,7 +511,7 @@ def test_an_arm_that_is_not_available_rules_out_no_other() -> None:
     with pytest.raises(ValueError, match=r"^mask: expected an available entry in each row"):
         policy.select(arms, torch.zeros(8, dtype=torch.bool))
     arms[0, 0] = torch.nan
-    with pytest.raises(ValueError, match=r"^arms: expected finite"):
+    with pytest.raises(ValueError, match=r"^inputs: expected finite"):
         policy.select(arms, mask)
 
 
@@ -523,7 +524,7 @@ def misses(learner: Any, link: Link, bound: float, rounds: int, seed: int, off: 
     policy, found = UCB(learner), {name: torch.zeros(runs, dtype=torch.bool) for name in ("set", "ellipsoid", "tenth")}
     for _ in range(rounds):
         x = arms[policy.select(arms.expand(runs, 12, 2))]
-        policy.step(x, link.sample(off * (x * truth).sum(-1), generator))
+        policy.step(*round_of(policy, x, link.sample(off * (x * truth).sum(-1), generator)))
         error = (truth - learner.theta_hat).unsqueeze(-1)
         distance = (error.mT @ learner.V @ error).squeeze((-1, -2)).sqrt()
         found["ellipsoid"] |= distance > learner.radius()
@@ -645,14 +646,14 @@ def test_on_tensors_as_on_arrays(cls: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("cls", [GLMUCB, OFUGLB, OFULogR])
 def test_without_checks_a_nan_stays_one(cls: Any) -> None:
     policy = cls(2, horizon=10, validate=False)
-    policy.step(torch.tensor([0.5, 0.5]), torch.tensor(math.nan))
+    policy.step(torch.tensor([[0.5, 0.5]]), 0, torch.tensor(math.nan))
     assert bool(policy.estimator.theta_hat.isnan().all())
     assert bool(policy(torch.eye(2)).isnan().all())
 
 
 def test_the_gradient_of_an_upper_bound_is_where_it_is_taken() -> None:
     policy = OFUGLB(2, horizon=10)
-    policy.step(torch.tensor([[0.5, 0.5], [0.1, -0.9]]), torch.tensor([1.0, 0.0]))
+    policy.step(torch.tensor([[[0.5, 0.5]], [[0.1, -0.9]]]), [0, 0], torch.tensor([1.0, 0.0]))
     arms = torch.randn(3, 2, dtype=torch.float32, requires_grad=True)
     policy(arms).sum().backward()
     torch.testing.assert_close(arms.grad, policy.estimator.ends(arms).float())
@@ -690,7 +691,7 @@ def test_links_that_are_flat_within_the_bound_are_refused(make: Any) -> None:
 def test_directions_of_any_length_and_sets_without_a_level() -> None:
     """The score of a multiple is the multiple of the score; of a set that leaves nothing out, the ball's."""
     policy = OFUGLB(2, horizon=10, theta_bound=2.0)
-    policy.step(torch.tensor([0.6, 0.8]), torch.tensor(1.0))
+    policy.step(torch.tensor([[0.6, 0.8]]), 0, torch.tensor(1.0))
     x = torch.tensor([0.8, -0.6], dtype=D)
     score = policy.estimator.upper_bound(x)
     for factor in (1e-300, 1e-170, 1e170, 1e300):

@@ -50,8 +50,8 @@ def play(policy: Any, reference: Any, link: Link, *, seed: int, noise: bool, rou
         # Half of the rewards as the link makes them, half of any kind that is possible.
         scale = float(random.choice([0.3, 1.0, 2.0])) if noise else None
         value = link.possible(torch.tensor(random.standard_t(2.1) if t % 2 else random.choice([0.0, 1.0]), dtype=D))
-        x, scale_tensor = torch.from_numpy(arms[index]), None if scale is None else torch.tensor(scale, dtype=D)
-        policy.step(x, value, noise_scale=scale_tensor)
+        scale_tensor = None if scale is None else torch.tensor(scale, dtype=D)
+        policy.step(torch.from_numpy(arms), index, value, noise_scale=scale_tensor)
         reference.step(arms[index], float(value), scale)
         np.testing.assert_allclose(estimator.theta_hat.numpy(), reference.theta, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(estimator.radius().item(), reference.radius(), rtol=1e-9)
@@ -267,7 +267,7 @@ def share_of_misses(policy: Any, link: Link, *, seed: int, rounds: int = 200) ->
     for _ in range(rounds):
         index = policy.select(arms)
         x = arms.gather(1, index[:, None, None].expand(-1, -1, estimator.dim)).squeeze(1)
-        policy.step(x, link.sample((x * theta).sum(-1), generator))
+        policy.step(arms, index, link.sample((x * theta).sum(-1), generator))
         missed |= lost()
     return float(missed.double().mean())
 

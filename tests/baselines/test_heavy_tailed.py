@@ -12,7 +12,7 @@ from scipy.optimize import minimize, root
 from scipy.stats import binom
 
 import torchonline
-from tests.learners import differences, public_classes, snapshot
+from tests.learners import differences, public_classes, round_of, snapshot
 from tests.reference.bmm import BMMReference
 from tests.reference.btc import BTCReference
 from tests.reference.crmm import CRMMReference
@@ -125,7 +125,7 @@ def test_members_of_a_fleet_end_their_epochs_at_different_rounds(name: str) -> N
     for t in range(80):
         x = np.stack([arms[(t // 4) % 3], arms[(t // 5) % 3], arms[t % 3]])
         reward = random.standard_t(1.5, 3)
-        fleet.step(torch.from_numpy(x), torch.from_numpy(reward))
+        fleet.step(*round_of(fleet, torch.from_numpy(x), torch.from_numpy(reward)))
         for i, other in enumerate(others):
             other.step(x[i], reward[i])
             np.testing.assert_allclose(fleet.estimator.theta_hat[i].numpy(), other.theta, rtol=1e-9, atol=1e-9)
@@ -207,7 +207,7 @@ def test_crmm_keeps_the_promise_of_its_radius_with_a_link() -> None:
     for _ in range(rounds):
         index = policy.select(arms)
         x = arms[torch.arange(runs), index]
-        policy.step(x, torch.sigmoid((x * theta).sum(-1)) + 0.1 * law.sample((runs,), generator))
+        policy.step(arms, index, torch.sigmoid((x * theta).sum(-1)) + 0.1 * law.sample((runs,), generator))
         difference = (estimator.theta_hat - theta).unsqueeze(-1)
         ratio = (difference.mT @ estimator.V @ difference).squeeze((-2, -1)).sqrt() / estimator.radius()
         missed |= ratio > 1.0
@@ -421,7 +421,7 @@ def test_crmm_keeps_the_promise_of_its_radius(law: Noise) -> None:
     missed = torch.zeros(runs, dtype=torch.bool)
     for _ in range(rounds):
         x, reward, _ = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        policy.step(*round_of(policy, x, reward))
         difference = (estimator.theta_hat - environment.theta).unsqueeze(-1)
         missed |= (difference.mT @ estimator.V @ difference).squeeze((-2, -1)).sqrt() > estimator.radius()
     assert int(estimator.epochs.min()) == rounds // estimator.repeats

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.learners import round_of
 from tests.reference.follow import data, follow
 from tests.reference.medina_yang import CRTReference, MoMReference
 from tests.reference.robust_ucb import RobustUCBReference, truncated_mean
@@ -43,7 +44,7 @@ def test_crt_keeps_the_promise_of_its_radius(law: Noise, order: float) -> None:
     estimator, missed = policy.estimator, torch.zeros(runs, dtype=torch.bool)
     for t in range(1, rounds + 1):
         x, reward, _ = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        policy.step(*round_of(policy, x, reward))
         difference = (estimator.theta_hat - environment.theta).unsqueeze(-1)
         error = (difference.mT @ estimator.V @ difference).squeeze((-2, -1)).sqrt()
         missed |= (error > estimator.radius()) & (t >= rounds / 4.0**order)
@@ -90,7 +91,7 @@ def test_mom_keeps_the_promise_of_its_radius(law: Noise, order: float) -> None:
     estimator, missed = policy.estimator, torch.zeros(runs, dtype=torch.bool)
     for _ in range(rounds):
         x, reward, _ = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        policy.step(*round_of(policy, x, reward))
         difference = (estimator.theta_hat - environment.theta).unsqueeze(-1)
         error = (difference.mT @ estimator.V @ difference).squeeze((-2, -1)).sqrt()
         # Before the first epoch the error is the radius, to rounding.
@@ -114,7 +115,7 @@ def test_robust_ucb_is_truncated_means(order: float) -> None:
         assert k == int(hot.select(rows))
         reward = float(0.2 * k + random.standard_t(1.5))
         disjoint.step(one, k, reward)
-        hot.step(rows[k], reward)
+        hot.step(rows, k, reward)
         seen[k] = np.append(seen[k], reward)
         means = np.array([truncated_mean(rewards, order, m, 1.0, ell) for rewards in seen])
         counts = np.array([1.0 + len(rewards) for rewards in seen])
