@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from tests.learners import round_of
 from torchonline import OFUL, LocalGLB, environments
 from torchonline.environments import (
     DriftingBandit,
@@ -284,7 +285,7 @@ def test_a_learner_beats_uniform_play(batch_shape: tuple[int, ...], redraw: bool
             uniform = torch.randint(20, batch_shape, generator=generator)
             index = policy.select(environment.arms()) if name == "oful" else uniform
             x, reward, lost = environment.pull(index)
-            policy.step(x, reward)
+            policy.step(*round_of(policy, x, reward))
             total += lost
         regret[name] = total
     assert (regret["oful"] < 0.15 * regret["uniform"]).all()
@@ -400,7 +401,7 @@ def test_a_learner_that_is_told_each_scale_has_less_regret() -> None:
         for _ in range(200):
             scale = environment.noise_scale if told else None
             x, reward, regret = environment.pull(policy.select(environment.arms()))
-            policy.step(x, reward, noise_scale=scale)
+            policy.step(*round_of(policy, x, reward), noise_scale=scale)
             total += regret
         totals.append(total)
     assert (totals[0] < 0.5 * totals[1]).all()
@@ -647,5 +648,5 @@ def test_a_generalized_learner_beats_uniform_play(dtype: torch.dtype) -> None:
             assert {x.dtype, reward.dtype, regret.dtype} == {dtype}
             total += regret
             if total is played:
-                policy.step(x, reward)
+                policy.step(*round_of(policy, x, reward))
     assert (played < 0.3 * uniform).all()

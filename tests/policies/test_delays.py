@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.learners import close
+from tests.learners import close, round_of
 from torchonline import OFUL, UCB, AnytimeHeavyTailUCB
 from torchonline.environments import GaussianNoise, Noise, Pareto, StudentT
 from torchonline.metrics import has_missed
@@ -59,7 +59,7 @@ def share_lost_under_delay(policy: UCB, world: World, rounds: int, largest: floa
         slot = torch.randint(OPEN, (RUNS,), generator=world.generator)
         x, reward = features[runs, slot], rewards[runs, slot]
         arrives = reward <= largest
-        policy.step(torch.where(arrives.unsqueeze(-1), x, 0.0), torch.where(arrives, reward, 0.0))
+        policy.step(*round_of(policy, torch.where(arrives.unsqueeze(-1), x, 0.0), torch.where(arrives, reward, 0.0)))
         missed |= world.is_lost(policy)
         new_x, new_reward = world.decide(policy, 1)
         features[runs, slot], rewards[runs, slot] = new_x.squeeze(1), new_reward.squeeze(1)
@@ -82,7 +82,7 @@ def test_batches_that_arrive_shuffled_keep_the_promise(noise: Noise, order: floa
         x = x.take_along_dim(order_of_arrival.unsqueeze(-1), dim=1)
         reward = reward.take_along_dim(order_of_arrival, dim=1)
         for row in zip(x.unbind(1), reward.unbind(1), strict=True):
-            policy.step(*row)
+            policy.step(*round_of(policy, *row))
             missed |= world.is_lost(policy)
     assert missed.double().mean() <= LIMIT
 
@@ -101,9 +101,9 @@ def test_a_batch_in_one_step_is_learnt_in_its_order() -> None:
     world = World(GaussianNoise())
     together, one_by_one = heavy(GaussianNoise()), heavy(GaussianNoise())
     x, reward = world.decide(together, OPEN)
-    together.step(x, reward)
+    together.step(*round_of(together, x, reward))
     for row in zip(x.unbind(1), reward.unbind(1), strict=True):
-        one_by_one.step(*row)
+        one_by_one.step(*round_of(one_by_one, *row))
     for name, value in one_by_one.state_dict().items():
         close(together.state_dict()[name], value, tolerance=1e-12)
 
@@ -117,7 +117,7 @@ def test_open_decisions_survive_a_checkpoint() -> None:
             waiting[t] = arms[policy.select(arms)]
             late = t - (7 * t) % 10
             if late in waiting:
-                policy.step(waiting.pop(late), torch.tensor(math.sin(late)))
+                policy.step(waiting.pop(late).unsqueeze(-2), 0, torch.tensor(math.sin(late)))
 
     whole, first = AnytimeHeavyTailUCB(DIM), AnytimeHeavyTailUCB(DIM)
     all_waiting: dict[int, Tensor] = {}

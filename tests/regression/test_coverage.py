@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.learners import round_of
 from torchonline import OFUL, UCB, AnytimeHeavyTailUCB
 from torchonline.environments import GaussianNoise, LinearBandit, Noise, Pareto, StudentT, TwoPoint
 
@@ -47,7 +48,7 @@ def share_of_misses(
         index = policy.select(arms)
         outcomes = [environment.pull(k) for environment, k in zip(environments, index, strict=True)]
         x, reward, _ = map(torch.stack, zip(*outcomes, strict=True))
-        policy.step(x, reward, noise_scale=noise_scale)
+        policy.step(*round_of(policy, x, reward), noise_scale=noise_scale)
         missed |= ~(error(estimator, theta) <= estimator.radius())
     assert (estimator.rounds == ROUNDS).all()
     return missed.double().mean(-1)

@@ -11,7 +11,19 @@ import torch
 from torch import Tensor
 
 import torchonline
-from tests.learners import DIM, Case, close, differences, play, public_classes, required, same, snapshot, stream
+from tests.learners import (
+    DIM,
+    Case,
+    close,
+    differences,
+    play,
+    public_classes,
+    required,
+    round_of,
+    same,
+    snapshot,
+    stream,
+)
 from tests.reference.discounted import DiscountedReference
 from tests.reference.follow import data, follow
 from tests.reference.heavy_tail import HeavyTailReference
@@ -171,9 +183,9 @@ def test_members_start_anew_in_their_own_time(name: str) -> None:
             learn = torch.rand(3, generator=generator) < torch.tensor([0.4, 0.7, 1.0])
             x = round_.arms[..., 0, :]
             with torch.no_grad(), only_where(learn, fleet.estimator):
-                fleet.step(x, round_.reward, noise_scale=round_.noise_scale)
+                fleet.step(*round_of(fleet, x, round_.reward), noise_scale=round_.noise_scale)
             for i in torch.nonzero(learn).flatten().tolist():
-                singles[i].step(x[i], round_.reward[i], noise_scale=round_.noise_scale[i])
+                singles[i].step(x[i, None], 0, round_.reward[i], noise_scale=round_.noise_scale[i])
         assert len(set(fleet.estimator.rounds.tolist())) > 1
         for i, single in enumerate(singles):
             for key, value in single.estimator.state().items():
@@ -190,8 +202,11 @@ def test_script_starts_anew_too(name: str, batch: tuple[int, ...], dtype: torch.
     rounds = [round_.to(dtype) for round_ in stream(150, batch_shape=batch)]
     for learner in (eager, scripted):
         for round_ in rounds:
-            learner.step(round_.arms[..., 0, :], round_.reward, noise_scale=round_.noise_scale)
-        learner.step(torch.stack([r.arms[..., 0, :] for r in rounds], -2), torch.stack([r.reward for r in rounds], -1))
+            learner.step(
+                round_.arms, torch.zeros(batch, dtype=torch.int64), round_.reward, noise_scale=round_.noise_scale
+            )
+        x, reward = torch.stack([r.arms[..., 0, :] for r in rounds], -2), torch.stack([r.reward for r in rounds], -1)
+        learner.step(*round_of(learner, x, reward))
     for key, value in snapshot(eager).items():
         close(value, snapshot(scripted)[key], 1e-9 if dtype == D else 1e-3)
 
@@ -208,10 +223,10 @@ def test_programs_start_anew_too(name: str, batch: tuple[int, ...]) -> None:
         x, arms = round_.arms[..., 0, :], round_.arms[..., None, :2, :]
         learn = torch.rand(batch, generator=generator) < 0.8
         reward = 0.1 * round_.reward
-        theirs, learnt = program(x, reward, learn, arms, mask)
+        theirs, learnt = program(*round_of(policy, x, reward), learn, arms, mask)
         assert torch.equal(learnt, learn)
         with torch.no_grad(), only_where(learn, policy.estimator):
-            policy.step(x, reward)
+            policy.step(*round_of(policy, x, reward))
         assert torch.equal(policy.select(arms, mask), theirs), t
     state = dict(program.named_buffers())
     for key, value in policy.estimator.state().items():
@@ -235,7 +250,7 @@ def test_a_row_refused_after_a_restart_leaves_every_bit(
         for is_small in (True, False):
             learner = RESTARTED[name](batch_shape=batch, dtype=dtype)
             learner.estimator.is_small = is_small
-            learner.step(torch.randn(*batch, 55, DIM), torch.randn(*batch, 55))
+            learner.step(*round_of(learner, torch.randn(*batch, 55, DIM), torch.randn(*batch, 55)))
             before = snapshot(learner)
             x, reward = torch.randn(*batch, 12, DIM, dtype=dtype), torch.zeros(*batch, 12)
             reward[..., -1] = 7.0
@@ -243,9 +258,9 @@ def test_a_row_refused_after_a_restart_leaves_every_bit(
                 patch.setattr(type(learner.estimator), "_observe", refuses)
                 learner.estimator.__dict__["_view"] = None  # a view has the methods of the time when it was made
                 with pytest.raises(ValueError, match="reward: expected another"):
-                    learner.step(x, reward)
+                    learner.step(*round_of(learner, x, reward))
             assert differences(before, snapshot(learner)) == []
-            learner.step(x[..., :-1, :], reward[..., :-1])
+            learner.step(*round_of(learner, x[..., :-1, :], reward[..., :-1]))
             assert differences(before, snapshot(learner)) != []
             if name != "discounted":
                 assert learner.estimator.rounds.max() == (2 if "doubling" in name else 1)
@@ -292,7 +307,7 @@ def epochs_missed(policy: UCB, every: int, environment: DriftingBandit) -> Tenso
         index = policy.select(environment.arms())
         theta = environment.theta
         x, reward, _ = environment.pull(index)
-        policy.step(x, reward)
+        policy.step(*round_of(policy, x, reward))
         # The set before the round, and the one after it unless that belongs to the next epoch.
         difference = (estimator.theta_hat - theta).unsqueeze(-1)
         moved = estimator.V @ difference
@@ -331,7 +346,7 @@ def regret_after(policy: UCB, environment: DriftingBandit, rounds: int, start: i
     total = 0.0
     for t in range(rounds):
         x, reward, regret = environment.pull(policy.select(environment.arms()))
-        policy.step(x, reward)
+        policy.step(*round_of(policy, x, reward))
         total += float(regret.mean()) if t >= start else 0.0
     return total
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from tests.learners import close, differences, snapshot
+from tests.learners import close, differences, round_of, snapshot
 from tests.reference.follow import data, follow
 from tests.reference.ridge import RidgeReference
 from torchonline import OFUL, RidgeRegression
@@ -124,7 +124,8 @@ def failures(features: str, delta: float, *, share: float = 1.0, radius: str = "
         normal = torch.randn(RUNS, generator=generator, dtype=D)
         uniform = math.sqrt(3.0) * (2.0 * torch.rand(RUNS, generator=generator, dtype=D) - 1.0)
         sign = 2.0 * torch.randint(2, (RUNS,), generator=generator).double() - 1.0
-        policy.step(x, (x * theta).sum(-1) + scale * torch.stack([normal, uniform, sign]), noise_scale=share * scale)
+        reward = (x * theta).sum(-1) + scale * torch.stack([normal, uniform, sign])
+        policy.step(*round_of(policy, x, reward), noise_scale=share * scale)
         missed |= has_missed(estimator, theta)
     return missed.double().mean(-1)
 

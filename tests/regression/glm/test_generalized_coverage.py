@@ -46,7 +46,7 @@ def misses(
         index[1] = (error / width if t % 2 else width).argmax(-1)
         x = arms.gather(-2, index[..., None, None].expand(2, RUNS, 1, DIM)).squeeze(-2)
         reward = (sample or link.sample)((x * theta).sum(-1), generator)
-        policy.step(x, reward)
+        policy.step(arms, index, reward)
         gap = estimator.theta_hat - theta
         distance = ((gap.unsqueeze(-2) @ estimator.V).squeeze(-2) * gap).sum(-1).sqrt()
         missed[0] |= distance > estimator.radius()
