@@ -206,7 +206,8 @@ class Log:
         if learner._is_in_order(rows, block_size) and mask is None and (view := self._view(x)) is not None:
             rounds = rounds_of_arrays(learner, view.learner, x, reward, scales, False, self.name)
             if action is not None:
-                rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, action.tolist(), strict=True)]
+                places = np.moveaxis(action.numpy(), self.dims, 0) if self.dims else action.tolist()
+                rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, places, strict=True)]
             view.run(in_order, view.learner._learn_round, rounds)
             view.mark_written()
             return
@@ -216,7 +217,8 @@ class Log:
     def _view(self, x: Tensor) -> Any:
         """Return the NumPy view to learn on in order, or None."""
         learner = self.learner
-        on_arrays = learner.is_small and (learner is not self.policy or not learner.batch_dims)
+        has_views = self.policy is None or self.policy.has_batch_views or not learner.batch_dims
+        on_arrays = learner.is_small and has_views
         return learner.view_for(x) if on_arrays else None
 
     def _as_rows(self, name: str, value: Any) -> Any:
