@@ -57,7 +57,7 @@ def look(policy: Any, context: Tensor, first: int) -> None:
     mask = torch.zeros(arms, dtype=torch.bool)
     mask[..., -1] = True
     many = context.unsqueeze(first).expand(*context.shape[:first], 6, *context.shape[first:])
-    for ask in (policy.select, policy.decide, policy.probabilities):
+    for ask in (policy.select, policy.select_with_probability, policy.probabilities):
         ask(context)
         ask(context, mask)
         ask(many)
@@ -113,7 +113,7 @@ def test_choices_are_the_best_scores_of_the_available(case: Case) -> None:
         close(p.sum(-1), torch.ones(p.shape[:-1], dtype=D), 1e-12)
         assert not p[~mask].any()
         assert bool(mask.gather(-1, index.unsqueeze(-1)).all())
-        chance = policy.decide(contexts, mask)[1]
+        chance = policy.select_with_probability(contexts, mask)[1]
         assert bool((chance > 0.0).all())
         if case.is_random:
             continue
@@ -130,10 +130,9 @@ def test_choices_are_the_best_scores_of_the_available(case: Case) -> None:
 
 def bad_steps(case: Case, batch_shape: tuple[int, ...], rows: tuple[int, ...]) -> Any:
     """Kinds of bad input to ``step``, the argument to blame, and the arguments."""
-    (name, item), shape = case.item, (*batch_shape, *rows)
-    good: dict[str, Tensor] = {name: torch.randn(*shape, *item, dtype=D)}
-    if case.has_action:
-        good["action"] = torch.randint(ARMS, shape)
+    item, shape = case.item, (*batch_shape, *rows)
+    good: dict[str, Tensor] = {"inputs": torch.randn(*shape, *item, dtype=D)}
+    good["action"] = torch.full(shape, ARMS - 1)  # the last arm, whose features end with what is spoilt
     possible = case.build().estimator.possible_reward
     good |= {"reward": possible(torch.randn(shape, dtype=D)), "noise_scale": torch.rand(shape, dtype=D) + 0.5}
     for which, value in good.items():
@@ -143,9 +142,9 @@ def bad_steps(case: Case, batch_shape: tuple[int, ...], rows: tuple[int, ...]) -
             kinds |= {"negative": with_last(value, -1), "too large": with_last(value, ARMS), "32 bits": value.int()}
             kinds |= {"on another device": value.to("meta")}
         else:
-            kinds |= no_floats(value, is_real=which != name) | no_values(value)
-        kinds |= wrong_shapes(value, len(batch_shape), which == name, len(item))
-        if which in (name, "reward"):
+            kinds |= no_floats(value, is_real=which != "inputs") | no_values(value)
+        kinds |= wrong_shapes(value, len(batch_shape), which == "inputs", len(item))
+        if which in ("inputs", "reward"):
             kinds["None"] = None
         if which == "noise_scale":
             kinds["negative"] = with_last(value, -0.1)
@@ -169,7 +168,7 @@ def test_bad_steps_are_refused_by_name(case: Case) -> None:
 
 @every_case
 def test_bad_questions_are_refused_by_name(case: Case) -> None:
-    name = "context" if case.has_models else "arms"
+    name = "inputs"
     for batch_shape in BATCH_SHAPES:
         policy, wrong = taught(case, batch_shape=batch_shape), []
         before = snapshot(policy)
@@ -181,7 +180,7 @@ def test_bad_questions_are_refused_by_name(case: Case) -> None:
         masks: dict[str, Any] = {"a string": "all", "integers": mask.long(), "on another device": mask.to("meta")}
         masks |= {"an arm too few": mask[..., 1:], "an arm too many": torch.cat([mask, mask[..., :1]], -1)}
         masks |= {"nothing": ~mask, "no dimension": mask.reshape(-1)[0], "a list of integers": mask.int().tolist()}
-        for ask in (policy.select, policy.probabilities, policy.decide):
+        for ask in (policy.select, policy.probabilities, policy.select_with_probability):
             for kind, value in bad.items():
                 wrong += complaint(f"{ask.__name__} {kind}", name, lambda v=value, on=ask: on(v))
             for kind, value in masks.items():
@@ -196,12 +195,12 @@ def test_bad_questions_are_refused_by_name(case: Case) -> None:
 
 def test_a_round_beyond_the_dtype_blames_the_argument() -> None:
     arms, links = DisjointArms(RidgeRegression(2), 3), DisjointArms(GLMRegression(3, feature_bound=20.0), 2)
-    with pytest.raises(ValueError, match=r"^context: expected a round that adds less than "):
+    with pytest.raises(ValueError, match=r"^inputs: expected a round that adds less than "):
         arms.step([1e60, 0.0], 1, 1.0)
-    with pytest.raises(ValueError, match=r"^context: expected features of norm at most 20"):
+    with pytest.raises(ValueError, match=r"^inputs: expected features of norm at most 20"):
         links.step([30.0, 0.0, 0.0], 1, 1.0)
     arms.add_actions(1)
-    with pytest.raises(ValueError, match=r"^context: expected a round that adds less than "):
+    with pytest.raises(ValueError, match=r"^inputs: expected a round that adds less than "):
         arms.step([1e60, 0.0], 3, 1.0)
     assert not arms.estimator.rounds.any()
 
@@ -276,15 +275,13 @@ def test_a_policy_may_be_fed_its_own_buffers(case: Case) -> None:
     own, theirs = policy.estimator, twin.estimator
     for arm in range(2):
         x, reward = own.V_inv.reshape(-1, own.dim, own.dim)[0, :, :DIM], own.theta_hat.reshape(-1)[: own.dim]
-        action = {"action": [arm] * own.dim} if case.has_action else {}
         copied = (
             theirs.V_inv.reshape(-1, own.dim, own.dim)[0, :, :DIM].clone(),
             theirs.theta_hat.reshape(-1)[: own.dim].clone(),
         )
-        name, item = case.item
-        first, second = (rows if len(item) == 1 else rows[:, None].expand(-1, *item) for rows in (x, copied[0]))
-        policy.step(**{name: first}, **action, reward=reward)
-        twin.step(**{name: second}, **action, reward=copied[1])
+        first, second = (rows if case.has_models else rows[:, None].expand(-1, ARMS, DIM) for rows in (x, copied[0]))
+        policy.step(first, [arm] * own.dim, reward)
+        twin.step(second, [arm] * own.dim, copied[1])
         assert differences(snapshot(twin), snapshot(policy)) == []
 
 
@@ -429,9 +426,9 @@ def test_cost_does_not_depend_on_the_round(case: Case, batch_shape: tuple[int, .
 
     def window(count: int = WINDOW) -> None:
         for context in contexts[:count]:
-            x = context[..., 0, :]
-            policy.select(x if case.has_models else context)
-            policy.step(x, *([action] if case.has_models else []), reward)
+            inputs = context[..., 0, :] if case.has_models else context
+            policy.select(inputs)
+            policy.step(inputs, action, reward)
 
     def cost() -> Counter[str]:
         return calls(window) + operations(window)
@@ -565,7 +562,7 @@ def test_script_agrees_with_eager(case: Case) -> None:
                         each(context),
                         each.select(context, mask),
                         each.probabilities(context, mask),
-                        *each.decide(context),
+                        *each.select_with_probability(context),
                     )
                 )
             for mine, theirs in zip(*seen, strict=True):
@@ -593,10 +590,7 @@ def test_programs_agree_over_100_rounds(case: Case, batch_shape: tuple[int, ...]
         mask = torch.ones(*batch_shape, 1, *sizes, dtype=torch.bool)
         many = round_.context.unsqueeze(len(batch_shape))
         index = torch.zeros(batch_shape, dtype=torch.int64) if choice is None else choice
-        if case.has_action:
-            given = (past.context, index, past.reward, learn, many, mask)
-        else:
-            given = (case.arguments(past, index)["x"], past.reward, learn, many, mask)
+        given = (past.context, index, past.reward, learn, many, mask)
         if t:
             case.learn(
                 policy, type(past)(past.context, past.reward, torch.full_like(past.reward, policy.noise_scale)), index
@@ -717,10 +711,6 @@ def test_wrong_parts_are_named() -> None:
 # Logs: all of the rules, for `learn`.
 
 
-LEARNING = [case for case in CASES if hasattr(case.cls, "learn")]
-every_learning_case = pytest.mark.parametrize("case", LEARNING, ids=str)
-
-
 def log_of(case: Case, count: int = 13, batch_shape: tuple[int, ...] = (), seed: int = 0) -> dict[str, Tensor]:
     """What `learn` gets: rounds of the usual stream, of arms that are drawn."""
     rounds = case.stream(count, batch_shape=batch_shape, seed=seed)
@@ -731,7 +721,7 @@ def part(log: dict[str, Tensor], at: int, first: int, last: int | None) -> dict[
     return {name: value.movedim(at, 0)[first:last].movedim(0, at) for name, value in log.items()}
 
 
-@every_learning_case
+@every_case
 def test_logs_are_learnt_in_order_while_features_move(case: Case) -> None:
     """Bit for bit what `step` learns: without blocks, while a scaler moves, and by masters, which credit each round."""
     for batch_shape in BATCH_SHAPES:
@@ -757,7 +747,7 @@ def test_logs_are_learnt_in_order_while_features_move(case: Case) -> None:
 
 
 @pytest.mark.slow
-@every_learning_case
+@every_case
 def test_a_bad_row_in_the_last_block_changes_nothing(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         policy, twin = taught(case, batch_shape=batch_shape), taught(case, batch_shape=batch_shape)
@@ -774,7 +764,7 @@ def test_a_bad_row_in_the_last_block_changes_nothing(case: Case) -> None:
 
 
 @pytest.mark.slow
-@every_learning_case
+@every_case
 def test_bad_logs_are_refused_by_name(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         policy, wrong = taught(case, batch_shape=batch_shape), []
@@ -790,7 +780,7 @@ def test_bad_logs_are_refused_by_name(case: Case) -> None:
 
 
 @pytest.mark.slow
-@every_learning_case
+@every_case
 def test_logs_may_lie_in_a_policy_s_own_memory(case: Case) -> None:
     """Also the counts of rounds, which are integers as indices of arms are."""
     if case.name in ("local", "floor"):  # which may refuse such rewards
@@ -805,13 +795,15 @@ def test_logs_may_lie_in_a_policy_s_own_memory(case: Case) -> None:
         reward = copied(own.theta_hat.reshape(-1)[:rows])
         counts = own.rounds.reshape(-1)[:rows]
         counts.clamp_(0, ARMS - 1)
-        action = {"action": copied(counts)} if case.has_action else {}
-        each.learn(**{case.item[0]: x}, **action, reward=reward, block_size=1)
+        if case.has_models:
+            each.learn(x, copied(counts), reward, block_size=1)
+        else:
+            each.learn(x.unsqueeze(-2), [0] * rows, reward, block_size=1)
     assert differences(snapshot(twin), snapshot(policy)) == []
 
 
 @pytest.mark.slow
-@every_learning_case
+@every_case
 def test_a_loaded_state_learns_logs_bit_for_bit(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         for dtype in (torch.float64, torch.float32):
@@ -830,7 +822,7 @@ def test_a_loaded_state_learns_logs_bit_for_bit(case: Case) -> None:
 
 
 @pytest.mark.slow
-@every_learning_case
+@every_case
 def test_logs_of_people_graphs_and_other_types_are_welcome(case: Case) -> None:
     """Arrays, lists, graphs and other types do what tensors do; autocast stays outside; half precision is refused."""
     ways: list[Any] = [Tensor.numpy, Tensor.tolist, lambda value: value.numpy()[::-1].copy()[::-1]]
@@ -861,7 +853,7 @@ def test_logs_of_people_graphs_and_other_types_are_welcome(case: Case) -> None:
 
 
 @pytest.mark.slow
-@every_learning_case
+@every_case
 @pytest.mark.parametrize("batch_shape", [(2,), (2, 3)])
 def test_a_log_of_a_fleet_is_so_many_logs(case: Case, batch_shape: tuple[int, ...]) -> None:
     fleet, log = case.build(batch_shape=batch_shape), log_of(case, batch_shape=batch_shape)
@@ -875,7 +867,7 @@ def test_a_log_of_a_fleet_is_so_many_logs(case: Case, batch_shape: tuple[int, ..
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [case for case in LEARNING if case in FEW], ids=str)
+@pytest.mark.parametrize("case", FEW, ids=str)
 def test_script_learns_logs_like_eager(case: Case) -> None:
     for batch_shape in BATCH_SHAPES:
         policy = case.build(batch_shape=batch_shape)
@@ -892,7 +884,7 @@ def test_script_learns_logs_like_eager(case: Case) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
-@pytest.mark.parametrize("case", [case for case in LEARNING if case in FEW], ids=str)
+@pytest.mark.parametrize("case", FEW, ids=str)
 def test_an_interrupted_log_is_all_or_nothing(case: Case, batch_shape: tuple[int, ...]) -> None:
     """Across the freeze of the scaler, and in blocks."""
     policy, done = taught(case, 4, batch_shape=batch_shape), taught(case, 4, batch_shape=batch_shape)
