@@ -460,7 +460,8 @@ def test_a_log_is_its_blocks_one_after_another(make: Callable[[int], Any], monke
     sizes = sizes_of(learner, lambda: by_name(learner.learn, *log), monkeypatch)
     for block in zip(*(values.split(sizes) for values in log), strict=True):
         by_name(twin.learn, *block, block_size=len(block[0]))
-    by_name(policy.learn, *log)
+    x, reward, scales = log
+    policy.learn(x.unsqueeze(-2), torch.zeros(100, dtype=torch.int64), reward, noise_scale=scales)
     assert differences(snapshot(twin), snapshot(learner)) == []
     assert differences(snapshot(policy.estimator), snapshot(learner)) == []
 
