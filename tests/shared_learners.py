@@ -246,7 +246,7 @@ def record_of(learner: Any, seed: int) -> Arguments:
     if hasattr(learner, "select"):
         x = torch.randn(learner.dim, generator=generator, dtype=D)
         action = torch.randint(learner.arm_count, (), generator=generator)
-        return {"x": x, "action": action, "reward": x.sum().clamp(-1.0, 1.0)}
+        return {"inputs": x, "action": action, "reward": x.sum().clamp(-1.0, 1.0)}
     return {"gradients": torch.randn(learner.points, learner.dim, generator=generator, dtype=D)}
 
 
