@@ -203,15 +203,15 @@ class BanditHead(Policy):
     def _chosen(self, inputs: Tensor, place: Tensor) -> Tensor:
         """Return the chosen arms' encoded features, or raw inputs under a scaler."""
         if self.scaler is None:
-            return in_type_of(self._encoded_choice(inputs, place), self.policy._like())
-        return of_chosen(inputs, place) if self.has_arm_inputs else inputs
+            return self._encoded_rows(self._chosen_inputs(inputs, place), place)
+        return self._chosen_inputs(inputs, place)
 
     def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         scaler = self.scaler
         if scaler is None:
             self.policy._learn_round(x, place, reward, noise_scale)
         else:
-            features = in_type_of(self._combined_choice(self._encoded(x), place), self.policy._like())
+            features = self._encoded_rows(x, place)
             self.policy._learn_round(features, place, reward, noise_scale)
             scaler._observe(in_type_of(x, scaler.mean))
 
@@ -226,8 +226,6 @@ class BanditHead(Policy):
     ) -> None:
         if self.scaler is None:
             self.policy._learn_rounds(x, place, reward, noise_scale, block_size, mask)
-        elif mask is not None:
-            raise TypeError("mask: expected None, because rounds may be learnt in order")
         else:
             like = self.policy._like()
             pay = reward.detach().to(like.dtype)
@@ -238,7 +236,7 @@ class BanditHead(Policy):
     def _accepts(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
         if self.scaler is None:
             return self.policy._accepts(x, place, reward, noise_scale)
-        features = in_type_of(self._combined_choice(self._encoded(x), place), self.policy._like())
+        features = self._encoded_rows(x, place)
         is_finite = passes(in_type_of(x, features)).all(-1)  # the scaler would clip infinity
         return is_finite & self.policy._accepts(features, place, reward, noise_scale)
 
@@ -410,14 +408,14 @@ class BanditHead(Policy):
                 positive_integer("block_size", block_size)
             step_together(self, self.scaler, inputs, action, reward, noise_scale)
             return
-        action = self._named(self._checked_action(action, inputs))
+        place = self._checked_action(action, inputs)
         rows = inputs.dim() - self.item_dims - 1
         with torch.no_grad(), evaluating(self.encoder):
             if rows < 0 or inputs.size(rows) <= ENCODED_AT_ONCE:
-                x, action = self.round_of(inputs, action)
+                x, action = self._round_at(inputs, place)
             else:
-                parts = zip(inputs.split(ENCODED_AT_ONCE, rows), action.split(ENCODED_AT_ONCE, rows), strict=True)
-                found = [self.round_of(*part) for part in parts]
+                parts = zip(inputs.split(ENCODED_AT_ONCE, rows), place.split(ENCODED_AT_ONCE, rows), strict=True)
+                found = [self._round_at(*part) for part in parts]
                 x, action = (torch.cat(column, rows) for column in zip(*found, strict=True))
         self.policy.learn(x, action, reward, **options)
 
@@ -428,9 +426,11 @@ class BanditHead(Policy):
         """
         if not self.has_arm_inputs and self.actions is None:  # the policy checks the action
             return self._encoded(inputs), action
-        place = self._checked_action(action, inputs)
-        chosen = of_chosen(inputs, place) if self.has_arm_inputs else inputs
-        return self.policy._as_round(self._combined_choice(self._encoded(chosen), place), place)
+        return self._round_at(inputs, self._checked_action(action, inputs))
+
+    def _round_at(self, inputs: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        """Return :meth:`round_of` the arms at checked places."""
+        return self.policy._as_round(self._encoded_choice(inputs, place), place)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A head in a checkpoint of version 0.1 has no such attribute.
@@ -451,8 +451,15 @@ class BanditHead(Policy):
 
     def _encoded_choice(self, inputs: Tensor, place: Tensor) -> Tensor:
         """Return the encoded features of the chosen arms."""
-        chosen = of_chosen(inputs, place) if self.has_arm_inputs else inputs
-        return self._combined_choice(self._encoded(chosen), place)
+        return self._combined_choice(self._encoded(self._chosen_inputs(inputs, place)), place)
+
+    def _chosen_inputs(self, inputs: Tensor, place: Tensor) -> Tensor:
+        """Return the inputs of the chosen arms, or the contexts."""
+        return of_chosen(inputs, place) if self.has_arm_inputs else inputs
+
+    def _encoded_rows(self, x: Tensor, place: Tensor) -> Tensor:
+        """Return chosen inputs as features, in the policy's type."""
+        return in_type_of(self._combined_choice(self._encoded(x), place), self.policy._like())
 
     def _combined_choice(self, encoded: Tensor, place: Tensor) -> Tensor:
         """Combine encoded contexts with the chosen actions, where these have embeddings."""

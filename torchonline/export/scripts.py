@@ -116,6 +116,7 @@ class PolicyFile(Guarded):
         _accepts: Any
         _learn_round: Any
         _learn_rounds: Any
+        _check_mask_of_log: Any
         _like: Any
         _clock: Any
         _dims: Any
@@ -206,6 +207,7 @@ class PolicyFile(Guarded):
         mask: Tensor | None = None,
     ) -> Tensor:
         with torch.no_grad():
+            self._check_mask_of_log(mask)
             given, rows = self._given(inputs), self._dims()
             count, is_one = self._count(given), action.dim() == rows
             if count == 0:

@@ -46,8 +46,6 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         self.early = EarlyRounds(dim, estimator.dim, batch_shape=batch_shape, **options) if can_renew else None
         # Whether `learn` learns from many rounds at once, while features do not move.
         self.has_blocks = estimator.has_blocks and self._blocks_are_rounds() and not self.has_own_step
-        # Why this policy was recommended, for its repr.
-        self.note = ""
         # Of a decision, for each number of its context.
         self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
 
@@ -85,8 +83,6 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         block_size: int | None,
         mask: Tensor | None,
     ) -> None:
-        if mask is not None:
-            raise TypeError("mask: expected None, because rounds may be learnt in order")
         self._learn_log(self.policy.estimator.theta_hat, x, place, reward, noise_scale, mask, block_size)
 
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:

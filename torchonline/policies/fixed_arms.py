@@ -209,8 +209,6 @@ class FixedArms(WithArmIds, PolicyLearner):
         block_size: int | None,
         mask: Tensor | None,
     ) -> None:
-        if mask is not None:
-            raise TypeError("mask: expected None, because rounds may be learnt in order")
         self.step(None, place, reward, noise_scale=noise_scale)
 
     def _follow_(self, basis: list[Tensor], before: list[Tensor]) -> None:

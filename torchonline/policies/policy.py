@@ -39,10 +39,11 @@ from torchonline.core.views import NumpyView
 from torchonline.policies.arm_ids import found_places
 from torchonline.regression.arguments import (
     as_actions,
-    as_reward,
     checked_responses,
+    learn_on_tensors,
+    places_of_arrays,
     rounds_of_arrays,
-    rounds_of_tensors,
+    with_places,
 )
 from torchonline.regression.blocks import Log, has_own_step, learn_blocks, learn_by_step
 from torchonline.regression.estimator import Estimator
@@ -120,7 +121,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     has_own_step = False
     # Why this policy was recommended, for its repr.
     note = ""
-    __constants__: tuple[str, ...] = ("item_dims", "is_random", "draws")
+    __constants__: tuple[str, ...] = ("item_dims", "is_random", "draws", "takes_mask")
     # TorchScript compiles no property.
     __jit_unused_properties__: tuple[str, ...] = ("action_ids",)
 
@@ -214,6 +215,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _as_round(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
         """Return inputs and actions from which :meth:`step` learns chosen rows."""
         return x.unsqueeze(-2), torch.zeros_like(place)
+
+    def _check_mask_of_log(self, mask: Tensor | None) -> None:
+        """Refuse a mask of rounds in TorchScript, where :meth:`learn` takes none."""
+        if mask is not None and not self.takes_mask:
+            raise TypeError("mask: expected None, because rounds may be learnt in order")
 
     def _can_score(self, inputs: Tensor, x: Tensor) -> Tensor:
         """Return whether :meth:`select` takes these inputs, ``(*B, ...)``."""
@@ -389,6 +395,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         chosen arms' features alone is learnt by ``policy.learn(rows.unsqueeze(-2), zeros, rewards)``, without a copy. Arguments
         and errors are those of :meth:`step`, and ``block_size`` and ``mask`` of :meth:`Estimator.learn`.
         """
+        self._check_mask_of_log(mask)
         place = self._placed(action)
         self._learn_rounds(self._chosen(self._given(inputs), place), place, reward, noise_scale, block_size, mask)
 
@@ -692,17 +699,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
             if view is not None:
                 rounds = rounds_of_arrays(learner, view.learner, x, reward, noise_scale, is_one, "inputs")
                 if learner is self:
-                    if type(place) is int:
-                        places: Any = [place]
-                    elif dims := self._dims():
-                        rows = as_array(place)
-                        places = [rows] if is_one else np.moveaxis(rows, dims, 0)
-                    else:
-                        places = as_array(place).reshape(-1).tolist()
-                    rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, places, strict=True)]
+                    rounds = with_places(rounds, places_of_arrays(place, self._dims()))
                 self._learn_on_arrays(view, rounds)
             else:
-                self._learn_tensors(x, place, reward, noise_scale, is_one)
+                place = place if learner is self else None
+                learn_on_tensors(learner, x, reward, noise_scale, is_one, "inputs", place)
         except ValueError as error:
             raise of_inputs(error) from error.__cause__
 
@@ -730,22 +731,6 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
         """Learn from rounds in order on NumPy views, all or nothing."""
         self._learner()._run(view, view.learner._learn_round, rounds)
-
-    def _learn_tensors(self, x: Tensor, place: Any, reward: Any, noise_scale: Tensor | None, is_one: bool) -> None:
-        """Learn from checked rounds on tensors, all or nothing."""
-        learner = self._learner()
-        reward = as_reward(reward)
-        if is_readable(reward):
-            learner._check_rewards(reward, noise_scale)
-            if learner.validate:
-                check_values("inputs", x)
-        with torch.no_grad(), self._exactly(x):
-            rounds = rounds_of_tensors(learner, x, reward, noise_scale, is_one)
-            if learner is self:
-                place = torch.tensor(place, device=x.device) if type(place) is int else place
-                places = [place] if is_one else place.unbind(learner.batch_dims)
-                rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, places, strict=True)]
-            learner._run(None, learner._learn_round, rounds)
 
     def _checked_rounds(
         self, inputs: Any, action: Any, reward: Any, noise_scale: Any

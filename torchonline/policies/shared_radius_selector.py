@@ -100,8 +100,6 @@ class SharedRadiusSelector(RadiusMultiples, ComposedPolicy):
         block_size: int | None,
         mask: Tensor | None,
     ) -> None:
-        if mask is not None:
-            raise TypeError("mask: expected None, because rounds may be learnt in order")
         self.step(x, place, reward, noise_scale=noise_scale)
 
     # TorchScript does not compile the methods below.

@@ -63,13 +63,46 @@ def step_rounds(self: Any, x: ArrayLike, reward: ArrayLike, *, noise_scale: Arra
         rounds = rounds_of_arrays(self, view.learner, x, reward, noise_scale, is_one)
         self._run(view, view.learner._learn_round, rounds)
         return
+    learn_on_tensors(self, x, reward, noise_scale, is_one)
+
+
+def learn_on_tensors(
+    learner: Any, x: Tensor, reward: Any, noise_scale: Tensor | None, is_one: bool, name: str = "x", place: Any = None
+) -> None:
+    """Check the values of rounds, then learn from them on tensors, all or nothing.
+
+    ``place`` is that of the chosen arm, for a learner that needs it. ``name`` is what errors call the features.
+    """
     reward = as_reward(reward)
     if is_readable(reward):
-        self._check_rewards(reward, noise_scale)
-        if self.validate and not is_one:
-            check_values("x", x)
+        learner._check_rewards(reward, noise_scale)
+        # An estimator checks the features of one round where it looks at its growth.
+        if learner.validate and not (is_one and place is None):
+            check_values(name, x)
     with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
-        self._run(None, self._learn_round, rounds_of_tensors(self, x, reward, noise_scale, is_one))
+        rounds = rounds_of_tensors(learner, x, reward, noise_scale, is_one)
+        if place is not None:
+            place = torch.as_tensor(place, device=x.device)
+            rounds = with_places(rounds, [place] if is_one else place.unbind(learner.batch_dims))
+        learner._run(None, learner._learn_round, rounds)
+
+
+def places_of_arrays(place: Any, dims: int) -> Any:
+    """Return the places of the chosen arms in each round, as integers or arrays ``(*B)``.
+
+    ``place`` is an integer or a tensor, ``(*B)`` of one round or ``(*B, n)``, and ``dims`` the number of dimensions of ``*B``.
+    """
+    if type(place) is int:
+        return [place]
+    rows = as_array(place)
+    if dims == 0:
+        return rows.reshape(-1).tolist()
+    return [rows] if rows.ndim == dims else np.moveaxis(rows, dims, 0)
+
+
+def with_places(rounds: list[Any], places: Any) -> list[Any]:
+    """Put the place of the chosen arm behind the features of each round."""
+    return [(x, place, *rest) for (x, *rest), place in zip(rounds, places, strict=True)]
 
 
 def plain_round(learner: Any, x: Any, reward: Any) -> tuple[Any, float, float] | None:
@@ -88,14 +121,14 @@ def plain_round(learner: Any, x: Any, reward: Any) -> tuple[Any, float, float] |
 
 
 def checked_rounds(
-    learner: Any, state: Tensor, x: Any, reward: Any, noise_scale: Any, name: str = "x"
+    learner: Any, state: Tensor, x: Any, reward: Any, noise_scale: Any
 ) -> tuple[Tensor, Any, Tensor | None, bool]:
     """Return a step's arguments as tensors, and whether they are one round; or raise.
 
-    ``name`` is what errors call the features, ``state`` a tensor of the learner's. The reward of one round stays a Python float
-    where learning needs no tensor, see :func:`as_reward`.
+    ``state`` is a tensor of the learner's. The reward of one round stays a Python float where learning needs no tensor, see
+    :func:`as_reward`.
     """
-    x = check_tensor(name, x, state)
+    x = check_tensor("x", x, state)
     shape = x.shape
     is_one = shape == learner.features_shape
     if is_one:
@@ -104,7 +137,7 @@ def checked_rounds(
         shape = shape[:-1] + learner.output_shape
     else:
         one, several = learner.features_shape, (*learner.batch_shape, "n", learner.dim)
-        raise ValueError(f"{name}: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
+        raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(shape)}")
     reward, noise_scale = checked_responses(learner.response, reward, noise_scale, state, shape)
     return x, reward, noise_scale, is_one
 

@@ -12,7 +12,7 @@ from torchonline.core.checks import check_shape, kind, positive_integer, refusal
 from torchonline.core.inputs import array_of, as_dense, as_tensor, check_tensor
 from torchonline.core.ops import joined, roundoff
 from torchonline.core.stepping import all_or_nothing, copied, in_order, one_at_a_time
-from torchonline.regression.arguments import as_actions, rounds_of_arrays
+from torchonline.regression.arguments import as_actions, places_of_arrays, rounds_of_arrays, with_places
 
 
 def most_inflation(like: Tensor, dim: int) -> float:
@@ -206,8 +206,7 @@ class Log:
         if learner._is_in_order(rows, block_size) and mask is None and (view := self._view(x)) is not None:
             rounds = rounds_of_arrays(learner, view.learner, x, reward, scales, False, self.name)
             if action is not None:
-                places = np.moveaxis(action.numpy(), self.dims, 0) if self.dims else action.tolist()
-                rounds = [(x, k, *rest) for (x, *rest), k in zip(rounds, places, strict=True)]
+                rounds = with_places(rounds, places_of_arrays(action, self.dims))
             view.run(in_order, view.learner._learn_round, rounds)
             view.mark_written()
             return
