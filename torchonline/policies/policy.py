@@ -687,7 +687,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         learner, estimator = self._owners()
         is_small = learner.__dict__["is_small"] and (self.has_batch_views or not learner.batch_dims)
         try:
-            view = learner.view_for(inputs) if is_small else None
+            view = learner.view_for(inputs) if is_small and self.takes_inputs else None
             if view is not None and noise_scale is None:
                 one = self._plain_round(learner, estimator._buffers["theta_hat"], inputs, action, reward)
                 if one is not None:
