@@ -576,6 +576,19 @@ def test_a_round_that_the_estimator_refuses_blames_the_inputs() -> None:
     assert differences(before, snapshot(long)) == []
 
 
+def assert_never_torn(fixed: FixedArms, step: Callable[[], None], after: dict[str, Any]) -> None:
+    """Interrupt a step at each line: the state is that of before it or that after it."""
+    start, line = snapshot(fixed), 0
+    while interrupted(step, line, at_with=False):
+        now = snapshot(fixed)
+        assert differences(start, now) == [] or differences(after, now) == [], f"torn at line {line}"
+        agrees(fixed)
+        fixed.load_state_dict(start)
+        line += 1
+    assert line > 50
+    assert differences(after, snapshot(fixed)) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("name", ["OFUL", "AnytimeHeavyTailUCB"])
@@ -587,15 +600,7 @@ def test_an_interrupted_step_is_all_or_nothing(name: str, rows: int) -> None:
     done.load_state_dict(start)
     action, reward = (1, 1.0) if rows == 1 else ([1, 0, 1], [1.0, 0.0, 1.0])
     done.step(None, action, reward)
-    after, line = snapshot(done), 0
-    while interrupted(lambda: fixed.step(None, action, reward), line, at_with=False):
-        now = snapshot(fixed)
-        assert differences(start, now) == [] or differences(after, now) == [], f"torn at line {line}"
-        agrees(fixed)
-        fixed.load_state_dict(start)
-        line += 1
-    assert line > 50
-    assert differences(after, snapshot(fixed)) == []
+    assert_never_torn(fixed, lambda: fixed.step(None, action, reward), snapshot(done))
 
 
 @pytest.mark.slow
@@ -603,18 +608,9 @@ def test_large_fixed_arms_undo_an_interrupted_step(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(core, "SNAPSHOT_BYTES", 0)
     fixed, done = (FixedArms(AnytimeHeavyTailUCB(DIM), some_arms()) for _ in range(2))
     play(fixed, clicks(7))
-    start, line = snapshot(fixed), 0
-    done.load_state_dict(start)
+    done.load_state_dict(snapshot(fixed))
     done.step(None, 1, 1.0)
-    after = snapshot(done)
-    while interrupted(lambda: fixed.step(None, 1, 1.0), line, at_with=False):
-        now = snapshot(fixed)
-        assert differences(start, now) == [] or differences(after, now) == [], f"torn at {line}"
-        agrees(fixed)
-        fixed.load_state_dict(start)
-        line += 1
-    assert line > 50
-    assert differences(after, snapshot(fixed)) == []
+    assert_never_torn(fixed, lambda: fixed.step(None, 1, 1.0), snapshot(done))
 
 
 # Several rounds, other values, other arms.

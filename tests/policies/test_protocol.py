@@ -29,8 +29,6 @@ from torchonline import (
 from torchonline.models import BanditHead
 from torchonline.policies.policy import Policy
 
-pytestmark = pytest.mark.fast
-
 D = torch.float64
 DIM, ARMS, ROUNDS = 3, 4, 7
 OF_ARMS: dict[str, Callable[..., Policy]] = {
@@ -79,6 +77,7 @@ def rounds_of(policy: Policy, *shape: int) -> tuple[Tensor | None, Tensor, Tenso
     return inputs_of(policy, *shape), torch.randint(ARMS, shape), torch.randint(2, shape).to(D)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("batch", BATCH_SHAPES)
 @pytest.mark.parametrize("name", KINDS)
 def test_whatever_decides_answers_in_the_same_shapes(name: str, batch: tuple[int, ...]) -> None:
@@ -111,6 +110,7 @@ def test_whatever_decides_answers_in_the_same_shapes(name: str, batch: tuple[int
     assert differences(before, snapshot(policy)) == []
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("name", WITHOUT_HEADS)
 def test_a_head_wants_a_policy_that_learns_from_rows(name: str) -> None:
     with pytest.raises(TypeError, match=r"^policy: expected one that learns from the chosen arm's features"):
@@ -141,6 +141,7 @@ NEW = {
 }
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("name", KINDS)
 def test_the_calls_of_before_show_the_new_one_and_change_nothing(name: str) -> None:
     policy = KINDS[name]()
@@ -164,6 +165,7 @@ def test_the_calls_of_before_show_the_new_one_and_change_nothing(name: str) -> N
     assert differences(before, snapshot(policy)) == []
 
 
+@pytest.mark.fast
 def test_a_mask_of_fixed_arms_has_a_name() -> None:
     fixed = WITHOUT_HEADS["FixedArms"]()
     before, mask = snapshot(fixed), torch.tensor([True, False, True, True])
