@@ -23,7 +23,7 @@ USE = """
 import torch, torchonline, torchonline.models, torchonline.callbacks
 policy = torchonline.AnytimeHeavyTailUCB(2)
 arms = torch.eye(2)
-policy.step(arms[policy.select(arms)], torch.tensor(1.0))
+policy.step(arms, policy.select(arms), 1.0)
 assert torchonline.__file__.startswith({folder!r}), torchonline.__file__
 assert policy.estimator.rounds == 1
 policy.cite()
