@@ -62,7 +62,7 @@ from torchonline.regression.blocks import rows_of_block
 from torchonline.regression.estimator import Estimator
 
 DELTAS, ARMS = (0.5, 0.1, 0.05), 5
-# Of each size of blocks: its name, the rounds of a run, and the runs that are one fleet, whose arrays have a moderate size.
+# Of each size of blocks: its name, the rounds of a run, and the runs that are one batch, whose arrays have a moderate size.
 SIZES: dict[int | None, tuple[str, int, int]] = {
     1: ("1", 200, 2000),
     None: ("1/8", 1000, 2000),
@@ -170,8 +170,8 @@ def missed(estimator: Estimator, theta: Tensor) -> Tensor:
     return torch.stack([has_missed(estimator, theta), has_missed(estimator, farther)])
 
 
-def in_fleets(count: Callable[..., tuple[int, ...]], runs: int, most: int) -> tuple[int, ...]:
-    """Sum counts over fleets of at most ``most`` runs."""
+def in_batches(count: Callable[..., tuple[int, ...]], runs: int, most: int) -> tuple[int, ...]:
+    """Sum counts over batches of at most ``most`` runs."""
     sizes = [min(most, runs - first) for first in range(0, runs, most)]
     return tuple(map(sum, zip(*(count(runs=size, seed=i) for i, size in enumerate(sizes)), strict=True)))
 
@@ -194,7 +194,7 @@ def coverage(smoke: bool) -> Iterator[str]:
                 for size, (_, rounds, members) in SIZES.items():
                     for delta in deltas:
                         one = partial(failures, rewards, kind, size, delta, max(1, rounds // shrink), dim=dim)
-                        full, part = in_fleets(one, runs, members)
+                        full, part = in_batches(one, runs, members)
                         cells.append(str(full))
                         most[delta] = max(most[delta], full)
                         # At a large delta, 2/3 of the radius may be too little before the first round.
@@ -257,7 +257,7 @@ def broken(smoke: bool) -> Iterator[str]:
     rows = []
     for fault in FAULTS:
         counts = [
-            in_fleets(partial(broken_failures, name, fault, delta, rounds), runs, 2000)[0]
+            in_batches(partial(broken_failures, name, fault, delta, rounds), runs, 2000)[0]
             for name in SHOCKED
             for delta in DELTAS
         ]
@@ -426,11 +426,11 @@ def times(smoke: bool) -> Iterator[str]:
 def warm(smoke: bool) -> Iterator[str]:
     logged, rounds, seeds = (500, 20, 2) if smoke else (100_000, 5000, 5)
     log, later = (part.tensors for part in digits(897))
-    fleet: dict[str, Any] = {"batch_shape": (seeds,)}
-    clicks = partial(LocalGLB, 65, feature_bound=1.5, **fleet)
+    batched: dict[str, Any] = {"batch_shape": (seeds,)}
+    clicks = partial(LocalGLB, 65, feature_bound=1.5, **batched)
     starts: dict[str, tuple[Callable[[], UCB], bool]] = {
         "AnytimeHeavyTailUCB, noisy": (
-            partial(AnytimeHeavyTailUCB, 65, noise_scale=0.5, theta_bound=2.0, **fleet),
+            partial(AnytimeHeavyTailUCB, 65, noise_scale=0.5, theta_bound=2.0, **batched),
             True,
         ),
         "LocalGLB, theta_bound 2": (partial(clicks, theta_bound=2.0), False),
@@ -442,7 +442,7 @@ def warm(smoke: bool) -> Iterator[str]:
 
     def stream(tensors: Any, count: int, seed: int) -> Sequence[tuple[Tensor, Tensor, Tensor]]:
         images, labels = tensors
-        options: dict[str, Any] = {"rounds": count, "noise": GaussianNoise(scale=0.5), "seed": seed, **fleet}
+        options: dict[str, Any] = {"rounds": count, "noise": GaussianNoise(scale=0.5), "seed": seed, **batched}
         return ClassificationBandit(features(images), labels, 10, **options)
 
     rows = []

@@ -138,7 +138,7 @@ def promises(log: Log) -> Promises:
 
 
 def make_policy(name: str, radius_scale: float, told: Promises, horizon: int, orders: int) -> Policy:
-    """Return a fleet with one learner for each order of the families."""
+    """Return a batch with one learner for each order of the families."""
     options = {"theta_bound": told.theta_bound, "radius_scale": radius_scale, "batch_shape": (orders,)}
     if name == "AnytimeHeavyTailUCB":
         return AnytimeHeavyTailUCB(DIM, moment_order=MOMENT_ORDER, noise_scale=told.noise_scale, **options)

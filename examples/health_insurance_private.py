@@ -121,7 +121,7 @@ DEFAULTS = Setting(**{f.name: inspect.signature(DPTOFW).parameters[f.name].defau
 
 @dataclass
 class Run:
-    """Fleet of learners, one for each seed, after the stream."""
+    """Batch of learners, one for each seed, after the stream."""
 
     learner: DPTOFW
     path: Tensor  # theta after given numbers of persons, (times, seeds, d)
@@ -424,7 +424,7 @@ def main() -> None:
         f"largest {people.held_visits.max():.0f}; {(people.held_visits == 0).double().mean():.0%} are 0."
     )
     x, visits = people.x.unsqueeze(1), people.visits.unsqueeze(1)
-    fleet = partial(learn, x.expand(-1, seeds, -1), visits.expand(-1, seeds))
+    batched = partial(learn, x.expand(-1, seeds, -1), visits.expand(-1, seeds))
     times = sorted({round(count * 2.0 ** (-k / 2)) for k in range(13)})
 
     settings, excess, runs, silent = {}, {}, {}, {}
@@ -437,13 +437,13 @@ def main() -> None:
             settings[epsilon], excess[epsilon] = tune(count, seeds, epsilon, tried, partial(progress.advance, task))
         task = progress.add_task("learning", total=2 * len(EPSILONS) + 2)
         for number, epsilon in enumerate(EPSILONS):
-            runs[epsilon] = fleet(epsilon, settings[epsilon], seed=10 + number, times=set(times))
+            runs[epsilon] = batched(epsilon, settings[epsilon], seed=10 + number, times=set(times))
             progress.advance(task)
             silent[epsilon] = learn(x, visits, math.inf, settings[epsilon], seed=0)
             progress.advance(task)
         free = learn(x, visits, math.inf, settings[math.inf], seed=0)
         progress.advance(task)
-        plain = fleet(1.0, DEFAULTS, seed=30)
+        plain = batched(1.0, DEFAULTS, seed=30)
         progress.advance(task)
 
     console.print(chosen(people, settings, excess))

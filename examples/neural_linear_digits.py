@@ -81,7 +81,7 @@ class Uniform(Rule):
 
 
 def make_policy(name: str, radius_scale: float) -> Rule:
-    """Return a policy for a fleet of SEEDS learners."""
+    """Return a policy for a batch of SEEDS learners."""
     noise_scale = NOISE.moment_norm(2.0)
     options = {"noise_scale": noise_scale, "theta_bound": THETA_BOUND, "batch_shape": (SEEDS,)}
     if name == "AnytimeHeavyTailUCB":

@@ -1,6 +1,6 @@
 """Coverage and regret of OFUL's two radii.
 
-Coverage: 2000 runs of 600 rounds are one fleet. The noise is Gaussian, uniform or Rademacher, and sub-Gaussian with scale
+Coverage: 2000 runs of 600 rounds are one batch. The noise is Gaussian, uniform or Rademacher, and sub-Gaussian with scale
 exactly R = 1. The parameter has norm exactly S = 1. The features are
 
 - "own choices": OFUL's own choices among 10 fixed unit arms;
@@ -108,7 +108,7 @@ def main() -> None:
     for header in ("d", "features", "delta", "delta x runs", *CLAIMS):
         table.add_column(header, justify="left" if header == "features" else "right", no_wrap=True)
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("fleets", total=len(cases) * len(CLAIMS))
+        task = progress.add_task("batches", total=len(cases) * len(CLAIMS))
         for case in cases:
             dim, features, delta = case
             cells = []

@@ -1,7 +1,7 @@
 """Confidence sets that rounding loses, in float64.
 
-Fleets learn rewards that meet every condition of the guarantee at delta = 0.05. A set fails if |x'(theta_hat - theta)| > radius *
-width(x) for some x after some round. Three things are counted:
+Batches learn rewards that meet every condition of the guarantee at delta = 0.05. A set fails if |x'(theta_hat - theta)| >
+radius * width(x) for some x after some round. Three things are counted:
 
 - one direction: RidgeRegression, features of one direction and great length, Gaussian noise;
 - one arm: the estimator of LocalGLB, Poisson counts of one arm, whose mean is as large as theta_bound allows;
@@ -34,7 +34,7 @@ def units(*shape: int) -> Tensor:
 
 
 def lost(estimator: Estimator, theta: Tensor, rounds: int, play: Callable[[], tuple[Tensor, Tensor]]) -> str:
-    """Count the learners of a fleet whose set has ever missed ``theta``, up to the first round that is refused.
+    """Count the learners of a batch whose set has ever missed ``theta``, up to the first round that is refused.
 
     ``play`` returns the features and rewards of a round.
     """

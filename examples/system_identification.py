@@ -86,7 +86,7 @@ class Record:
 
 
 def make_models(runs: int) -> dict[str, Model]:
-    """Return the learners by name; single outputs are a fleet of runs x outputs."""
+    """Return the learners by name; single outputs are a batch of runs x outputs."""
     scale = NOISE.moment_norm(2.0)
     apart = {
         "noise_scale": scale,

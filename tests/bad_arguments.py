@@ -154,7 +154,7 @@ def wrong_shapes(good: Tensor, batch_dims: int, features: bool, item_dims: int =
         if batch_dims == 0:
             del shapes["a dimension too many" if good.dim() == item_dims else "a dimension too few"]
     if batch_dims > 0:
-        shapes |= {"of a smaller fleet": good[:1], "of a larger fleet": torch.cat([good, good[:1]])}
+        shapes |= {"of a smaller batch": good[:1], "of a larger batch": torch.cat([good, good[:1]])}
     return shapes
 
 
@@ -312,7 +312,7 @@ def bad_rounds(learner: Any) -> Iterator[Bad]:
                 "a coordinate too many": value[..., [0, *range(learner.dim)]],
             }
         if batch:
-            kinds |= {"of a smaller fleet": value[:1], "of a larger fleet": torch.cat([value, value[:1]])}
+            kinds |= {"of a smaller batch": value[:1], "of a larger batch": torch.cat([value, value[:1]])}
         if not one:
             kinds |= {"a query too few": value.narrow(at, 0, learner.points - 1), "without queries": point.squeeze(at)}
         for kind, bad in kinds.items():

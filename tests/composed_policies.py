@@ -124,7 +124,7 @@ class Round:
     noise_scale: Tensor
 
     def of(self, member: tuple[int, ...]) -> "Round":
-        """That of one member of a fleet."""
+        """That of one member of a batch."""
         return Round(self.context[member], self.reward[member], self.noise_scale[member])
 
     def to(self, dtype: torch.dtype) -> "Round":

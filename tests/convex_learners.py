@@ -28,7 +28,7 @@ def damped(gradient: Tensor) -> Tensor:
 DIM = 3
 BOX = Box(torch.tensor([-0.1, -1.0, 0.0], dtype=torch.float64), torch.tensor([0.1, 0.5, 0.3], dtype=torch.float64))
 BATCH_SHAPES: tuple[tuple[int, ...], ...] = ((), (2,))
-# One learner and a fleet on NumPy views, and a fleet on tensors, as large ones run.
+# One learner and a batch on NumPy views, and a batch on tensors, as large ones run.
 LAYOUTS: list[dict[str, Any]] = [{"batch_shape": ()}, {"batch_shape": (2,)}, {"batch_shape": (2,), "views": False}]
 REQUIRED: dict[str, Any] = {
     "dim": DIM,
@@ -176,7 +176,7 @@ class Loss:
         return (residual / root).unsqueeze(-1) * self.a.unsqueeze(-2), root - 1.0
 
     def of(self, member: tuple[int, ...]) -> "Loss":
-        """That of one learner of a fleet."""
+        """That of one learner of a batch."""
         return Loss(*(None if x is None else x[member] for x in (self.a, self.b, self.hint, self.mask)))
 
 

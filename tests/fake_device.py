@@ -164,7 +164,7 @@ def placed(build: Any, **options: Any) -> Any:
 
 
 def problems(build: Any) -> Iterator[str]:
-    """What goes wrong with a learner that is alone, in single precision, or in a fleet."""
+    """What goes wrong with a learner that is alone, in single precision, or in a batch."""
     for batch_shape, dtype in (((), torch.float32), ((3,), torch.float64)):
         try:
             learner = placed(build, batch_shape=batch_shape, dtype=dtype, validate=False)

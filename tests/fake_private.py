@@ -20,7 +20,7 @@ from torchonline.privacy.noise import noise_source
 
 
 def fake_record(learner: Any) -> tuple[torch.Tensor, ...]:
-    """A record in half precision, for each learner of a fleet."""
+    """A record in half precision, for each learner of a batch."""
     half = {"dtype": torch.bfloat16, "device": DEVICE}
     if isinstance(learner, PrivateBandit):
         action = torch.zeros(learner.batch_shape, dtype=torch.int64, device=DEVICE)
@@ -36,7 +36,7 @@ def on_the_device(self: Any, values: torch.Tensor, scale: float, law: str = "nor
 
 
 def problems(build: Any) -> Iterator[str]:
-    """What goes wrong with a learner that is alone or a fleet, moved to the device or made there."""
+    """What goes wrong with a learner that is alone or a batch, moved to the device or made there."""
     for batch_shape, moved in itertools.product(((), (3,)), (False, True)):
         steps = itertools.count(1)
         PrivateLearner._next_step = lambda self, steps=steps: next(steps)  # type: ignore[method-assign]

@@ -185,7 +185,7 @@ CASES = MODELS + POLICIES
 
 @dataclass(frozen=True)
 class Round:
-    """One decision and its reward, or what else is learnt from it, for each learner of a fleet."""
+    """One decision and its reward, or what else is learnt from it, for each learner of a batch."""
 
     arms: Tensor
     reward: Tensor

@@ -61,7 +61,7 @@ FRANK_WOLFE = [case for case in CASES if issubclass(case.cls, PrivateFrankWolfe)
 
 
 def gradients_for(learner: Any, seed: int = 0) -> Tensor:
-    """Gradients of a quadratic loss at the learner's queries, of a record drawn anew for each of a fleet."""
+    """Gradients of a quadratic loss at the learner's queries, of a record drawn anew for each of a batch."""
     generator = torch.Generator().manual_seed(seed)
     target = torch.randn((*learner.batch_shape, 1, learner.dim), generator=generator, dtype=torch.float64)
     return queries_of(learner).double() - target

@@ -74,7 +74,7 @@ def squared_loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def records(
     count: int, dim: int, *, batch_shape: tuple[int, ...] = (), seed: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Features and responses, for each learner of a fleet."""
+    """Features and responses, for each learner of a batch."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:

@@ -83,8 +83,8 @@ def policies(rank: int, world: int) -> dict[str, Any]:
     return found | compared(shared_learners.FROZEN, rank, world, ("sums",))
 
 
-def fleets(rank: int, world: int) -> dict[str, Any]:
-    """Fleets, and single precision."""
+def batches(rank: int, world: int) -> dict[str, Any]:
+    """Batches, and single precision."""
     cases = [case for case in shared_learners.ESTIMATORS + shared_learners.FROZEN if has_blocks(case.build())]
     return compared(cases, rank, world, ("leader", "sums"), batch_shape=(2,))
 
@@ -696,7 +696,7 @@ def main() -> None:
 
 SCENARIOS: dict[str, Callable[[int, int], dict[str, Any]]] = {
     scenario.__name__: scenario
-    for scenario in (estimators, policies, fleets, single_precision, convex, refused)
+    for scenario in (estimators, policies, batches, single_precision, convex, refused)
     + (errors, strangers, other_processors, refused_blocks, interrupts, doubts)
     + (private, private_refusals, private_messages, warm_up, followers)
     + (groups, objects, copies, threads, messages, late, coverage, dying)

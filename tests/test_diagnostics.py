@@ -321,12 +321,12 @@ def test_the_cut_into_updates_does_not_matter(batch: tuple[int, ...]) -> None:
     assert {tuple(value.shape) for value in report[1:]} == {batch}
 
 
-def test_a_fleet_is_its_learners() -> None:
+def test_a_batch_is_its_learners() -> None:
     values = stream(150, (4,))
-    fleet = fed(NoiseDiagnostic(1.5, (4,)), 50, *values).compute()
+    batched = fed(NoiseDiagnostic(1.5, (4,)), 50, *values).compute()
     for i in range(4):
         alone = fed(NoiseDiagnostic(1.5), 50, *(value[:, i] for value in values)).compute()
-        for ours, theirs in zip(fleet[1:], alone[1:], strict=True):
+        for ours, theirs in zip(batched[1:], alone[1:], strict=True):
             torch.testing.assert_close(ours[i], theirs, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 

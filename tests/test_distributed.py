@@ -51,7 +51,7 @@ from torchonline.distributed.sums import shares_of
 D = torch.float64
 # The longest time of a start of processes, in seconds. On two idle cores they take a tenth of it.
 LIMIT = 540
-COMPARED = ("estimators", "policies", "single_precision", "fleets", "convex")
+COMPARED = ("estimators", "policies", "single_precision", "batches", "convex")
 PLAYED = ("refused", "errors", "strangers", "other_processors", "refused_blocks", "interrupts", "doubts", "private")
 PLAYED += ("private_refusals", "private_messages", "warm_up", "followers", "groups", "objects", "copies", "threads")
 PLAYED += ("messages", "late", "coverage")
@@ -440,7 +440,7 @@ ONES = torch.ones(3, dtype=D)
 ARMS = ONES[None]  # as the only arm
 ALONE = {
     "OFUL": (lambda: OFUL(3), (ARMS, 0, 1.0)),
-    "a fleet": (lambda: AnytimeHeavyTailUCB(3, batch_shape=(2,)), (ONES.expand(2, 4, 3), [3, 0], [0.0, 1.0])),
+    "a batch": (lambda: AnytimeHeavyTailUCB(3, batch_shape=(2,)), (ONES.expand(2, 4, 3), [3, 0], [0.0, 1.0])),
     "Thompson": (lambda: ThompsonSampling(RidgeRegression(3)), (ARMS, 0, torch.tensor(1.0))),
     "several outputs": (lambda: SystemIdentification(3, outputs=2), (ONES, [1.0, 2.0])),
     "arms": (lambda: DisjointArms(RidgeRegression(3), 2), (ONES, 1, 1.0)),

@@ -1,6 +1,6 @@
 """Learning and choosing on a CPU or a GPU, beside the device's matrix products.
 
-For each size (d features, K arms, n rounds, a fleet of learners) it prints rounds a second of ``learn`` in one block, of
+For each size (d features, K arms, n rounds, a batch of learners) it prints rounds a second of ``learn`` in one block, of
 ``step`` round by round, and decisions a second of ``select``, all with ``validate=False``, which never makes the host wait. The
 share of the peak counts the multiplications and additions of the block's products, 2 n d^2 each, against a square matrix
 product on the same device in the same type.
@@ -26,7 +26,7 @@ from torchonline import OFUL, AnytimeHeavyTailUCB, LocalGLB
 POLICIES = {"OFUL": OFUL, "AnytimeHeavyTailUCB": AnytimeHeavyTailUCB, "LocalGLB": LocalGLB}
 # The number of products with n d^2 multiplications in a block: features times matrices, and sums of squares.
 PRODUCTS = {"OFUL": 1, "AnytimeHeavyTailUCB": 5, "LocalGLB": 8}
-# d, K, n, fleet.
+# d, K, n, batch.
 SIZES = ((32, 100, 8192, 1), (128, 100, 8192, 1), (512, 1000, 8192, 1), (32, 20, 256, 64), (128, 100, 1024, 16))
 SMOKE = ((8, 5, 64, 1), (8, 5, 16, 3))
 
@@ -63,8 +63,8 @@ def measured(
     name: str, size: tuple[int, int, int, int], device: torch.device, dtype: torch.dtype, least: float
 ) -> list[float]:
     """Return rounds a second by ``learn`` and ``step``, decisions a second, and operations a second of ``learn``."""
-    d, arms, n, fleet = size
-    batch = () if fleet == 1 else (fleet,)
+    d, arms, n, batched = size
+    batch = () if batched == 1 else (batched,)
     options: dict[str, Any] = {"batch_shape": batch, "device": device, "dtype": dtype, "validate": False}
     policy: Any = POLICIES[name](d, **options)
 
@@ -78,8 +78,8 @@ def measured(
     one, first, pay = x[..., 0, :, :].contiguous(), k[..., 0].contiguous(), reward[..., 0].contiguous()
     step = seconds(lambda: policy.step(one, first, pay), device, least)
     select = seconds(lambda: policy.select(choices), device, least)
-    work = 2.0 * PRODUCTS[name] * n * d * d * fleet
-    return [n * fleet / learn, fleet / step, 64 * fleet / select, work / learn]
+    work = 2.0 * PRODUCTS[name] * n * d * d * batched
+    return [n * batched / learn, batched / step, 64 * batched / select, work / learn]
 
 
 def rounds_in_a_graph(name: str, d: int, dtype: torch.dtype, least: float) -> tuple[float, float]:
@@ -141,7 +141,7 @@ def main() -> None:
             )
             rows.append((policy, *map(str, size), *numbers))
     console = Console(width=130)
-    columns = ("learner", "d", "K", "n", "fleet", "learn", "step", "learn / step", "select", "share of peak")
+    columns = ("learner", "d", "K", "n", "batch", "learn", "step", "learn / step", "select", "share of peak")
     text = shown(f"{name}, {arguments.dtype}, {top / 1e9:.0f} GFLOP/s in a matrix product", columns, rows, console)
     console.print("learn and step: rounds a second; select: decisions a second, 64 at a time.")
     if device.type == "cuda":

@@ -17,7 +17,7 @@ Options = dict[str, Any]
 class Learner:
     """A library in the benchmark.
 
-    ``make(dim, actions, rewards, seed, **options)`` returns a learner. If ``is_fleet``, ``make(dim, actions, rewards, seeds,
+    ``make(dim, actions, rewards, seed, **options)`` returns a learner. If ``is_batch``, ``make(dim, actions, rewards, seeds,
     options)``, with lists, returns all members at once. Tables show the settings ``shown`` beside the default. ``features`` is
     raw for a learner that scales features itself, and ``constant`` says whether a learner needs a column of ones. A learner that
     is ``standard_only`` is not played on raw features. A learner ``by_theory`` plays on the development sets only, because it
@@ -31,7 +31,7 @@ class Learner:
     package: str = "torchonline"
     features: str = "standard"
     constant: bool = True
-    is_fleet: bool = False
+    is_batched: bool = False
     is_linear_rival: bool = False
     by_theory: bool = False
     standard_only: bool = False
@@ -85,13 +85,13 @@ LEARNERS = {
     ),
     "river LinUCB": Learner(rivals.River, grid=RIVER, package="river", is_linear_rival=True),
     "NumPy LinUCB": Learner(
-        ridges.LinUCB, grid=grid(alpha=RADII, ridge=RIDGES), package="numpy", is_fleet=True, is_linear_rival=True
+        ridges.LinUCB, grid=grid(alpha=RADII, ridge=RIDGES), package="numpy", is_batched=True, is_linear_rival=True
     ),
     "LinUCB, magnitudes": Learner(
         ridges.MagnitudesLinUCB,
         grid=grid(alpha=RADII, ridge=RIDGES),
         package="numpy",
-        is_fleet=True,
+        is_batched=True,
         standard_only=True,
     ),
     "neural-linear": Learner(

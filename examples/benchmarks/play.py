@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 @dataclass(frozen=True)
 class Job:
-    """Cells of one learner that run one after another, or as one fleet: (options, seed) for each."""
+    """Cells of one learner that run one after another, or as one batch: (options, seed) for each."""
 
     set: str
     noise: str
@@ -58,24 +58,24 @@ def error_of(player: Any, rounds: data.Stream) -> float:
     return lost / len(rounds.noise)
 
 
-def play_fleet(learner: Learner, streams: Sequence[data.Stream], rewards: str, members: Sequence) -> list[float]:
+def play_batch(learner: Learner, streams: Sequence[data.Stream], rewards: str, members: Sequence) -> list[float]:
     """Play all members at once; return their errors."""
     options, seeds = zip(*members, strict=True)
     dim, actions = streams[0].contexts.shape[1], streams[0].actions
     return errors_of(learner.make(dim, actions, rewards, seeds, options), streams)
 
 
-def errors_of(fleet: Any, streams: Sequence[data.Stream]) -> list[float]:
-    """Play a fleet that is made; return each member's error."""
+def errors_of(batched: Any, streams: Sequence[data.Stream]) -> list[float]:
+    """Play a batch that is made; return each member's error."""
     contexts, payoffs, noise = (
         np.stack([getattr(rounds, name) for rounds in streams], axis=1) for name in ("contexts", "payoffs", "noise")
     )
     lost, members = np.zeros(len(streams)), np.arange(len(streams))
     for x, paid, added in zip(contexts, payoffs, noise, strict=True):
-        arms = fleet.select(x)
+        arms = batched.select(x)
         found = paid[members, arms]
         lost += 1.0 - found
-        fleet.step(x, arms, found + added)
+        batched.step(x, arms, found + added)
     return (lost / len(noise)).tolist()
 
 
@@ -92,8 +92,8 @@ def play(job: Job) -> list[dict[str, Any]]:
     streams = {
         seed: data.stream(job.set, seed, job.rounds, job.noise, job.features, learner.constant) for seed in seeds
     }
-    if learner.is_fleet:
-        errors = play_fleet(learner, [streams[seed] for _, seed in job.members], rewards, job.members)
+    if learner.is_batched:
+        errors = play_batch(learner, [streams[seed] for _, seed in job.members], rewards, job.members)
     else:
         errors = [play_one(learner, streams[seed], rewards, options, seed) for options, seed in job.members]
     facts = {name: value for name, value in asdict(job).items() if name != "members"}
@@ -119,9 +119,9 @@ def processor_time(name: str, learner: Learner, rounds: int) -> float:
     """Return the processor time of a round. To make the learner takes no part of it."""
     stream = data.stream(name, 0, rounds, "none", learner.features, learner.constant)
     dim, actions = stream.contexts.shape[1], stream.actions
-    if learner.is_fleet:
-        fleet = learner.make(dim, actions, "unit", (0,), (learner.default,))
-        play, arguments = errors_of, (fleet, [stream])
+    if learner.is_batched:
+        batched = learner.make(dim, actions, "unit", (0,), (learner.default,))
+        play, arguments = errors_of, (batched, [stream])
     else:
         play, arguments = error_of, (learner.make(dim, actions, "unit", 0, **learner.default), stream)
     start = time.process_time()

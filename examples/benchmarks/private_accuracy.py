@@ -185,7 +185,7 @@ def play(
     together: int = 1,
     **options: Any,
 ) -> dict[str, Scores]:
-    """Play the streams of a fleet, ``together`` records a step."""
+    """Play the streams of a batch, ``together`` records a step."""
     runs, count, dim = people.x.shape
     steps = math.ceil(count / together)
     told = promise.told(together)

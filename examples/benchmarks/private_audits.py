@@ -50,28 +50,28 @@ def weaken(learner: Any, divided: float) -> Any:
 def records(learner: Any, world: int) -> Callable[[int], tuple[Any, ...]]:
     """Return the record of each step: the first one has a direction, the others are missing."""
     sign = 1.0 - 2.0 * world
-    fleet = learner.batch_shape
+    batched = learner.batch_shape
     if isinstance(learner, PrivateBandit):
-        x = torch.zeros((*fleet, DIM), dtype=torch.float64)
+        x = torch.zeros((*batched, DIM), dtype=torch.float64)
         x[..., 0] = 1.0
         first: tuple[Any, ...] = (
             x,
-            torch.zeros(fleet, dtype=torch.int64),
-            torch.full(fleet, sign, dtype=torch.float64),
+            torch.zeros(batched, dtype=torch.int64),
+            torch.full(batched, sign, dtype=torch.float64),
         )
     elif isinstance(learner, (DPTOFW, DPPOFW, DPFTRL, NoisySFW, LocalMD)):
         direction = torch.zeros(DIM, dtype=torch.float64)
         direction[: DIM if learner.clip_norm == math.inf else 1] = 1.0
-        first = ((sign * learner.clip * direction).expand(*fleet, learner.points, DIM),)
+        first = ((sign * learner.clip * direction).expand(*batched, learner.points, DIM),)
     else:
         direction = torch.zeros(DIM, dtype=torch.float64)
         direction[0] = sign * learner.clip
-        first = (direction.expand(*fleet, DIM),)
+        first = (direction.expand(*batched, DIM),)
     return lambda step: first if step == 1 else (None,)
 
 
 def seen(learner: Any) -> Tensor:
-    """Return the public real numbers of a fleet, ``(games, k)``, each sum of several directions included."""
+    """Return the public real numbers of a batch, ``(games, k)``, each sum of several directions included."""
     columns = []
     for name, value in learner.public_state().items():
         if value.dim() and (value.is_floating_point() or name.endswith("noisy_sum")):
@@ -115,7 +115,7 @@ def contenders() -> dict[str, tuple[Callable[[float], Play], bool]]:
     told: dict[str, Any] = {"horizon": HORIZON, "epsilon": 1.0, "delta": DELTA}
 
     def learner(cls: Callable[..., PrivateLearner], **options: Any) -> Callable[[float], Play]:
-        return lambda divided: online(lambda **fleet: cls(DIM, **(told | options | fleet)), divided)
+        return lambda divided: online(lambda **batched: cls(DIM, **(told | options | batched)), divided)
 
     def sums(name: str) -> Callable[[float], Play]:
         promise = {"clip": 1.0, "epsilon": 1.0, "delta": DELTA}

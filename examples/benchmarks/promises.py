@@ -79,8 +79,8 @@ def error(name: str, policy: str, option: str, told: float, rounds: int, seeds: 
     options = {"feature_bound": longest} if policy in LOGISTIC else {}
     options[option] = told * (longest if option == "feature_bound" else 1.0)
     streams = [data.stream(name, seed, rounds, "none", "standard", True) for seed in range(seeds)]
-    learner = Learner(partial(Arms, POLICIES[policy]), is_fleet=True)
-    return tables.cell(play.play_fleet(learner, streams, "unit", [(options, seed) for seed in range(seeds)]))
+    learner = Learner(partial(Arms, POLICIES[policy]), is_batched=True)
+    return tables.cell(play.play_batch(learner, streams, "unit", [(options, seed) for seed in range(seeds)]))
 
 
 def on_real_data(sets: Sequence[str], rounds: int, seeds: int) -> dict[str, str]:

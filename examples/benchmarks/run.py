@@ -39,8 +39,8 @@ from play import Job, play, processor_times
 ROUNDS, SEEDS, TUNING_SEEDS = 1500, 10, (100, 101, 102)
 # The sets on which processor time is measured, if they are among the chosen ones.
 TIMED = ("segment", "digits", "letter")
-# Members of a fleet that play at once: more would leave the processor's cache.
-FLEET = 30
+# Members of a batch that play at once: more would leave the processor's cache.
+BATCHED = 30
 
 
 class Runs:
@@ -112,8 +112,8 @@ def played(parts: list[Job], workers: int) -> Iterator[list[dict[str, Any]]]:
 
 
 def split(job: Job) -> list[Job]:
-    """Split a job into single runs, or into fleets that fit the processor's cache."""
-    size = FLEET if LEARNERS[job.learner].is_fleet else 1
+    """Split a job into single runs, or into batches that fit the processor's cache."""
+    size = BATCHED if LEARNERS[job.learner].is_batched else 1
     starts = range(0, len(job.members), size)
     return [replace(job, members=job.members[start : start + size]) for start in starts]
 

@@ -1,6 +1,6 @@
 """Sweep over the options of a bandit, as Ray tasks that survive the death of a worker.
 
-A trial is a setting: a learner, its radius_scale and its ridge. It plays a fleet of seeds at once, and writes a checkpoint every
+A trial is a setting: a learner, its radius_scale and its ridge. It plays a batch of seeds at once, and writes a checkpoint every
 few rounds: policy, regret, position and the states of both random generators. Each trial is a plain Ray task. If its worker dies,
 Ray starts the task again, and the trial goes on from its checkpoint, to the same bits. If the script dies, start it again.
 
@@ -52,7 +52,7 @@ class Setting(NamedTuple):
 
 
 class Trial:
-    """A fleet of seeds that plays one setting. Put your own policy and round here."""
+    """A batch of seeds that plays one setting. Put your own policy and round here."""
 
     def __init__(self, setting: Setting) -> None:
         torch.manual_seed(0)  # of the policy's draws

@@ -53,7 +53,7 @@ panels[1].annotate(
 
 # %%
 # **Which of ten ads to show?** Now ads have three features, and each visitor brings ten new ads. Regret is counted in
-# clicks that the best ads would have got. Twenty runs play at once, as a fleet; bands go from the least to the most.
+# clicks that the best ads would have got. Twenty runs play at once, as a batch; bands go from the least to the most.
 #
 # With a bound on the parameter that holds, LocalGLB loses fewer clicks than OFUL. The greedy choice over the same model
 # loses fewest here, because new ads explore by themselves; it has no guarantee, and its runs differ most. Not shown:
@@ -63,7 +63,7 @@ parameter = torch.tensor([-4.0, 1.5, 1.0, -1.0], dtype=torch.float64)
 
 
 def regret(policy):
-    """Play a fleet of 20. Return the metric of its regret."""
+    """Play a batch of 20. Return the metric of its regret."""
     generator, metric = torch.Generator().manual_seed(0), CumulativeRegret((20,))
     for _ in range(1500):
         arms = features((2 * torch.rand(20, 10, 3, generator=generator, dtype=torch.float64) - 1) / 3**0.5)

@@ -18,14 +18,14 @@ from torchonline.metrics import CumulativeRegret
 DIM, ARMS, ROUNDS, SEEDS, MEMORY = 4, 20, 2000, 20, 200
 
 # %%
-# Each learner is a fleet that plays all seeds at once: ``batch_shape`` says how many. A memory of 200 rounds is a restart every
+# Each learner is a batch that plays all seeds at once: ``batch_shape`` says how many. A memory of 200 rounds is a restart every
 # 200 rounds, or a discount of 1 - 1/200. It is a guess, and not tuned.
 
-fleet = {"batch_shape": (SEEDS,)}
+batched = {"batch_shape": (SEEDS,)}
 learners = {
-    "never forgets": lambda: OFUL(DIM, **fleet),
-    "restarts": lambda: OFUL(DIM, restart_every=MEMORY, **fleet),
-    "discounts": lambda: UCB(DiscountedRidgeRegression(DIM, discount=1.0 - 1.0 / MEMORY, **fleet)),
+    "never forgets": lambda: OFUL(DIM, **batched),
+    "restarts": lambda: OFUL(DIM, restart_every=MEMORY, **batched),
+    "discounts": lambda: UCB(DiscountedRidgeRegression(DIM, discount=1.0 - 1.0 / MEMORY, **batched)),
 }
 
 # %%
@@ -40,14 +40,14 @@ worlds = {
 
 def regret_of(policy, world):
     """Play all seeds. All learners meet the same arms and noise."""
-    environment = DriftingBandit(DIM, ARMS, noise=GaussianNoise(scale=0.5), seed=1, **fleet, **world)
+    environment = DriftingBandit(DIM, ARMS, noise=GaussianNoise(scale=0.5), seed=1, **batched, **world)
     regret = torch.zeros(ROUNDS, SEEDS)
     for t in range(ROUNDS):
         arms = environment.arms()
         k = policy.select(arms)
         _, reward, regret[t] = environment.pull(k)
         policy.step(arms, k, reward)
-    metric = CumulativeRegret(**fleet)
+    metric = CumulativeRegret(**batched)
     metric.update(regret)
     return metric
 

@@ -18,7 +18,7 @@ from torchonline.metrics import CumulativeRegret
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 
 # %%
-# Each of 20 runs sees the 178 bottles once, in an order of its own. The runs are one fleet: ``batch_shape=(20,)``.
+# Each of 20 runs sees the 178 bottles once, in an order of its own. The runs are one batch: ``batch_shape=(20,)``.
 
 wine = load_wine()
 bottles, vintners = torch.tensor(wine.data), torch.tensor(wine.target)

@@ -80,13 +80,13 @@ z, paid = (torch.stack(values, 1) for values in zip(*map(payments, range(20)), s
 figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
 for make, colour in ESTIMATORS.values():
     # For each seed, 25 sizes beside no outlier: 520 learners in one.
-    fleet = make(2, noise_scale=0.1, batch_shape=(20, 26))
+    batched = make(2, noise_scale=0.1, batch_shape=(20, 26))
     for t, (x, reward) in enumerate(zip(features(z), paid, strict=True)):
         rewards = reward.unsqueeze(1).repeat(1, 26)
         if t == 150:
             rewards[:, 1:] += sizes
-        fleet.step(x.unsqueeze(1).expand(20, 26, 2), rewards)
-    lines = fleet.theta_hat @ features(grid).T
+        batched.step(x.unsqueeze(1).expand(20, 26, 2), rewards)
+    lines = batched.theta_hat @ features(grid).T
     moved = (lines[:, 1:] - lines[:, :1]).abs().amax(-1)
     axes.loglog(sizes, moved.mean(0), color=colour, lw=2.5)
     axes.fill_between(sizes, moved.amin(0), moved.amax(0), color=colour, alpha=0.25, lw=0)

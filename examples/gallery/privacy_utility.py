@@ -39,8 +39,8 @@ def accuracies(epsilon):
     with warnings.catch_warnings():
         # A seed repeats the figure. Whoever knows it can remove the noise, so never give one when you learn from people.
         warnings.filterwarnings("ignore", message="seed: expected None")
-        fleet = {"batch_shape": (SEEDS,), "seed": 1}
-        learner = DPTOFW(x.size(-1), horizon=STEPS, epsilon=epsilon, delta=DELTA, radius_bound=10.0, **fleet)
+        batched = {"batch_shape": (SEEDS,), "seed": 1}
+        learner = DPTOFW(x.size(-1), horizon=STEPS, epsilon=epsilon, delta=DELTA, radius_bound=10.0, **batched)
     for t in range(STEPS):
         label, points = y[:, t, None], learner.queries()
         margin = label * (points * x[:, t, None]).sum(-1)

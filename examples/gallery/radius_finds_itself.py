@@ -21,7 +21,7 @@ plt.rcParams["axes.prop_cycle"] = plt.cycler(color=["#08306b", "#2171b5", "#4f9f
 # %%
 # Is a tumour malignant or benign? A round is one of 300 cases of scikit-learn's breast cancer data, with 30 raw
 # measurements, and a right answer pays 1. Both answers have a ridge regression of their own, over one scaler. Twenty
-# runs play as one fleet, each with its own order. No theorem covers this to the letter, since the scaler moves; "1 x
+# runs play as one batch, each with its own order. No theorem covers this to the letter, since the scaler moves; "1 x
 # radius" is the radius of the theorem.
 
 data = load_breast_cancer()

@@ -62,10 +62,10 @@ plt.show()
 # -------------
 
 
-def seconds(fleet, rounds=100):
+def seconds(batched, rounds=100):
     """Return the processor seconds of a round, in which all learners choose and learn."""
-    arms, policy = torch.randn(*fleet, ARMS, DIM, dtype=torch.float64), OFUL(DIM, batch_shape=fleet)
-    reward, first = torch.rand(fleet, dtype=torch.float64), torch.zeros(fleet, dtype=torch.int64)
+    arms, policy = torch.randn(*batched, ARMS, DIM, dtype=torch.float64), OFUL(DIM, batch_shape=batched)
+    reward, first = torch.rand(batched, dtype=torch.float64), torch.zeros(batched, dtype=torch.int64)
     start = process_time()
     for _ in range(rounds):
         policy.select(arms)

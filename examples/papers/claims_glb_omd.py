@@ -167,8 +167,8 @@ def theory(of: Figures) -> list[Claim]:
     )
     theorem, empirical = "GLB-OMD, theorem", "GLB-OMD, empirical"
     condition, lemma = of.errata["(43)"], of.errata["Lemma 8, Poisson"]
-    one, fleet = (
-        times["GLBOMD"] / times["OFUL"] for times in map(of.speed["d = 32"].get, ("one learner", "a fleet of 256"))
+    one, batched = (
+        times["GLBOMD"] / times["OFUL"] for times in map(of.speed["d = 32"].get, ("one learner", "a batch of 256"))
     )
     return [
         Claim(
@@ -332,7 +332,7 @@ def theory(of: Figures) -> list[Claim]:
             "`GLBOMD`, `OFUL`",
             "in part: in cost; S² in the leading term has no counterpart",
             SPEED,
-            f"a round at d = 32, OFUL = 1: one learner {one:.2f}, a fleet of 256 {fleet:.2f}",
+            f"a round at d = 32, OFUL = 1: one learner {one:.2f}, a batch of 256 {batched:.2f}",
         ),
         Claim(
             "Discussion of Lee and Oh; Appendix E",

@@ -220,7 +220,7 @@ def theory(of: Figures) -> list[Claim]:
             PROOF,
             "yes: with 1/alpha - 2, so the proof of Lemma 1 needs alpha >= 4/5 where the paper's needs 4",
             TEST,
-            "holds in all rounds of 12 fleets",
+            "holds in all rounds of 12 batches",
         ),
         Claim(
             "Lemma 4",
@@ -228,7 +228,7 @@ def theory(of: Figures) -> list[Claim]:
             PROOF,
             "yes: 2 alpha e a²/log(2T²/δ) by another proof; the paper's has 12 alpha a², divided by log(2T²/δ)",
             TEST,
-            "holds in all rounds of 12 fleets",
+            "holds in all rounds of 12 batches",
         ),
         Claim(
             "Lemma 5",
@@ -245,7 +245,7 @@ def theory(of: Figures) -> list[Claim]:
             PROOF,
             "yes: Property 1 and Lemma 7 are used and tested, Lemma 6 is proved as stated; the others are standard",
             TEST,
-            "on grids, and in 12 fleets",
+            "on grids, and in 12 batches",
         ),
         Claim(
             "Section 4.2, the scale sigma",
@@ -253,7 +253,7 @@ def theory(of: Figures) -> list[Claim]:
             PROOF,
             "yes",
             TEST,
-            "in all rounds of 12 fleets",
+            "in all rounds of 12 batches",
         ),
         Claim(
             "Sections 3.2, 4.1, no clipping",
@@ -630,7 +630,7 @@ def further() -> list[Claim]:
             PROOF,
             "yes: at most 7.15 log(2T²/δ)",
             TEST,
-            "in all rounds of 12 fleets",
+            "in all rounds of 12 batches",
         ),
         Claim(
             "Introduction, assumptions",

@@ -6,7 +6,7 @@ of each at a time, on one thread. OFUGLB is timed three times: with this library
 the same on fixed arms, where it merges equal rounds; and, on redrawn arms, with scipy's SLSQP for the estimate and for the
 score of each arm, at an accuracy of 1e-8, as in a first implementation.
 
-Then GLBOMD and LocalGLB are compared with OFUL at d = 32: one learner, a fleet of 256, and the exported program.
+Then GLBOMD and LocalGLB are compared with OFUL at d = 32: one learner, a batch of 256, and the exported program.
 
 The script prints median times of a round relative to LocalGLB and to OFUL, and draws the former.
 
@@ -112,12 +112,12 @@ def compare(policies: dict[str, Policy], worlds: dict[str, GeneralizedLinearBand
 
 
 def beside_oful(repeats: int) -> dict[str, dict[str, float]]:
-    """Return times at d = 32 and 20 unit arms: one learner, a fleet, and a program."""
+    """Return times at d = 32 and 20 unit arms: one learner, a batch, and a program."""
     generator = torch.Generator().manual_seed(0)
     rewards = torch.rand(997, generator=generator, dtype=torch.float64).round()
     makers: dict[str, Callable[..., Policy]] = {"OFUL": OFUL, "GLBOMD": GLBOMD, "LocalGLB": LocalGLB}
     found = {}
-    for title, batch in (("one learner", ()), ("a fleet of 256", (256,)), ("exported program", ())):
+    for title, batch in (("one learner", ()), ("a batch of 256", (256,)), ("exported program", ())):
         arms = torch.randn(*batch, ARMS, 32, generator=generator, dtype=torch.float64)
         arms = torch.nn.functional.normalize(arms, dim=-1)
         rounds: dict[str, Callable[[], object]] = {}

@@ -131,7 +131,7 @@ def snowball_sgd(problem: Problem, scale: float = 1.0) -> Tensor:
 
 
 class Choice:
-    """Vertices of the l1 ball chosen by scores with Gumbel noise, for a fleet of trials."""
+    """Vertices of the l1 ball chosen by scores with Gumbel noise, for a batch of trials."""
 
     def __init__(self, problem: Problem, name: str) -> None:
         self.radius, self.clip = problem.setting.radius, problem.longest

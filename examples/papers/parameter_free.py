@@ -4,7 +4,7 @@ The learners of Wang, Barik, Zhao and Tan (Parameter-free algorithms for the Sto
 FreeGrad and baselines play ``SEAStream``, where the length of the noise, sigma, the length of the adversary's steps,
 drift, and the best point u are known. The rate in theory is |u| sqrt((sigma^2 + drift^2) T), up to logarithms and terms that
 do not grow with T. Regret is measured on expected losses, :math:`\sum_t F_t(x_t) - F_t(u)`, which has the same mean as on
-the drawn losses and less spread. All learners play the same 20 trials in 5 dimensions, each as one fleet. They are told:
+the drawn losses and less spread. All learners play the same 20 trials in 5 dimensions, each as one batch. They are told:
 
 - *G and R*: the largest possible length of a gradient, and a radius: 2|u|, or |u| for linear losses. OGD has the step size
   R/(G sqrt(t)) and AdaGrad sqrt(2) R, as in their theory. Optimistic OMD and OFTRL are also told the smoothness;

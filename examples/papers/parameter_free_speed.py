@@ -131,9 +131,9 @@ def experts_beside_one(dim: int, form: str) -> dict[str, Callable[[], float]]:
     told: dict[str, Any] = {"dim": dim, "lipschitz": stream_of(dim).lipschitz, "form": form}
     games = {meta: Game(CAOONS(horizon=HORIZON, meta=meta, **told)) for meta in METAS}
     radii = tuple(2.0**j for j in range(1, HORIZON.bit_length()))
-    fleet = Game(OONS(radius_bound=radii, batch_shape=(len(radii),), **told))
+    batched = Game(OONS(radius_bound=radii, batch_shape=(len(radii),), **told))
     one = Game(OONS(radius_bound=2.0, **told))
-    return {"OONS": one, **games, "14 OONS": fleet, "weights": weights_round(games["linear"])}
+    return {"OONS": one, **games, "14 OONS": batched, "weights": weights_round(games["linear"])}
 
 
 def in_turn(rounds: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:

@@ -175,7 +175,7 @@ def times(steps: int) -> list[int]:
 
 
 def follow(learner: Any, stream: Stream, scales: Tensor | None = None) -> Tensor:
-    """Return the suboptimality of a fleet on its way, ``(points, *B)``, with rescaled steps of 1/(t + 1)."""
+    """Return the suboptimality of a batch on its way, ``(points, *B)``, with rescaled steps of 1/(t + 1)."""
     found, at = [], times(len(stream.x))
     for t, (x, y) in enumerate(stream, 1):
         before = learner.predict()

@@ -111,7 +111,7 @@ def learn(
     scales: Sequence[float] = (),
     with_regret: bool = False,
 ) -> Run:
-    """Play a stream on a fleet ``(clips, scales, trials)``.
+    """Play a stream on a batch ``(clips, scales, trials)``.
 
     A clip C is applied as the clip 1 of gradients divided by C. Decisions depend on the direction of a sum only, so they have the
     same law. A scale c makes steps of 1/(t + 1) steps of c/(t + 1). The regret is 0 unless it is asked for.

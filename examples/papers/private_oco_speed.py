@@ -43,7 +43,7 @@ def make_learners(horizon: int) -> dict[str, Any]:
         "DPTOFW, tree, integers": DPTOFW(epsilon=1.0, mechanism="tree", noise_source="discrete", **told),
         "DPPOFW, BLT": DPPOFW(epsilon=1.0, mechanism="blt", **told),
         "DPPOFW, Gumbel": DPPOFW(epsilon=1.0, mechanism="gumbel", **told),
-        "DPTOFW, BLT, fleet of 64 (one of them)": DPTOFW(epsilon=1.0, batch_shape=(64,), **told),
+        "DPTOFW, BLT, batch of 64 (one of them)": DPTOFW(epsilon=1.0, batch_shape=(64,), **told),
     }
 
 

@@ -193,16 +193,16 @@ def dual_norm(setting: Setting, vectors: Tensor) -> Tensor:
 def play(learner: str, times: list[int], trials: int, **options: Any) -> dict[str, Any]:
     """Return the error of the gradient, the excess and the regret at some times, per trial, and the bounds."""
     setting = Setting(**options)
-    fleet, stream = LEARNERS[learner](setting, trials), BoundedStream(setting, trials)
+    batched, stream = LEARNERS[learner](setting, trials), BoundedStream(setting, trials)
     found: dict[str, list[list[float]]] = {"error": [], "excess": [], "regret": []}
     total = torch.zeros(trials, dtype=torch.float64)
     for t, (x, y) in enumerate(stream, 1):
-        points, theta = fleet.queries(), fleet.predict()
+        points, theta = batched.queries(), batched.predict()
         total += stream.excess(theta)
-        fleet.step(stream.gradients(points, x, y))
+        batched.step(stream.gradients(points, x, y))
         if t in times:
-            divisor = t if fleet.scheme == "unbiased" else t + 1
-            sums = fleet.noisy_sum if hasattr(fleet, "noisy_sum") else fleet.secret_sum
+            divisor = t if batched.scheme == "unbiased" else t + 1
+            sums = batched.noisy_sum if hasattr(batched, "noisy_sum") else batched.secret_sum
             error = sums / divisor - 2.0 * stream.moment * (theta - stream.theta)
             for name, numbers in zip(found, (dual_norm(setting, error), stream.excess(theta), total), strict=True):
                 found[name].append(numbers.tolist())
@@ -318,8 +318,8 @@ def play_last(trials: int, **options: Any) -> dict[str, list[list[float]]]:
     truth = stream()
     zero = truth.excess(torch.zeros_like(truth.theta))
     shape = (len(CLIPS), len(STEP_SCALES), trials)
-    fleet = library(setting, **setting.promise(), seed=seed_of("last", setting), batch_shape=shape)
-    run = learn(fleet, stream(), (setting.rounds,), CLIPS, STEP_SCALES)
+    batched = library(setting, **setting.promise(), seed=seed_of("last", setting), batch_shape=shape)
+    run = learn(batched, stream(), (setting.rounds,), CLIPS, STEP_SCALES)
     found = {"ours": (run.excess[0].flatten(0, 1) / zero).tolist()}  # the first of each is the default
     is_vertex = setting.norm == 1.0
     for name, (algorithm, choices) in LAST[is_vertex].items():
@@ -337,14 +337,14 @@ def play_regret(losses: str, learner: str, trials: int, **options: Any) -> list[
     kind: Any = {"DPTOFW": DPTOFW, "DP-FTRL": DPFTRL}[learner]
     count = trials * (len(SIGNALS) if losses == "linear" else 1)
     told: Any = setting.promise() | setting.ball() | {"batch_shape": (1, 1, count), "seed": seed_of(learner, setting)}
-    fleet = kind(setting.dim, **told, clip=1.0)
+    batched = kind(setting.dim, **told, clip=1.0)
     stream: Any = BoundedStream(setting, trials)
     if losses == "linear":
         # Standard deviation of an entry of the noisy mean, in entries of a record, which are 1 over the root of d.
-        noise = noise_of_mean(fleet.noise, setting.rounds) * math.sqrt(setting.dim)
+        noise = noise_of_mean(batched.noise, setting.rounds) * math.sqrt(setting.dim)
         unit = math.hypot(1.0 / math.sqrt(setting.rounds), noise)
         stream = HardStream(setting, trials, [min(1.0, signal * unit) for signal in SIGNALS])
-    regret = learn(fleet, stream, (setting.rounds,), with_regret=True).regret[0, 0, 0]
+    regret = learn(batched, stream, (setting.rounds,), with_regret=True).regret[0, 0, 0]
     worst = regret.unflatten(-1, (-1, trials))
     return worst[int(worst.mean(-1).argmax())].tolist()
 

@@ -85,7 +85,7 @@ class HardStream(Stream):
     """Linear losses -<theta, z>, with a mean of z that the noise of z can hide.
 
     For p <= 2 the entries of z are independent, and +1 or -1 over d^(1/q). For p > 2 one entry is +1 or -1, which entry is by
-    chance, and all others are 0. So |z|_q = 1. An entry has its sign with probability (1 + bias)/2, with signs by chance. A fleet
+    chance, and all others are 0. So |z|_q = 1. An entry has its sign with probability (1 + bias)/2, with signs by chance. A batch
     has all trials for each bias.
     """
 

@@ -137,7 +137,7 @@ def test_a_full_history_refuses() -> None:
 
 @pytest.mark.parametrize("dtype", [D, torch.float32])
 def test_on_tensors_as_on_arrays(dtype: torch.dtype) -> None:
-    """Where the buffers are not NumPy's memory, as on an accelerator; and a fleet is its learners."""
+    """Where the buffers are not NumPy's memory, as on an accelerator; and a batch is its learners."""
     options: dict[str, Any] = {"horizon": 30, "batch_shape": (2,), "ridge": 0.05, "theta_bound": 3.0, "dtype": dtype}
     learners = AdaECOLogRegression(2, **options), AdaECOLogRegression(2, **options)
     learners[1].is_small = False

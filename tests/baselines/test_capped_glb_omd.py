@@ -60,7 +60,7 @@ def test_an_index_below_its_cap_stays_as_it_is(dtype: torch.dtype) -> None:
 
 
 def test_no_score_is_below_the_truth() -> None:
-    """A fleet of 200 runs on counts, 150 rounds: optimism fails in at most delta of them, and three standard errors."""
+    """A batch of 200 runs on counts, 150 rounds: optimism fails in at most delta of them, and three standard errors."""
     environment = GeneralizedLinearBandit(2, 10, link=Poisson(), theta_norm=2.0, batch_shape=(200,), seed=3)
     policy = CappedGLBOMD(2, link=Poisson(), theta_bound=2.0, delta=0.05, batch_shape=(200,))
     arms, failed = environment.arms(), torch.zeros(200, dtype=torch.bool)

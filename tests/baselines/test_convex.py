@@ -117,15 +117,15 @@ def run(learner: Any, rows: np.ndarray) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @EACH
 def test_decisions_are_those_of_the_paper(cls: Any, options: dict[str, Any]) -> None:
-    """One learner and a fleet, on NumPy views, as tensors, and compiled."""
+    """One learner and a batch, on NumPy views, as tensors, and compiled."""
     streams = np.stack([gradients(0), gradients(1, 0.5), gradients(2, 20.0)], 1)
     wanted = np.stack([reference.trajectory(streams[:, i], REFERENCES[cls](**options)) for i in range(3)], 1)
     close = {"rtol": 1e-9, "atol": 1e-9 * min(1.0, np.abs(wanted).max())}
-    fleet = cls(DIM, batch_shape=(3,), **options)
+    batched = cls(DIM, batch_shape=(3,), **options)
     learners = {
-        "fleet": fleet,
-        "fleet of tensors": as_tensors(cls(DIM, batch_shape=(3,), **options)),
-        "compiled fleet": torch.jit.script(cls(DIM, batch_shape=(3,), **options)),
+        "batch": batched,
+        "batch of tensors": as_tensors(cls(DIM, batch_shape=(3,), **options)),
+        "compiled batch": torch.jit.script(cls(DIM, batch_shape=(3,), **options)),
     }
     for name, learner in learners.items():
         np.testing.assert_allclose(run(learner, streams), wanted, err_msg=name, **close)
@@ -136,14 +136,14 @@ def test_decisions_are_those_of_the_paper(cls: Any, options: dict[str, Any]) -> 
     }
     for name, learner in singles.items():
         np.testing.assert_allclose(run(learner, streams[:, 0]), wanted[:, 0], err_msg=name, **close)
-    assert fleet.rounds.tolist() == [ROUNDS] * 3
-    if hasattr(fleet, "clipped_rounds"):
+    assert batched.rounds.tolist() == [ROUNDS] * 3
+    if hasattr(batched, "clipped_rounds"):
         lengths = np.linalg.norm(streams, axis=-1)
         records = np.maximum.accumulate(lengths)[:-1]
-        bounds = fleet.lipschitz or np.where(records > 0.0, records, np.inf)
-        longer = lengths > bounds if fleet.lipschitz else lengths[1:] > bounds
-        assert fleet.clipped_rounds.tolist() == longer.sum(0).tolist()
-        assert int(fleet.clipped_rounds[2]) > 0
+        bounds = batched.lipschitz or np.where(records > 0.0, records, np.inf)
+        longer = lengths > bounds if batched.lipschitz else lengths[1:] > bounds
+        assert batched.clipped_rounds.tolist() == longer.sum(0).tolist()
+        assert int(batched.clipped_rounds[2]) > 0
 
 
 class Round(torch.nn.Module):
@@ -341,7 +341,7 @@ def test_the_terms_of_the_proof_for_hints() -> None:
 
 @EACH
 def test_gradients_of_all_sizes(cls: Any, options: dict[str, Any]) -> None:
-    """Up to 1e100, and 1e12 in float32: finite decisions, the same in a fleet, without a warning."""
+    """Up to 1e100, and 1e12 in float32: finite decisions, the same in a batch, without a warning."""
     for dtype, largest, smallest in ((D, 1e100, 1e-300), (torch.float32, 1e12, 1e-30)):
         rows = gradients(4)
         rows[10:20] *= largest / np.abs(rows).max()
@@ -352,8 +352,8 @@ def test_gradients_of_all_sizes(cls: Any, options: dict[str, Any]) -> None:
             # The weights of experts that are too large for a rate are 0.
             finite = {name: value for name, value in learner.state().items() if "log_weights" not in name}
             assert all(bool(torch.isfinite(value).all()) for value in finite.values())
-        fleet = run(cls(DIM, batch_shape=(2,), dtype=dtype, **options), np.stack([rows, rows], 1))
-        assert np.isfinite(fleet).all()
+        batched = run(cls(DIM, batch_shape=(2,), dtype=dtype, **options), np.stack([rows, rows], 1))
+        assert np.isfinite(batched).all()
 
 
 @pytest.mark.parametrize("cls", [AdaGrad, CoinBetting, ParameterFreeMirrorDescent])

@@ -66,7 +66,7 @@ def test_on_a_line_it_is_discounted_ridge_regression() -> None:
 
 
 def dynamic_regret(policy: Any, link: Link, path: Tensor, seed: int) -> Tensor:
-    """Regret against the best arm of each round, of a fleet on 20 fixed arms, for a parameter that goes along a path."""
+    """Regret against the best arm of each round, of a batch on 20 fixed arms, for a parameter that goes along a path."""
     runs = policy.estimator.batch_shape[0]
     generator = torch.Generator().manual_seed(seed)
     arms = torch.nn.functional.normalize(torch.randn(runs, 20, 2, generator=generator, dtype=D), dim=-1)

@@ -516,7 +516,7 @@ def test_an_arm_that_is_not_available_rules_out_no_other() -> None:
 
 
 def misses(learner: Any, link: Link, bound: float, rounds: int, seed: int, off: float = 1.0) -> dict[str, Tensor]:
-    """Which runs of a fleet, on arms that it chooses, ever had the truth outside its set, its ellipsoid, or a tenth of that."""
+    """Which runs of a batch, on arms that it chooses, ever had the truth outside its set, its ellipsoid, or a tenth of that."""
     generator, runs = torch.Generator().manual_seed(seed), learner.batch_shape[0]
     truth = torch.randn(runs, 2, generator=generator, dtype=D)
     truth *= bound / truth.norm(dim=-1, keepdim=True)
@@ -611,20 +611,20 @@ def test_a_full_history_refuses_and_keeps_what_it_has(cls: Any) -> None:
 
 @pytest.mark.parametrize("cls", LEARNERS)
 def test_a_member_that_is_behind_is_as_it_would_be_alone(cls: Any) -> None:
-    fleet, alone = cls(2, horizon=20, batch_shape=(2,)), cls(2, horizon=20)
+    batched, alone = cls(2, horizon=20, batch_shape=(2,)), cls(2, horizon=20)
     generator = torch.Generator().manual_seed(0)
     for t in range(12):
         x = 0.5 * torch.rand(2, 2, generator=generator, dtype=D)
         reward = torch.randint(2, (2,), generator=generator).double()
         if t % 3:
             alone.step(x[1], reward[1])
-            fleet.step(x, reward)
+            batched.step(x, reward)
         else:
-            with only_where(torch.tensor([True, False]), fleet):
-                fleet.step(x, reward)
-    assert fleet.rounds.tolist() == [12, 8]
-    torch.testing.assert_close(fleet.theta_hat[1], alone.theta_hat, rtol=0.0, atol=1e-9)
-    torch.testing.assert_close(fleet.radius()[1], alone.radius(), rtol=1e-9, atol=0.0)
+            with only_where(torch.tensor([True, False]), batched):
+                batched.step(x, reward)
+    assert batched.rounds.tolist() == [12, 8]
+    torch.testing.assert_close(batched.theta_hat[1], alone.theta_hat, rtol=0.0, atol=1e-9)
+    torch.testing.assert_close(batched.radius()[1], alone.radius(), rtol=1e-9, atol=0.0)
 
 
 @pytest.mark.parametrize("cls", LEARNERS)

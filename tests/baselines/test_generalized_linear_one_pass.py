@@ -202,14 +202,16 @@ def test_ecolog_arrives_where_the_loss_outweighs_all_else() -> None:
 
 
 def worst_case(learner: Any, rounds: int = 80) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Any features and rewards, for a fleet, and any parameters of its ball, the same in each round."""
-    generator, (fleet, dim) = torch.Generator().manual_seed(0), learner.theta_hat.shape
-    theta = torch.randn(fleet, dim, generator=generator, dtype=D)
-    theta *= learner.theta_bound * torch.rand(fleet, 1, generator=generator, dtype=D) / theta.norm(dim=-1, keepdim=True)
+    """Any features and rewards, for a batch, and any parameters of its ball, the same in each round."""
+    generator, (batched, dim) = torch.Generator().manual_seed(0), learner.theta_hat.shape
+    theta = torch.randn(batched, dim, generator=generator, dtype=D)
+    theta *= (
+        learner.theta_bound * torch.rand(batched, 1, generator=generator, dtype=D) / theta.norm(dim=-1, keepdim=True)
+    )
     for _ in range(rounds):
-        x = torch.randn(fleet, dim, generator=generator, dtype=D)
+        x = torch.randn(batched, dim, generator=generator, dtype=D)
         x /= x.norm(dim=-1, keepdim=True).clamp(min=1.0)
-        yield x, torch.randint(2, (fleet,), generator=generator).to(D), theta
+        yield x, torch.randint(2, (batched,), generator=generator).to(D), theta
 
 
 def loss_at(x: Tensor, reward: Tensor, theta: Tensor) -> Tensor:
@@ -251,7 +253,7 @@ LIMIT = DELTA + 3.0 * (DELTA * (1.0 - DELTA) / RUNS) ** 0.5
 
 
 def share_of_misses(policy: Any, link: Link, *, seed: int, rounds: int = 200) -> float:
-    """Play a fleet on arms that it chooses; the share of runs whose set was ever without the truth. Half have |theta| = S."""
+    """Play a batch on arms that it chooses; the share of runs whose set was ever without the truth. Half have |theta| = S."""
     estimator, generator = policy.estimator, torch.Generator().manual_seed(seed)
     theta, arms = (
         torch.nn.functional.normalize(torch.randn(*shape, estimator.dim, generator=generator, dtype=D), dim=-1)

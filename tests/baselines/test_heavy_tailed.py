@@ -116,21 +116,21 @@ def test_agrees_with_reference_epoch_by_epoch(name: str, repeats: int, options: 
 
 
 @pytest.mark.parametrize("name", IN_EPOCHS)
-def test_members_of_a_fleet_end_their_epochs_at_different_rounds(name: str) -> None:
+def test_members_of_a_batch_end_their_epochs_at_different_rounds(name: str) -> None:
     cls, reference = IN_EPOCHS[name]
     options = {"horizon": 100, "repeats": 4, "radius_scale": 0.01}
-    fleet, others = cls(2, batch_shape=(3,), **options), [reference(2, **options) for _ in range(3)]
+    batched, others = cls(2, batch_shape=(3,), **options), [reference(2, **options) for _ in range(3)]
     random = np.random.default_rng(0)
     arms = random.standard_normal((3, 2))
     for t in range(80):
         x = np.stack([arms[(t // 4) % 3], arms[(t // 5) % 3], arms[t % 3]])
         reward = random.standard_t(1.5, 3)
-        fleet.step(*round_of(fleet, torch.from_numpy(x), torch.from_numpy(reward)))
+        batched.step(*round_of(batched, torch.from_numpy(x), torch.from_numpy(reward)))
         for i, other in enumerate(others):
             other.step(x[i], reward[i])
-            np.testing.assert_allclose(fleet.estimator.theta_hat[i].numpy(), other.theta, rtol=1e-9, atol=1e-9)
-            np.testing.assert_allclose(fleet.estimator.radius()[i].item(), other.radius(), rtol=1e-9)
-    assert fleet.estimator.epochs.tolist() == [20, 16, 0]
+            np.testing.assert_allclose(batched.estimator.theta_hat[i].numpy(), other.theta, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(batched.estimator.radius()[i].item(), other.radius(), rtol=1e-9)
+    assert batched.estimator.epochs.tolist() == [20, 16, 0]
 
 
 @pytest.mark.parametrize("cls", [BMMRegression, CRMMRegression, MENURegression])

@@ -173,11 +173,11 @@ def test_the_mixture_is_a_supermartingale() -> None:
 
 
 @pytest.mark.fast
-def test_a_fleet_is_its_learners_and_rounds_come_in_order() -> None:
+def test_a_batch_is_its_learners_and_rounds_come_in_order() -> None:
     generator = torch.Generator().manual_seed(1)
     x, outcome = unit(2, 9, generator=generator), torch.randint(3, (2, 9), generator=generator)
-    fleet, singles = build((2,)), [build(), build()]
-    fleet.step(x, outcome)
+    batched, singles = build((2,)), [build(), build()]
+    batched.step(x, outcome)
     arms = unit(2, 4, 5, generator=generator)
     mask = torch.rand(2, 4, 5, generator=generator) < 0.7
     mask[..., 0] = True
@@ -186,9 +186,9 @@ def test_a_fleet_is_its_learners_and_rounds_come_in_order() -> None:
             single.step(x[i, t], outcome[i, t])
         for name, value in snapshot(single).items():
             if name != "constants":
-                torch.testing.assert_close(value, getattr(fleet, name)[i], rtol=1e-12, atol=1e-12)
-        assert single.select(arms[i], mask[i]).tolist() == fleet.select(arms, mask)[i].tolist()
-        torch.testing.assert_close(single(arms[i]), fleet(arms)[i])
+                torch.testing.assert_close(value, getattr(batched, name)[i], rtol=1e-12, atol=1e-12)
+        assert single.select(arms[i], mask[i]).tolist() == batched.select(arms, mask)[i].tolist()
+        torch.testing.assert_close(single(arms[i]), batched(arms)[i])
 
 
 @pytest.mark.fast

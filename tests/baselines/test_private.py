@@ -182,10 +182,10 @@ def test_noise_enters_where_the_equations_say(cls: Any, norm: float) -> None:
 
 
 @EACH
-def test_a_fleet_is_its_learners(cls: Any) -> None:
+def test_a_batch_is_its_learners(cls: Any) -> None:
     rows = list(records(40, 3, batch_shape=(2, 2), seed=1))
-    fleet = build(cls, epsilon=math.inf, batch_shape=(2, 2))
-    seen = feed(fleet, rows)
+    batched = build(cls, epsilon=math.inf, batch_shape=(2, 2))
+    seen = feed(batched, rows)
     one = build(cls, epsilon=math.inf)
     alone = feed(one, [(x[1, 0], y[1, 0]) for x, y in rows])
     torch.testing.assert_close(seen[:, 1, 0], alone, rtol=0.0, atol=1e-12)
@@ -283,7 +283,7 @@ def test_nothing_is_spent_before_something_is_released(cls: Any) -> None:
 def worlds(
     cls: Any, answers: int, *, seed: int = 0, adjacency: str = "replace_one", **options: Any
 ) -> tuple[Any, Any, int]:
-    """Two fleets that differ in one record, and the step of it; a record answers a query in any way.
+    """Two batches that differ in one record, and the step of it; a record answers a query in any way.
 
     Of ``answers`` pairs each has a fixed random piecewise constant gradient in each step, but for the first, which pushes
     away from 0. Some gradients are far too long, and some are no numbers.

@@ -42,21 +42,21 @@ def test_the_copy_is_that_of_the_last_doubling(link: Link, growth: float) -> Non
     assert 5 <= switches <= float(torch.logdet(plain.V) - 3.0 * math.log(plain.ridge)) / math.log(growth)
 
 
-def test_a_fleet_switches_one_by_one() -> None:
-    fleet, alone = RarelySwitchingGLB(2, batch_shape=(3,)), [RarelySwitchingGLB(2) for _ in range(3)]
+def test_a_batch_switches_one_by_one() -> None:
+    batched, alone = RarelySwitchingGLB(2, batch_shape=(3,)), [RarelySwitchingGLB(2) for _ in range(3)]
     generator = torch.Generator().manual_seed(0)
     for _ in range(200):
         x = torch.randn(3, 2, generator=generator, dtype=D)
         x = x / x.norm(dim=-1, keepdim=True) * torch.tensor([1.0, 0.5, 0.1], dtype=D).unsqueeze(-1)
         reward = torch.randint(2, (3,), generator=generator).to(D)
-        fleet.step(*round_of(fleet, x, reward))
+        batched.step(*round_of(batched, x, reward))
         for i, one in enumerate(alone):
             one.step(x[i, None], 0, reward[i])
-    counts = fleet.estimator.switches.tolist()
+    counts = batched.estimator.switches.tolist()
     assert counts == [int(one.estimator.switches) for one in alone]
     assert len(set(counts)) == 3
     arms = torch.eye(2, dtype=D)
-    torch.testing.assert_close(fleet(arms.expand(3, 2, 2)), torch.stack([one(arms) for one in alone]))
+    torch.testing.assert_close(batched(arms.expand(3, 2, 2)), torch.stack([one(arms) for one in alone]))
 
 
 def test_a_warm_start_is_the_first_copy() -> None:

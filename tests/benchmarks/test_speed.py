@@ -1,7 +1,7 @@
 """A round's select and step against plain NumPy, bare BLAS calls and other libraries: ``make bench``.
 
 Sizes are (d, K). Every row of a group plays the same arms in the same run on one thread, so only ratios within a group mean
-anything: the last lines of the report print the ratios to plain NumPy. Fleet rows count one round of one learner.
+anything: the last lines of the report print the ratios to plain NumPy. Batch rows count one round of one learner.
 Libraries that are not installed are left out.
 """
 
@@ -32,7 +32,7 @@ from torchonline.export import compile_program, to_program, to_torchscript
 from torchonline.policies.rules import Rule
 
 SIZES = [(2, 50), (8, 20), (32, 20), (128, 100), (512, 1000)]
-FLEET = 64
+BATCHED = 64
 REWARD = 0.1
 
 Round = Callable[[], Any]
@@ -109,11 +109,11 @@ def calls_alone(policy: Rule, dim: int, count: int) -> Round:
     return play
 
 
-def fleet(policy: Rule, count: int) -> Round:
+def batched(policy: Rule, count: int) -> Round:
     """A round of 64 learners in one module."""
     dim = policy.estimator.dim
-    x = torch.from_numpy(arms(dim, count, FLEET))
-    reward = torch.full((FLEET,), REWARD, dtype=torch.float64)
+    x = torch.from_numpy(arms(dim, count, BATCHED))
+    reward = torch.full((BATCHED,), REWARD, dtype=torch.float64)
 
     def play() -> None:
         policy.step(x, policy.select(x), reward)
@@ -195,9 +195,9 @@ LIBRARY: dict[str, Callable[[int, int], Round]] = {
     "OFUL, fixed arms": lambda d, k: fixed(OFUL(d), k),
     "AnytimeHeavyTailUCB, fixed arms": lambda d, k: fixed(AnytimeHeavyTailUCB(d), k),
     "LocalGLB, fixed arms": lambda d, k: fixed(LocalGLB(d), k),
-    "OFUL, fleet of 64": lambda d, k: fleet(OFUL(d, batch_shape=(FLEET,)), k),
-    "LocalGLB, fleet of 64": lambda d, k: fleet(LocalGLB(d, batch_shape=(FLEET,)), k),
-    "AnytimeHeavyTailUCB, fleet of 64": lambda d, k: fleet(AnytimeHeavyTailUCB(d, batch_shape=(FLEET,)), k),
+    "OFUL, batch of 64": lambda d, k: batched(OFUL(d, batch_shape=(BATCHED,)), k),
+    "LocalGLB, batch of 64": lambda d, k: batched(LocalGLB(d, batch_shape=(BATCHED,)), k),
+    "AnytimeHeavyTailUCB, batch of 64": lambda d, k: batched(AnytimeHeavyTailUCB(d, batch_shape=(BATCHED,)), k),
 }
 # Compiling takes half a minute or more each, so only where calls and not products cost the time.
 COMPILED: dict[str, Callable[[int, int], Round]] = {
@@ -220,7 +220,7 @@ def test_round(benchmark: Any, size: tuple[int, int], name: str, make: Callable[
     """Time a round, in turn with plain NumPy's, and report the ratio."""
     play, baseline = make(*size), numpy_oful(*size)
     benchmark.group = f"d={size[0]}, K={size[1]}"
-    learners = FLEET if "fleet" in name else 1
+    learners = BATCHED if "batch" in name else 1
     ours, theirs = in_turn(play, baseline)
     benchmark.extra_info["microseconds"] = 1e6 * ours / learners
     benchmark.extra_info["ratio to NumPy"] = ours / learners / theirs

@@ -54,7 +54,7 @@ def policies() -> dict[str, Any]:
     return {
         "greedy": EpsilonGreedy(RidgeRegression(DIM), epsilon=0.3),
         "ucb": OFUL(DIM),
-        "fleet": EpsilonGreedy(RidgeRegression(DIM, batch_shape=(2,)), epsilon=0.3),
+        "batch": EpsilonGreedy(RidgeRegression(DIM, batch_shape=(2,)), epsilon=0.3),
         "thompson": ThompsonSampling(RidgeRegression(DIM)),
         "disjoint": DisjointArms(EpsilonGreedy(RidgeRegression(DIM), epsilon=0.3), ARMS),
         "scaled": ScaledPolicy(UCB(AdaptiveRidgeRegression(DIM + 1)), scaler=StandardScaler(DIM)),
@@ -240,7 +240,7 @@ def test_noise_that_was_promised_too_small_is_warned_of_once() -> None:
     assert bool(monitor.diagnostic.compute().noise_scale_is_small)
 
 
-@pytest.mark.parametrize("name", ["greedy", "fleet", "disjoint", "clicks"])
+@pytest.mark.parametrize("name", ["greedy", "batch", "disjoint", "clicks"])
 def test_no_warning_where_promises_hold(name: str) -> None:
     """Rewards in [0, 1] have the noise scale 1/2 of the defaults."""
     module, monitor = bandit(policies()[name]), NoiseMonitor()
@@ -283,7 +283,7 @@ def test_residuals_that_change_raise_the_drift_alarm() -> None:
 
 
 def test_an_alarm_has_a_stream_for_each_learner() -> None:
-    module = bandit(policies()["fleet"])
+    module = bandit(policies()["batch"])
     inputs, rewards = data(12, module)
     for shape in ((), (3,)):
         with pytest.raises(

@@ -81,13 +81,13 @@ def a_log_without_blocks_is_its_rounds_in_order(case: Case) -> None:
 
 
 @rule(7)
-def a_log_of_a_fleet_is_so_many_logs(case: Case) -> None:
-    """Each learner of a fleet does as it would alone; with a mask, as with its own rounds; without a round it keeps all bits."""
-    log, fleet, masked = log_of(case, (3,)), case.build(batch_shape=(3,)), case.build(batch_shape=(3,))
+def a_log_of_a_batch_is_so_many_logs(case: Case) -> None:
+    """Each learner of a batch does as it would alone; with a mask, as with its own rounds; without a round it keeps all bits."""
+    log, batched, masked = log_of(case, (3,)), case.build(batch_shape=(3,)), case.build(batch_shape=(3,))
     mask = torch.rand(3, ROUNDS) < 0.6
     mask[0], mask[2] = True, False
     start = snapshot(masked)
-    fleet.learn(**log, block_size=SIZE)
+    batched.learn(**log, block_size=SIZE)
     masked.learn(**log, block_size=SIZE, mask=mask)
     for i in range(3):
         single, own = case.build(), {name: value[i] for name, value in log.items()}
@@ -96,7 +96,7 @@ def a_log_of_a_fleet_is_so_many_logs(case: Case) -> None:
         for first in range(0, ROUNDS, SIZE):
             rows = torch.arange(ROUNDS)[first : first + SIZE]
             chosen.learn(**part(own, 0, rows[mask[i, rows]]), block_size=SIZE)
-        for alone, all_of_them in ((single, snapshot(fleet)), (chosen, snapshot(masked))):
+        for alone, all_of_them in ((single, snapshot(batched)), (chosen, snapshot(masked))):
             for name, value in snapshot(alone).items():
                 whole = all_of_them[name]
                 close(value, whole[i] if whole.dim() > value.dim() else whole)

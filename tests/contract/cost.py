@@ -72,7 +72,7 @@ def cost_does_not_depend_on_the_round(case: Case) -> None:
     """A window of rounds calls and runs the same, in the same sizes, after 10 rounds and after 1000."""
     generator = torch.Generator(torch.get_default_device()).manual_seed(0)
     chooses = hasattr(case.build(), "select")
-    # A policy in a fleet runs its estimator's step, which has a turn of its own.
+    # A policy in a batch runs its estimator's step, which has a turn of its own.
     for batch_shape in ((),) if chooses else BATCH_SHAPES:
         learner = case.build(batch_shape=batch_shape, validate=False)
         usual = float(estimator_of(learner)(torch.zeros(*batch_shape, DIM, dtype=torch.float64)).max())

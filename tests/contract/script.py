@@ -43,7 +43,7 @@ def saved_and_loaded(learner: Any) -> Any:
 
 @rule(8)
 def script_agrees_with_eager(case: Case) -> None:
-    """A hundred rounds with two to five arms (30 of a fleet): the same choices and state, half of it from a saved file."""
+    """A hundred rounds with two to five arms (30 of a batch): the same choices and state, half of it from a saved file."""
     for batch_shape in BATCH_SHAPES:
         eager = case.build(batch_shape=batch_shape)
         scripted = script(case, batch_shape)

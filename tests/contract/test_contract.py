@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.contract import arguments, blocks, cost, devices, fleets, gradients, looking, script, state, types
+from tests.contract import arguments, batches, blocks, cost, devices, gradients, looking, script, state, types
 from tests.contract.matrix import EXEMPTIONS, RULES, Rule, pairs
 from tests.learners import CASES, Case, estimator_of, is_plain, public_classes
 from torchonline.policies.rules import Rule as PolicyRule
 
-GROUPS = (looking, state, gradients, cost, types, fleets, script, arguments, devices, blocks)
+GROUPS = (looking, state, gradients, cost, types, batches, script, arguments, devices, blocks)
 
 
 @pytest.mark.any_device

@@ -106,13 +106,13 @@ def test_counter_example() -> None:
 def test_regret_is_within_the_bound(meta: str) -> None:
     """On each path: the bound of the weights against a learner, and that learner's, for convex losses and any comparator."""
     torch.manual_seed(1)
-    rounds, fleet, G = 60, 40, 1.0
-    learner = made(meta, horizon=rounds, batch_shape=(fleet,))
-    drift = torch.where(torch.arange(fleet) % 2 == 0, 0.0, 1.0)[:, None]  # half of the fleet turns around
+    rounds, batched, G = 60, 40, 1.0
+    learner = made(meta, horizon=rounds, batch_shape=(batched,))
+    drift = torch.where(torch.arange(batched) % 2 == 0, 0.0, 1.0)[:, None]  # half of the batch turns around
     kept: list[list[np.ndarray]] = [[] for _ in range(5)]
     goals, played = [], []
     for t in range(rounds):
-        goals.append(4.0 * (1.0 - 2.0 * drift * (t % 20 >= 10)) + torch.randn(fleet, 2, dtype=torch.float64))
+        goals.append(4.0 * (1.0 - 2.0 * drift * (t % 20 >= 10)) + torch.randn(batched, 2, dtype=torch.float64))
         points, hints, expected = learner.bases.decision.clone(), learner.bases.hint.clone(), learner.meta.hint.clone()
         gradients, values = hyperbola(learner.queries(), goals[-1][:, None])
         own = gradients[:, :-1] if meta == "values" else gradients.expand_as(points)
@@ -127,13 +127,13 @@ def test_regret_is_within_the_bound(meta: str) -> None:
     for u in ([0.0, 0.0], [1.0, -1.0], [4.0, 4.0], [-30.0, 9.0]):
         best = np.stack([hyperbola(torch.tensor(u, dtype=torch.float64), goal)[1].numpy() for goal in goals])
         regrets = (np.stack(played) - best).sum(0)
-        bounds = np.full(fleet, np.inf)
+        bounds = np.full(batched, np.inf)
         for i, radius in enumerate(radii):
             if radius < np.linalg.norm(u):
                 continue
             paths = (np.ascontiguousarray(each[:, :, i]) for each in (points, own, hints))
             free, curvature = bound(*paths, z=2.0 * G, radius=radius, preset="default")
-            weights = np.array([master.regret_bounds(losses[:, b] - expected[:, b])[i] for b in range(fleet)])
+            weights = np.array([master.regret_bounds(losses[:, b] - expected[:, b])[i] for b in range(batched)])
             bounds = np.minimum(bounds, weights + free + np.array(u) @ curvature @ np.array(u) / 2.0)
         assert (regrets <= bounds).all()
 

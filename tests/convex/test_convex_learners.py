@@ -250,7 +250,7 @@ def foreign_states(case: ConvexCase) -> dict[str, dict[str, Any]]:
     learner = case.build()
     entry = dict(case.build(batch_shape=(3,)).state_dict())
     kinds: dict[str, dict[str, Any]] = {
-        "of a fleet": entry,
+        "of a batch": entry,
         "with a name too many": own | {"strange": torch.zeros(1)},
         "with a part too many": own | {"strange.decision": torch.zeros(1)},
         "of no tensor": own | {"decision": [0.0] * learner.dim},
@@ -427,25 +427,25 @@ def autocast_does_not_reach_the_state(case: ConvexCase) -> None:
 
 
 @rule(7)
-def a_fleet_equals_single_learners(case: ConvexCase) -> None:
+def a_batch_equals_single_learners(case: ConvexCase) -> None:
     """batch_shape (3,), on views, and (2, 2), on tensors: each member learns as one of its own."""
     for batch_shape, views in (((3,), True), ((2, 2), False)):
-        fleet = case.build(batch_shape=batch_shape, views=views)
+        batched = case.build(batch_shape=batch_shape, views=views)
         singles = {member: case.build() for member in itertools.product(*map(range, batch_shape))}
         for loss in case.stream(24, batch_shape):
-            decision, queries = fleet.predict(), fleet.queries()
+            decision, queries = batched.predict(), batched.queries()
             for member, single in singles.items():
                 close(single.predict(), decision[member])
                 close(single.queries(), queries[member])
                 learn(single, loss.of(member))
-            learn(fleet, loss)
+            learn(batched, loss)
         for member, single in singles.items():
-            alike(single, {name: value[member] for name, value in fleet.state().items()})
+            alike(single, {name: value[member] for name, value in batched.state().items()})
 
 
 @rule(7)
 def views_equal_tensors(case: ConvexCase) -> None:
-    """One learner and a fleet step the same on NumPy views of their buffers and on the buffers."""
+    """One learner and a batch step the same on NumPy views of their buffers and on the buffers."""
     for batch_shape in BATCH_SHAPES:
         quick, plain = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape, views=False)
         for loss in case.stream(40, batch_shape):
@@ -455,7 +455,7 @@ def views_equal_tensors(case: ConvexCase) -> None:
 
 @rule(8)
 def script_agrees_with_eager(case: ConvexCase) -> None:
-    """A hundred rounds, half of them from a saved file, and twenty of a fleet: the same decisions, queries and state.
+    """A hundred rounds, half of them from a saved file, and twenty of a batch: the same decisions, queries and state.
 
     No gradient enters, looking changes nothing, and a state_dict goes either way.
     """
@@ -505,9 +505,9 @@ def without_a_file(learner: Any) -> torch.export.ExportedProgram:
 
 @rule(8)
 def a_program_agrees_with_eager(case: ConvexCase) -> None:
-    """A hundred rounds (15 of a fleet, some of whose learners rest now and then): the same decisions, queries and state.
+    """A hundred rounds (15 of a batch, some of whose learners rest now and then): the same decisions, queries and state.
 
-    Programs take seconds to make: a class shows one learner of its first case, and a fleet of its second.
+    Programs take seconds to make: a class shows one learner of its first case, and a batch of its second.
     """
     if not case.build().is_exportable:
         with pytest.raises(ValueError, match=r"module: expected learners that torch.export can follow"):
@@ -701,7 +701,7 @@ class Coarse(Descent):
 
 
 class Sociable(Descent):
-    """Lets a fleet learn from one another."""
+    """Lets a batch learn from one another."""
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         super()._observe(gradients + 0.1 * gradients.sum(0), values)
@@ -741,7 +741,7 @@ FAULTS = [
     (Hoarding, memory_is_flat),
     (Slowing, cost_does_not_depend_on_the_round),
     (Coarse, inputs_are_converted_to_the_state),
-    (Sociable, a_fleet_equals_single_learners),
+    (Sociable, a_batch_equals_single_learners),
     (Undecided, views_equal_tensors),
     (Undecided, script_agrees_with_eager),
     (Credulous, bad_rounds_are_refused_by_name),

@@ -209,8 +209,8 @@ def test_trajectories_on_a_domain(form: str, name: str) -> None:
 def slack(domain: Domain, rounds: int, preset: str, form: str = "eigen", cap: float = 1.0) -> np.ndarray:
     """The bound of Theorem 1 minus the regret, at the worst u of the domain, of 50 sequences."""
     dim, extent, each = domain.dim, domain.extent(), 5
-    rng, start, fleet = np.random.default_rng(dim), domain.start().numpy(), each * len(STRATEGIES)
-    learner = OONS(dim, lipschitz=2.0, domain=domain, preset=preset, form=form, batch_shape=(fleet,))
+    rng, start, batched = np.random.default_rng(dim), domain.start().numpy(), each * len(STRATEGIES)
+    learner = OONS(dim, lipschitz=2.0, domain=domain, preset=preset, form=form, batch_shape=(batched,))
     vars(learner)["cap"] = learner.cap * cap
     axis, plays, gradients, hints = unit(rng.standard_normal((each, dim))), [], [], []
     first = learner.curvature.identity_multiple.clone()

@@ -108,19 +108,19 @@ def runs(kind: dict[str, Any], exponent: float = 2.0) -> list[FreeGradReference]
 @EACH_KIND
 @pytest.mark.parametrize("make", SEQUENCES)
 def test_it_is_the_reference(make: Callable[..., np.ndarray], kind: dict[str, Any]) -> None:
-    """Single on NumPy views, and a fleet on tensors: decisions, state and count of what was cut."""
+    """Single on NumPy views, and a batch on tensors: decisions, state and count of what was cut."""
     options = {"length_scale": 0.3, **kind}
     references = [FreeGradReference(3, **options) for _ in range(2)]
-    singles, fleet = [FreeGrad(3, **options) for _ in range(2)], FreeGrad(3, batch_shape=(2,), **options)
-    fleet.is_small = False
+    singles, batched = [FreeGrad(3, **options) for _ in range(2)], FreeGrad(3, batch_shape=(2,), **options)
+    batched.is_small = False
     for pair in zip(make(3, 0), make(3, 1), strict=True):
         g = torch.from_numpy(np.stack(pair))
-        fleet.step(g)
+        batched.step(g)
         for i in range(2):
             references[i].step(pair[i])
             singles[i].step(g[i])
     for i, reference in enumerate(references):
-        for learner, at in ((singles[i], ...), (fleet, i)):
+        for learner, at in ((singles[i], ...), (batched, i)):
             close(learner.decision[at], torch.from_numpy(reference.x))
             close(learner.gradient_sum[at], torch.from_numpy(reference.S))
             for buffer, value in (
@@ -300,16 +300,16 @@ def test_nothing_happens_before_the_first_gradient(batch_shape: tuple[int, ...])
     assert torch.equal(learner.decision, twin.decision)
 
 
-def test_a_fleet_may_begin_at_different_times() -> None:
-    fleet, single = FreeGrad(2, batch_shape=(2,)), FreeGrad(2)
+def test_a_batch_may_begin_at_different_times() -> None:
+    batched, single = FreeGrad(2, batch_shape=(2,)), FreeGrad(2)
     for t in range(6):
         g = torch.randn(2, 2, dtype=D)
         g[1] *= t >= 3
-        fleet.step(g)
+        batched.step(g)
         if t >= 3:
             single.step(g[1])
-    close(fleet.decision[1], single.decision, tolerance=1e-12)
-    close(fleet.first_gradient_norm[1], single.first_gradient_norm, tolerance=1e-12)
+    close(batched.decision[1], single.decision, tolerance=1e-12)
+    close(batched.first_gradient_norm[1], single.first_gradient_norm, tolerance=1e-12)
 
 
 class Step(nn.Module):

@@ -37,16 +37,16 @@ def mixed(make: Callable[..., np.ndarray], dim: int, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("make", SEQUENCES)
 def test_it_is_the_reference(make: Callable[..., np.ndarray], kind: dict[str, Any]) -> None:
     references = [PerCoordinateReference(3, **kind) for _ in range(2)]
-    singles, fleet = [build(3, **kind) for _ in range(2)], build(3, batch_shape=(2,), **kind)
-    fleet.is_small = False
+    singles, batched = [build(3, **kind) for _ in range(2)], build(3, batch_shape=(2,), **kind)
+    batched.is_small = False
     for pair in zip(mixed(make, 3, 0), mixed(make, 3, 1), strict=True):
         g = torch.from_numpy(np.stack(pair))
-        fleet.step(g)
+        batched.step(g)
         for i in range(2):
             references[i].step(pair[i])
             singles[i].step(g[i])
     for i, reference in enumerate(references):
-        for learner, at in ((singles[i], ...), (fleet, i)):
+        for learner, at in ((singles[i], ...), (batched, i)):
             close(learner.decision[at], torch.from_numpy(reference.x))
             for buffer, values in (
                 ("root_gradient_square_sum", [math.sqrt(part.V) for part in reference.parts]),

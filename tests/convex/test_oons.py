@@ -57,20 +57,26 @@ def minimiser(A: np.ndarray, centre: np.ndarray, linear: np.ndarray, radius: flo
 @pytest.mark.parametrize("decades", [0, 3, 8])
 def test_argmins(form: str, decades: int) -> None:
     """On 72 problems for each form, both are what scipy finds: by SLSQP, and at worse conditions by the secular equation."""
-    rng, radius, fleet, projected = np.random.default_rng(decades), 1.5, 3, 0
+    rng, radius, batched, projected = np.random.default_rng(decades), 1.5, 3, 0
     # With the ridge of the paper, this length of gradients makes the multiple of the identity 10^-decades.
     z = (math.sqrt((16.0 * radius) ** -2 + 16.0 * 10.0**-decades) - 1.0 / (16.0 * radius)) / 8.0
     for dim in range(1, 9):
         learner = OONS(
-            dim, lipschitz=z / 2, radius_bound=radius, preset="paper", form=form, sketch_size=dim, batch_shape=(fleet,)
+            dim,
+            lipschitz=z / 2,
+            radius_bound=radius,
+            preset="paper",
+            form=form,
+            sketch_size=dim,
+            batch_shape=(batched,),
         )
-        M = np.zeros((fleet, dim, dim))
+        M = np.zeros((batched, dim, dim))
         for _ in range(dim):
-            v = rng.standard_normal((fleet, dim)) * 10.0 ** rng.uniform(-decades / 2, 0, (fleet, 1))
+            v = rng.standard_normal((batched, dim)) * 10.0 ** rng.uniform(-decades / 2, 0, (batched, 1))
             learner.curvature.add_(torch.from_numpy(v))
             M += v[:, :, None] * v[:, None, :]
         centre, hint, gradient = (
-            length * rng.uniform(size=(fleet, 1)) * unit(rng.standard_normal((fleet, dim)))
+            length * rng.uniform(size=(batched, 1)) * unit(rng.standard_normal((batched, dim)))
             for length in (radius, z / 2, z / 2)
         )
         learner.centre.copy_(torch.from_numpy(centre))
@@ -78,7 +84,7 @@ def test_argmins(form: str, decades: int) -> None:
         x, eta = learner.predict().numpy(), learner.rate.numpy().copy()
         learner.step(torch.from_numpy(gradient))
         corrected = gradient + 32.0 * eta[:, None] * (x * (gradient - hint)).sum(-1, keepdims=True) * (gradient - hint)
-        for i in range(fleet):
+        for i in range(batched):
             A = 4.0 * (z**2 + eta[i] * z**2) * np.eye(dim) + M[i]
             for linear, found in ((hint[i], x[i]), (corrected[i], learner.centre[i].numpy())):
                 free = centre[i] - np.linalg.solve(A, linear)
@@ -160,8 +166,8 @@ def test_a_hint_that_stays_is_not_that_of_a_learner_whose_hints_move() -> None:
 def test_radius_of_each_learner(form: str) -> None:
     radii, rows = (0.5, 2.0, 30.0), gradients_of(50, 2)
     options: dict[str, Any] = {"lipschitz": 1.0, "form": form, "sketch_size": 1}
-    fleet = OONS(2, radius_bound=radii, batch_shape=(3,), **options)
-    seen = decisions(fleet, np.repeat(rows[:, None], 3, axis=1))
+    batched = OONS(2, radius_bound=radii, batch_shape=(3,), **options)
+    seen = decisions(batched, np.repeat(rows[:, None], 3, axis=1))
     for i, radius in enumerate(radii):
         alone = decisions(OONS(2, radius_bound=radius, **options), rows)
         np.testing.assert_allclose(seen[:, i], alone, rtol=0.0, atol=ROUNDING[form] * radius)
@@ -212,9 +218,9 @@ def slack(
 ) -> np.ndarray:
     """Bound minus regret at the worst comparator of each of 250 sequences, 25 of each strategy; most of them look back."""
     rng, each, (lipschitz, radius) = np.random.default_rng(dim), 25, (2.0, 1.0)
-    fleet = each * len(STRATEGIES)
+    batched = each * len(STRATEGIES)
     learner = OONS(
-        dim, lipschitz=lipschitz, radius_bound=radius, preset=preset, form=form, sketch_size=1, batch_shape=(fleet,)
+        dim, lipschitz=lipschitz, radius_bound=radius, preset=preset, form=form, sketch_size=1, batch_shape=(batched,)
     )
     for name, value in (change or {}).items():
         vars(learner)[name] = value

@@ -1,4 +1,4 @@
-"""OONS, CA-OONS and CLA-OONS replay what an independent implementation computed: alone, in a fleet, and as TorchScript."""
+"""OONS, CA-OONS and CLA-OONS replay what an independent implementation computed: alone, in a batch, and as TorchScript."""
 
 import json
 import warnings
@@ -14,7 +14,7 @@ from tests.reference.ca_oons import CAOONSReference
 from torchonline import CAOONS, CLAOONS, OONS
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "parameter_free.json").read_text())
-FORMS = ("single", "fleet", "script")
+FORMS = ("single", "batch", "script")
 DIMS = (1, 3)
 TOLERANCE = 1e-9
 
@@ -24,7 +24,7 @@ def real(values: Any) -> Tensor:
 
 
 def close(seen: Any, expected: Any) -> None:
-    """To the tolerance, relative to numbers above 1; for each learner of a fleet."""
+    """To the tolerance, relative to numbers above 1; for each learner of a batch."""
     wanted = np.asarray(expected, dtype=float)
     np.testing.assert_allclose(np.asarray(seen), np.broadcast_to(wanted, seen.shape), rtol=TOLERANCE, atol=TOLERANCE)
 
@@ -32,7 +32,7 @@ def close(seen: Any, expected: Any) -> None:
 def made(cls: type, form: str, dim: int, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of meta="paper"
-        learner = cls(dim, batch_shape=(2,) if form == "fleet" else (), **options)
+        learner = cls(dim, batch_shape=(2,) if form == "batch" else (), **options)
     return torch.jit.script(learner) if form == "script" else learner
 
 

@@ -234,7 +234,7 @@ BAD: list[tuple[str, Callable[[Any, Tensor], Any]]] = [
 
 
 @pytest.mark.parametrize("cls", [Named, Loud])
-@pytest.mark.parametrize("kind", ["single", "fleet on tensors"])
+@pytest.mark.parametrize("kind", ["single", "batch on tensors"])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e200])
 @pytest.mark.parametrize("where", [name for name, _ in BAD])
 def test_a_subclass_does_not_bypass_the_checks(where: str, value: float, kind: str, cls: type[Tensor]) -> None:
@@ -250,11 +250,11 @@ def test_a_subclass_does_not_bypass_the_checks(where: str, value: float, kind: s
 
 
 def test_masks_may_be_arrays_and_lists() -> None:
-    policy, fleet = OFUL(2), OFUL(2, batch_shape=(2,))
+    policy, batched = OFUL(2), OFUL(2, batch_shape=(2,))
     arms, mask = torch.randn(3, 2), [False, True, False]
     for same in (mask, tuple(mask), np.array(mask), torch.tensor(mask)):
         assert int(policy.select(arms, same)) == 1
-        assert fleet.select(
+        assert batched.select(
             arms.expand(2, 3, 2), [same, same] if isinstance(same, list) else np.stack([same] * 2)
         ).tolist() == [1, 1]
     experts = MsMwC(3, rate=0.1)

@@ -113,7 +113,7 @@ JOURNALED = BANDITS | {
     "arms with a model each": lambda: DisjointArms(RidgeRegression(8), 3, scaler=StandardScaler(7)),
     "arms that start anew": lambda: DisjointArms(RidgeRegression(8), 3, scaler=StandardScaler(7, freeze_after=4)),
     "the default for arms": lambda: torchonline.bandit(4, rewards="unit", actions=3),
-    "a fleet": lambda: OFUL(8, batch_shape=(2,)),
+    "a batch": lambda: OFUL(8, batch_shape=(2,)),
     "fixed arms": lambda: FixedArms(OFUL(2), torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])),
 }
 JOURNALED |= {f"{name}, on tensors": partial(on_tensors, make) for name, make in JOURNALED.items() if "arms" in name}

@@ -111,7 +111,7 @@ def test_products(dim: int) -> None:
     assert same_on_both(ops.largest, x) == max(x.tolist())
 
 
-def test_products_of_fleets() -> None:
+def test_products_of_batches() -> None:
     matrix, x, y = torch.randn(2, 3, 4, 4, dtype=D), torch.randn(2, 3, 4, dtype=D), torch.randn(2, 3, 4, dtype=D)
     close(ops.matvec(matrix, x), torch.einsum("abij,abj->abi", matrix, x))
     close(ops.dot(x, y), torch.einsum("abi,abi->ab", x, y))

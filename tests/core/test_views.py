@@ -308,7 +308,7 @@ def test_a_score_that_is_put_on_a_policy_is_used() -> None:
     assert policy.select(torch.eye(2)) == 1
 
 
-def test_fleets_overflow_without_a_warning() -> None:
+def test_batches_overflow_without_a_warning() -> None:
     """Warnings are errors here: the refusal is the one that names the argument, and none comes where none is asked for."""
     huge, ones = torch.full((2, 2), 1e100, dtype=D), torch.ones(2, dtype=D)
     with pytest.raises(ValueError, match="x: expected a round"):
@@ -320,7 +320,7 @@ def test_fleets_overflow_without_a_warning() -> None:
 
 
 def test_learners_that_stand_still_do_not_keep_others_from_correction() -> None:
-    """Rounds of one learner of a fleet may run ahead; the inverse of the other stays exact all the same."""
+    """Rounds of one learner of a batch may run ahead; the inverse of the other stays exact all the same."""
     generator = torch.Generator().manual_seed(0)
     estimator = RidgeRegression(3, batch_shape=(2,), ridge=1e-6)
     for _ in range(5000):

@@ -67,17 +67,17 @@ def test_levels_pay_less_the_further_they_miss(benchmark_modules: SimpleNamespac
     assert table.payoffs.tolist() == [[1.0 - abs(i - j) / 4 for j in range(5)] for i in range(5)]
 
 
-@pytest.mark.parametrize("is_fleet", [False, True])
+@pytest.mark.parametrize("is_batch", [False, True])
 def test_an_error_is_what_a_round_pays_less_than_the_right_arm(
-    benchmark_modules: SimpleNamespace, is_fleet: bool
+    benchmark_modules: SimpleNamespace, is_batched: bool
 ) -> None:
     """Always the middle of five levels."""
     rounds = benchmark_modules.data.stream("diabetes", 0, 400, "pareto", "raw", False)
     paid: list[float] = []
-    arm = np.array([2]) if is_fleet else 2
+    arm = np.array([2]) if is_batched else 2
     player = SimpleNamespace(select=lambda x: arm, step=lambda x, k, reward: paid.append(float(np.sum(reward))))
     play = benchmark_modules.play
-    error = play.errors_of(player, [rounds])[0] if is_fleet else play.error_of(player, rounds)
+    error = play.errors_of(player, [rounds])[0] if is_batched else play.error_of(player, rounds)
     assert error == pytest.approx(1.0 - rounds.payoffs[:, 2].mean())
     np.testing.assert_allclose(paid, rounds.payoffs[:, 2] + rounds.noise)
 
@@ -111,18 +111,18 @@ def test_the_rival_has_the_magnitudes_of_the_scaler(benchmark_modules: SimpleNam
 
 @pytest.mark.parametrize("name", ["NumPy LinUCB", "LinUCB, magnitudes"])
 @pytest.mark.parametrize("rewards", ["unit", "real"])
-def test_members_of_a_fleet_learn_alone(benchmark_modules: SimpleNamespace, name: str, rewards: str) -> None:
+def test_members_of_a_batch_learn_alone(benchmark_modules: SimpleNamespace, name: str, rewards: str) -> None:
     """A member has the statistics that it has without neighbours."""
     entry, generator = benchmark_modules.learners.LEARNERS[name], np.random.default_rng(0)
     contexts, arms = generator.normal(size=(100, 3, 4)), generator.integers(5, size=(100, 3))
     noise = generator.normal(size=(100, 3))
 
     def learnt(chosen: slice) -> np.ndarray:
-        fleet = entry.make(4, 5, rewards, (0, 0, 1)[chosen], entry.grid[2:5][chosen])
+        batched = entry.make(4, 5, rewards, (0, 0, 1)[chosen], entry.grid[2:5][chosen])
         for x, k, r in zip(contexts, arms, noise, strict=True):
-            fleet.select(x[chosen])
-            fleet.step(x[chosen], k[chosen], r[chosen])
-        return fleet.ridges.theta
+            batched.select(x[chosen])
+            batched.step(x[chosen], k[chosen], r[chosen])
+        return batched.ridges.theta
 
     together = learnt(slice(0, 3))
     for i in range(3):

@@ -268,15 +268,15 @@ def test_options_of_each_trial() -> None:
     """A batch of different options equals streams with single options."""
     sigma, norms = torch.tensor([[0.0], [1.0], [4.0]]), torch.tensor([0.1, 10.0]).double()
     options: dict[str, Any] = {"loss": "huber", "batch_shape": (3, 2)}
-    fleet = SEAStream(2, sigma=sigma, drift=2.0 * sigma, comparator_norm=norms, **options)
-    torch.testing.assert_close(fleet.noise.norm(dim=-1), sigma.double().expand(3, 2))
-    torch.testing.assert_close(fleet.comparator.norm(dim=-1), norms.expand(3, 2))
-    assert fleet.lipschitz == 1.0 + 4.0 + 4.0
+    batched = SEAStream(2, sigma=sigma, drift=2.0 * sigma, comparator_norm=norms, **options)
+    torch.testing.assert_close(batched.noise.norm(dim=-1), sigma.double().expand(3, 2))
+    torch.testing.assert_close(batched.comparator.norm(dim=-1), norms.expand(3, 2))
+    assert batched.lipschitz == 1.0 + 4.0 + 4.0
     for row in range(3):
         number = float(sigma[row])
         plain = SEAStream(2, sigma=number, drift=2.0 * number, comparator_norm=10.0, **options)
         x = torch.randn(3, 2, 4, 2).double()
-        assert torch.equal(plain.gradients(x)[row, 1], fleet.gradients(x)[row, 1])
+        assert torch.equal(plain.gradients(x)[row, 1], batched.gradients(x)[row, 1])
     integers = SEAStream(2, sigma=torch.tensor([1, 2]), batch_shape=(2,))
     torch.testing.assert_close(integers.noise.norm(dim=-1), torch.tensor([1.0, 2.0]).double())
 

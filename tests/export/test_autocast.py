@@ -19,7 +19,7 @@ from torchonline.models import BanditHead
 F = torch.float32
 MAKERS: dict[str, Any] = {
     "OFUL": lambda: OFUL(8, dtype=F),
-    "a fleet": lambda: OFUL(8, dtype=F, batch_shape=(2,)),
+    "a batch": lambda: OFUL(8, dtype=F, batch_shape=(2,)),
     "AnytimeHeavyTailUCB": lambda: AnytimeHeavyTailUCB(8, dtype=F),
     "LocalGLB": lambda: LocalGLB(8, dtype=F),
     "arms with a model each": lambda: DisjointArms(RidgeRegression(8, dtype=F), 3),
@@ -64,7 +64,7 @@ def test_a_script_learns_the_same_under_autocast(name: str) -> None:
         torch.testing.assert_close(found[1][key], value, rtol=1e-5, atol=1e-5, msg=lambda text, k=key: f"{k}: {text}")
 
 
-@pytest.mark.parametrize("name", ["OFUL", "a fleet", "AnytimeHeavyTailUCB", "LocalGLB", "TOFU"])
+@pytest.mark.parametrize("name", ["OFUL", "a batch", "AnytimeHeavyTailUCB", "LocalGLB", "TOFU"])
 def test_a_program_learns_the_same_under_autocast(name: str) -> None:
     learner = MAKERS[name]()
     program = to_program(learner)

@@ -117,7 +117,7 @@ COMPOSED: dict[str, Any] = {
     ("name", "batch"), [("arms", ()), ("arms with restarts", (2,)), ("arms on a frozen scaler", ())]
 )
 def test_a_program_of_arms_learns_blocks_as_learn_does(name: str, batch: tuple[int, ...]) -> None:
-    """For a fleet, beside a learner for each of its members, which learns what the member learns."""
+    """For a batch, beside a learner for each of its members, which learns what the member learns."""
     policy = COMPOSED[name](**({"batch_shape": batch} if batch else {}))
     program = to_program(policy, blocks=True).module()
     members = [copy.deepcopy(policy)] if not batch else [COMPOSED[name]() for _ in range(batch[0])]

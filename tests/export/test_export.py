@@ -145,11 +145,11 @@ def test_files_of_every_policy_learn_in_a_process_without_torchonline(tmp_path: 
             torch.testing.assert_close(theirs["state"][key], buffer, rtol=1e-9, atol=1e-9)
 
 
-# An option of a class says nothing of a fleet that the class does not.
-FLEETS = [name for name in POLICIES if name not in OPTIONS]
+# An option of a class says nothing of a batch that the class does not.
+BATCHES = [name for name in POLICIES if name not in OPTIONS]
 
 
-@pytest.mark.parametrize(("name", "batch"), [*((name, ()) for name in POLICIES), *((name, (3,)) for name in FLEETS)])
+@pytest.mark.parametrize(("name", "batch"), [*((name, ()) for name in POLICIES), *((name, (3,)) for name in BATCHES)])
 def test_program_agrees_over_100_rounds_and_may_only_look(name: str, batch: tuple[int, ...]) -> None:
     policy = POLICIES[name](batch_shape=batch)
     program = torch.export.load(io.BytesIO(program_file(name, batch))).module()
@@ -197,7 +197,7 @@ def test_an_eager_round_refuses_nothing_of_what_is_not_learnt() -> None:
         assert torch.equal(buffer[2:], AnytimeHeavyTailUCB(2, batch_shape=(1,)).estimator.get_buffer(name))
 
 
-def test_a_program_learns_for_some_of_a_fleet_only() -> None:
+def test_a_program_learns_for_some_of_a_batch_only() -> None:
     policy, program = OFUL(2, batch_shape=(2,)), to_program(OFUL(2, batch_shape=(2,))).module()
     past, reward = (torch.ones(2, 1, 2, dtype=DOUBLE), torch.tensor([0, 0])), torch.ones(2, dtype=DOUBLE)
     arms, mask = torch.ones(2, 1, 1, 2, dtype=DOUBLE), torch.ones(2, 1, 1, dtype=torch.bool)

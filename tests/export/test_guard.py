@@ -123,7 +123,7 @@ def test_a_state_that_would_overflow_is_put_back_for_each_learner_alone() -> Non
         assert state[:, 0].tolist() == [1.0, 0.0, 1.0]
 
 
-def test_a_fleet_is_protected_learner_by_learner() -> None:
+def test_a_batch_is_protected_learner_by_learner() -> None:
     script, twin = to_torchscript(OFUL(DIM, batch_shape=(2,))), OFUL(DIM, batch_shape=(2,))
     x, reward = torch.randn(2, 6, DIM).double(), torch.randn(2, 6).double()
     reward[0, 2], x[1, 4, 0] = NAN, math.inf

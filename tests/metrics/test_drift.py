@@ -155,7 +155,7 @@ def test_batches_and_checkpoints_change_nothing(batch: tuple[int, ...]) -> None:
         resumed.load_state_dict(torch.load(file))
         resumed.update(values[cut:])
         assert same(resumed, whole)
-    if batch:  # a fleet is so many streams
+    if batch:  # a batch is so many streams
         for i in range(3):
             assert int(fed(values[:, i], 270).compute().alarms) == int(whole.compute().alarms[i])
     whole.reset()

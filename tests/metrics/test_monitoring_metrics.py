@@ -32,7 +32,7 @@ ARMS, POINTS = 3, 8
 MAKE: dict[str, Callable[[], Any]] = {
     "shares": lambda: ActionShares(ARMS, points=POINTS),
     "values": lambda: ValueByTime("reward", points=POINTS),
-    "fleet": lambda: ValueByTime("reward", (2,), points=POINTS),
+    "batch": lambda: ValueByTime("reward", (2,), points=POINTS),
     "size": lambda: EffectiveSampleSize(points=POINTS),
     "means": lambda: MeanByArm(ARMS),
     "probabilities": lambda: LoggedProbabilities(),
@@ -47,7 +47,7 @@ def data(name: str, n: int, seed: int = 0) -> tuple[Tensor, ...]:
     value = torch.randint(-64, 256, (n,), generator=generator).double() / 256
     positive = value.abs() + 1 / 256
     pair = torch.stack([value, -2.0 * value], -1)
-    arguments = {"shares": (action,), "values": (value,), "fleet": (pair,), "means": (action, value)}
+    arguments = {"shares": (action,), "values": (value,), "batch": (pair,), "means": (action, value)}
     return arguments.get(name, (positive.clamp(max=1.0),))
 
 
@@ -115,7 +115,7 @@ BAD: list[tuple[str, tuple[Any, ...], type[Exception], str]] = [
     ("shares", (torch.tensor([0, 3]),), ValueError, "action: expected values from 0 to 2, got 0 to 3"),
     ("shares", (torch.tensor([0.0]),), TypeError, "action: expected torch.int64"),
     ("values", (torch.tensor([torch.nan]),), ValueError, "value: expected finite values, got nan"),
-    ("fleet", (torch.zeros(3),), ValueError, r"value: expected shape \(2\) or \(n, 2\), got \(3\)"),
+    ("batch", (torch.zeros(3),), ValueError, r"value: expected shape \(2\) or \(n, 2\), got \(3\)"),
     ("size", (torch.tensor([-1.0]),), ValueError, "weight: expected values of at least 0, got -1"),
     ("size", (torch.tensor([1e200], dtype=torch.float64),), ValueError, "weight: expected .* magnitude"),
     ("means", (torch.tensor([0, 1]), torch.zeros(3)), ValueError, r"value: expected shape \(2\), got \(3\)"),
@@ -163,7 +163,7 @@ def test_shares_against_counts() -> None:
     ends = [0, *rounds.tolist()]
     for (first, last), share in zip(pairwise(ends), shares, strict=True):
         np.testing.assert_allclose(share, np.bincount(action[first:last], minlength=ARMS) / (last - first), rtol=1e-12)
-    metric.update([[0, 1], [2, 2]])  # of a fleet
+    metric.update([[0, 1], [2, 2]])  # of a batch
     assert metric.rounds == 304
 
 
@@ -284,7 +284,7 @@ def test_several_ranks_are_one_process_with_all_rounds() -> None:
                 assert by_time.mean[i] == pytest.approx(float(played.mean()), rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["shares", "values", "fleet", "size"])
+@pytest.mark.parametrize("name", ["shares", "values", "batch", "size"])
 def test_states_of_several_ranks_are_dealt_out_to_another_number(name: str) -> None:
     parts = [data(name, n, seed=n) for n in (70, 33)]
     states = [fed(name, [part]).state_dict() for part in parts]
@@ -334,7 +334,7 @@ def test_plots_show_the_numbers() -> None:
     ("name", "text"),
     [
         ("shares", "ActionShares(actions=3, points=8)"),
-        ("fleet", "ValueByTime(name='reward', batch_shape=(2,), points=8)"),
+        ("batch", "ValueByTime(name='reward', batch_shape=(2,), points=8)"),
         ("size", "EffectiveSampleSize(points=8)"),
         ("means", "MeanByArm(actions=3)"),
         ("probabilities", "LoggedProbabilities()"),

@@ -54,7 +54,7 @@ def test_a_result_is_bars_and_a_list_of_them_lines_with_names() -> None:
     assert texts(axes) == []
 
 
-def test_a_large_fleet_is_a_mean_with_a_band() -> None:
+def test_a_large_batch_is_a_mean_with_a_band() -> None:
     metric = CumulativeRegret((4, 5))
     metric.update(torch.arange(20.0).reshape(4, 5))
     axes = metric.plot([metric.compute(), metric.compute()])[1]
@@ -199,7 +199,7 @@ def test_the_tail_has_the_largest_residuals_hills_line_and_the_bound() -> None:
     assert axes.figure is figure
 
 
-def test_the_evidence_of_reports_and_fleets() -> None:
+def test_the_evidence_of_reports_and_batches() -> None:
     diagnostic, reports = NoiseDiagnostic(batch_shape=(2,)), []
     for _ in range(3):
         reports.append(diagnostic(torch.tensor([[0.5, 1.1]] * 10), noise_scale=1.0))

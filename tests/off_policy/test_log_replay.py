@@ -98,7 +98,7 @@ def test_learning_within_a_group_is_seen_to_fail() -> None:
 
 
 def test_replay_is_select_and_step() -> None:
-    """Each learner of a fleet does the same as a loop over its families."""
+    """Each learner of a batch does the same as a loop over its families."""
     log = simulate(logs=3)
     # Families of different sizes, not in order.
     keep = torch.rand(len(log.family), generator=torch.Generator().manual_seed(1)) < 0.7
@@ -109,8 +109,8 @@ def test_replay_is_select_and_step() -> None:
     orders = torch.stack(
         [torch.randperm(2 * FAMILIES, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
     )
-    fleet = policy((4,))
-    choices = replay(fleet, arms, actions, rewards, family, orders)
+    batched = policy((4,))
+    choices = replay(batched, arms, actions, rewards, family, orders)
     for number, order in enumerate(orders):
         alone, expected = policy(), torch.full_like(actions, -1)
         for group in order:
@@ -121,14 +121,14 @@ def test_replay_is_select_and_step() -> None:
                     alone.step(arms[row], actions[row], rewards[row])
         assert torch.equal(choices[number], expected)
         assert (expected == -1).any()
-        assert fleet.estimator.rounds[number] == alone.estimator.rounds
-        torch.testing.assert_close(fleet.estimator.theta_hat[number], alone.estimator.theta_hat)
+        assert batched.estimator.rounds[number] == alone.estimator.rounds
+        torch.testing.assert_close(batched.estimator.theta_hat[number], alone.estimator.theta_hat)
         single = policy()
         assert torch.equal(replay(single, arms, actions, rewards, family, order), expected)
         assert torch.equal(single.estimator.theta_hat, alone.estimator.theta_hat)
 
 
-def test_replay_of_a_fleet_learns_from_no_round_that_taught_nothing() -> None:
+def test_replay_of_a_batch_learns_from_no_round_that_taught_nothing() -> None:
     """An invalid reward in a round that no learner learns from raises no error."""
     random = torch.Generator().manual_seed(0)
     arms = torch.randn(12, 2, 2, generator=random, dtype=torch.float64)
@@ -140,8 +140,10 @@ def test_replay_of_a_fleet_learns_from_no_round_that_taught_nothing() -> None:
     alone = [
         replay(AnytimeHeavyTailUCB(2, noise="symmetric"), arms, actions, rewards, groups, order) for order in orders
     ]
-    fleet = replay(AnytimeHeavyTailUCB(2, noise="symmetric", batch_shape=(2,)), arms, actions, rewards, groups, orders)
-    assert torch.equal(fleet, torch.stack(alone))
+    batched = replay(
+        AnytimeHeavyTailUCB(2, noise="symmetric", batch_shape=(2,)), arms, actions, rewards, groups, orders
+    )
+    assert torch.equal(batched, torch.stack(alone))
 
 
 def test_replay_takes_a_policy_that_draws() -> None:

@@ -205,7 +205,7 @@ def test_files_speak_ids(make: Any) -> None:
     assert file.learn(inputs_of(policy, 3), *learn).tolist() == [True, False, True]
 
 
-def test_fleets_have_common_ids() -> None:
+def test_batches_have_common_ids() -> None:
     arms = DisjointArms(RidgeRegression(1, batch_shape=(2,)), 3)
     arms.remove_actions([0])
     arms.step(torch.ones(2, 1), torch.tensor([1, 2]), torch.ones(2))

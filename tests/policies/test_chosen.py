@@ -52,7 +52,7 @@ def test_against_the_statistics_of_each_learner(batch: tuple[int, ...], many: bo
     index = torch.randint(ARMS, (*batch, 20), generator=generator)
     each.step(torch.rand(*batch, 20, DIM, generator=generator), index, torch.rand(*batch, 20, generator=generator))
 
-    one, fleet = shared.estimator, each.policy.estimator
+    one, batched = shared.estimator, each.policy.estimator
     found, of_each = predicted(shared, arms, action), predicted(each, context, action)
     for place in [(i,) for i in range(2)] if batch else [()]:
         k = action[place]
@@ -62,7 +62,7 @@ def test_against_the_statistics_of_each_learner(batch: tuple[int, ...], many: bo
         for number in range(k.numel()):
             at = (*place, number) if many else place
             arm = (*place, int(action[at]))
-            expected = bounds(fleet.theta_hat[arm], fleet.V_inv[arm], fleet.radius()[arm], context[at])
+            expected = bounds(batched.theta_hat[arm], batched.V_inv[arm], batched.radius()[arm], context[at])
             assert_close([value[at] for value in of_each], expected)
 
 

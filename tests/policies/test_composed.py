@@ -490,27 +490,27 @@ def test_half_precision_is_refused_and_autocast_does_not_reach(case: Case) -> No
         assert differences(snapshot(twin), snapshot(policy)) == []
 
 
-# Rule 7: fleets, and several rounds.
+# Rule 7: batches, and several rounds.
 
 
 @pytest.mark.slow
 @every_case
 @pytest.mark.parametrize("batch_shape", [(2,), (2, 3)])
-def test_a_fleet_equals_singles(case: Case, batch_shape: tuple[int, ...]) -> None:
-    fleet, members = case.build(batch_shape=batch_shape), list(np.ndindex(*batch_shape))
+def test_a_batch_equals_singles(case: Case, batch_shape: tuple[int, ...]) -> None:
+    batched, members = case.build(batch_shape=batch_shape), list(np.ndindex(*batch_shape))
     singles = {member: case.build() for member in members}
     for t, round_ in enumerate(case.stream(10, batch_shape=batch_shape)):
         torch.manual_seed(t)
-        index = fleet.select(round_.context)
-        scores, chances = fleet(round_.context), fleet.probabilities(round_.context)
+        index = batched.select(round_.context)
+        scores, chances = batched(round_.context), batched.probabilities(round_.context)
         for member in members:
             own = round_.of(member)
             if case.is_random != "scores":
                 close(singles[member](own.context), scores[member])
                 close(singles[member].probabilities(own.context), chances[member])
             case.learn(singles[member], own, index[member])
-        case.learn(fleet, round_, index)
-    whole = snapshot(fleet)
+        case.learn(batched, round_, index)
+    whole = snapshot(batched)
     for member in members:
         for name, value in snapshot(singles[member]).items():
             close(value, whole[name][member] if whole[name].dim() > value.dim() else whole[name])
@@ -540,7 +540,7 @@ def test_several_rounds_equal_one_by_one(case: Case) -> None:
 @pytest.mark.slow
 @every_case
 def test_script_agrees_with_eager(case: Case) -> None:
-    """A hundred rounds (20 of some fleets), half of them from a saved file; masks, several rounds, and a state that goes back."""
+    """A hundred rounds (20 of some batches), half from a saved file; masks, several rounds, and a state that goes back."""
     for batch_shape in BATCH_SHAPES if case in FEW else BATCH_SHAPES[:1]:
         policy = case.build(batch_shape=batch_shape)
         # A copy: a scripted module shares the buffers of its original.
@@ -855,10 +855,10 @@ def test_logs_of_people_graphs_and_other_types_are_welcome(case: Case) -> None:
 @pytest.mark.slow
 @every_case
 @pytest.mark.parametrize("batch_shape", [(2,), (2, 3)])
-def test_a_log_of_a_fleet_is_so_many_logs(case: Case, batch_shape: tuple[int, ...]) -> None:
-    fleet, log = case.build(batch_shape=batch_shape), log_of(case, batch_shape=batch_shape)
-    fleet.learn(**log, block_size=4)
-    whole = snapshot(fleet)
+def test_a_log_of_a_batch_is_so_many_logs(case: Case, batch_shape: tuple[int, ...]) -> None:
+    batched, log = case.build(batch_shape=batch_shape), log_of(case, batch_shape=batch_shape)
+    batched.learn(**log, block_size=4)
+    whole = snapshot(batched)
     for member in np.ndindex(*batch_shape):
         single = case.build()
         single.learn(**{name: value[member] for name, value in log.items()}, block_size=4)

@@ -131,7 +131,7 @@ def test_adaptive_arms_share_the_sum_of_squares() -> None:
     close(arms.estimator.radius(), torch.full((ARMS,), 0.8 * math.sqrt(squares / 41), dtype=D))
 
 
-def test_fleets_share_within_a_learner_only() -> None:
+def test_batches_share_within_a_learner_only() -> None:
     arms = DisjointArms(RobustRidgeRegression(DIM, window=4, warmup=1, batch_shape=(2,)), ARMS)
     arms.step(torch.ones(2, DIM), torch.tensor([0, 2]), torch.tensor([1.0, 7.0]))
     assert arms.estimator.residuals[..., 0].tolist() == [[1.0] * ARMS, [7.0] * ARMS]
@@ -430,14 +430,14 @@ def test_all_starts_anew_when_the_scaler_freezes(name: str, is_at_once: bool) ->
         close(policy(rows), plain(z.unsqueeze(-2) if name == "scaled" else z), 1e-9)
 
 
-def test_each_member_of_a_fleet_freezes_in_its_own_time() -> None:
-    fleet = DisjointArms(
+def test_each_member_of_a_batch_freezes_in_its_own_time() -> None:
+    batched = DisjointArms(
         RidgeRegression(DIM + 1, batch_shape=(2,)), ARMS, scaler=StandardScaler(DIM, freeze_after=3, batch_shape=(2,))
     )
-    fleet.scaler.rounds[0] = 1  # type: ignore[union-attr]
+    batched.scaler.rounds[0] = 1  # type: ignore[union-attr]
     for t in range(1, 4):
-        fleet.step(torch.randn(2, DIM), torch.tensor([0, 1]), torch.ones(2))
-        assert fleet.estimator.rounds.sum(-1).tolist() == [[1, 1], [0, 2], [1, 0]][t - 1]
+        batched.step(torch.randn(2, DIM), torch.tensor([0, 1]), torch.ones(2))
+        assert batched.estimator.rounds.sum(-1).tolist() == [[1, 1], [0, 2], [1, 0]][t - 1]
 
 
 def test_a_mask_hides_arms() -> None:
@@ -506,7 +506,7 @@ def test_the_arms_scale_with_the_rewards() -> None:
 
 
 def test_extreme_rewards_raise_no_warning() -> None:
-    """Warnings are errors in these tests: overflow in an arm is as silent as in a fleet, or refused."""
+    """Warnings are errors in these tests: overflow in an arm is as silent as in a batch, or refused."""
     for estimator in (RidgeRegression(DIM), RobustRidgeRegression(DIM), HeavyTailRegression(DIM)):
         arms = DisjointArms(estimator, ARMS)
         for reward in (1e100, -1e100, 0.0, 1e-300):
@@ -603,18 +603,18 @@ def test_an_arm_with_many_rounds_does_not_wait_for_the_others() -> None:
 
 
 @pytest.mark.parametrize("batch_shape", [(2,), (2, 3)])
-def test_each_learner_of_a_fleet_has_arms_with_rounds_of_its_own(batch_shape: tuple[int, ...]) -> None:
-    fleet = DisjointArms(HeavyTailRegression(DIM, batch_shape=batch_shape), ARMS)
+def test_each_learner_of_a_batch_has_arms_with_rounds_of_its_own(batch_shape: tuple[int, ...]) -> None:
+    batched = DisjointArms(HeavyTailRegression(DIM, batch_shape=batch_shape), ARMS)
     generator = torch.Generator().manual_seed(0)
     context, reward = (torch.randn(*batch_shape, 25, *shape, generator=generator, dtype=D) for shape in ((DIM,), ()))
     action = torch.randint(0, ARMS, (*batch_shape, 25), generator=generator)
     action[0] = 1
-    fleet.learn(context, action, reward, block_size=10)
+    batched.learn(context, action, reward, block_size=10)
     for member in np.ndindex(*batch_shape):
         single = DisjointArms(HeavyTailRegression(DIM), ARMS)
         single.learn(context[member], action[member], reward[member], block_size=10)
         for name, value in snapshot(single).items():
-            whole = snapshot(fleet)[name]
+            whole = snapshot(batched)[name]
             close(whole[member] if whole.dim() > value.dim() else whole, value)
 
 

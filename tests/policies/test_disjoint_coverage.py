@@ -43,7 +43,7 @@ def adversary(arms: DisjointArms, theta: Tensor, generator: torch.Generator) -> 
 def share_of_misses(
     arms: DisjointArms, error: Callable[[Any, Tensor], Tensor], noise: Noise, choose: Choice, seed: int
 ) -> float:
-    """The share of the runs, all in one fleet, with a miss of any arm in any round."""
+    """The share of the runs, all in one batch, with a miss of any arm in any round."""
     generator = torch.Generator().manual_seed(seed)
     theta = directions(generator, RUNS, ARMS, arms.dim)
     missed = torch.zeros(RUNS, dtype=torch.bool)

@@ -99,22 +99,22 @@ def test_renewal_counts_no_round_twice_and_keeps_the_inverse(rewards: str, actio
 
 @pytest.mark.parametrize("actions", [None, ARMS])
 @pytest.mark.parametrize("is_small", [True, False])
-def test_a_fleet_without_noise_scales_equals_singles(
+def test_a_batch_without_noise_scales_equals_singles(
     actions: int | None, is_small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet = torchonline.bandit(DIM, actions=actions, batch_shape=(2,))
+    batched = torchonline.bandit(DIM, actions=actions, batch_shape=(2,))
     if not is_small:
-        monkeypatch.setattr(fleet, "is_small", False)
+        monkeypatch.setattr(batched, "is_small", False)
     streams = [stream(seed) for seed in range(2)]
     rows, arms, rewards = (torch.stack(values) for values in list(zip(*streams, strict=True))[:3])
     for t in range(ROUNDS):
-        learn(fleet, rows[:, t], arms[:, t], rewards[:, t])
+        learn(batched, rows[:, t], arms[:, t], rewards[:, t])
     for i in range(2):
         single = torchonline.bandit(DIM, actions=actions)
         for t in range(ROUNDS):
             learn(single, rows[i, t], arms[i, t], rewards[i, t])
         for name in ("theta_hat", "V", "V_inv"):
-            ours, theirs = getattr(fleet.estimator, name)[i], getattr(single.estimator, name)
+            ours, theirs = getattr(batched.estimator, name)[i], getattr(single.estimator, name)
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
 

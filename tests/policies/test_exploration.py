@@ -190,9 +190,9 @@ def test_epsilon_falls_as_stated() -> None:
         p = policy.probabilities(torch.eye(2))
         assert p.min().item() == pytest.approx(0.4 / math.sqrt(t) / 2.0, rel=1e-12)
         policy.step([[0.0, 1.0]], 0, 1.0)
-    fleet = EpsilonGreedy(RidgeRegression(2, batch_shape=(2,)), epsilon=0.4, decay=0.5)
-    fleet.estimator.rounds.copy_(torch.tensor([0, 3]))
-    p = fleet.probabilities(torch.eye(2).expand(2, 2, 2))
+    batched = EpsilonGreedy(RidgeRegression(2, batch_shape=(2,)), epsilon=0.4, decay=0.5)
+    batched.estimator.rounds.copy_(torch.tensor([0, 3]))
+    p = batched.probabilities(torch.eye(2).expand(2, 2, 2))
     close(p.amin(-1), torch.tensor([0.2, 0.1], dtype=D), 1e-12)
 
 

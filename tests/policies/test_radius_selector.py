@@ -1,4 +1,4 @@
-"""The master over radii: a reference from the definitions, its guarantee, choices, files, fleets and refusals."""
+"""The master over radii: a reference from the definitions, its guarantee, choices, files, batches and refusals."""
 
 import copy
 import io
@@ -377,27 +377,30 @@ def test_excess_loss_is_within_its_bound(adversary: Any, wrong: Any) -> None:
         assert mean + error < BOUND if is_right else mean - error > BOUND, (mean, error, BOUND)
 
 
-# Fleets and files.
+# Batches and files.
 
 
 @every_rule
-def test_fleet_is_single_masters(rule: str) -> None:
+def test_batch_is_single_masters(rule: str) -> None:
     members, build = 3, ESTIMATORS["adaptive"]
-    fleet, singles = master(rule, lambda: build(batch_shape=(members,))), [master(rule, build) for _ in range(members)]
+    batched, singles = (
+        master(rule, lambda: build(batch_shape=(members,))),
+        [master(rule, build) for _ in range(members)],
+    )
     for x, action, reward in zip(*rounds(40, members), strict=True):
-        fleet.step(x, action, reward)
+        batched.step(x, action, reward)
         for i, one in enumerate(singles):
             one.step(x[i], action[i], reward[i])
-    for name, value in snapshot(fleet).items():
+    for name, value in snapshot(batched).items():
         if not name.endswith("constants"):
             close(value, torch.stack([snapshot(one)[name] for one in singles]))
     probes = rounds(5, members)[0].transpose(0, 1)
-    close(fleet.shares(), torch.stack([one.shares() for one in singles]))
+    close(batched.shares(), torch.stack([one.shares() for one in singles]))
     close(
-        fleet.probabilities(probes),
+        batched.probabilities(probes),
         torch.stack([one(p) * 0.0 + one.probabilities(p) for one, p in zip(singles, probes, strict=True)]),
     )
-    assert fleet.select(probes).shape == (members, 5)
+    assert batched.select(probes).shape == (members, 5)
 
 
 @every_rule

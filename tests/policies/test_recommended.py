@@ -50,12 +50,12 @@ def test_the_repr_says_what_was_chosen_and_what_has_a_theorem(rewards: str) -> N
 
 def test_a_better_arm_is_found_beside_one_that_always_pays_half() -> None:
     """Rewards without noise. Too small a radius in the first rounds would leave the better arm untried."""
-    fleet = torchonline.bandit(5, actions=2, batch_shape=(50,))
+    batched = torchonline.bandit(5, actions=2, batch_shape=(50,))
     contexts = torch.randn(100, 50, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     means = torch.tensor([0.5, 0.9], dtype=torch.float64)
     for x in contexts:
-        arm = fleet.select(x)
-        fleet.step(x, arm, means[arm])
+        arm = batched.select(x)
+        batched.step(x, arm, means[arm])
     assert bool((arm == 1).all())
 
 
@@ -64,12 +64,12 @@ def test_actions_are_told_apart_where_contexts_say_nothing(rewards: str) -> None
     """Ten actions, 20 features. Most learners find an action that is nearly the best."""
     generator = torch.Generator().manual_seed(0)
     means = torch.rand(50, 10, generator=generator, dtype=torch.float64)
-    fleet, context = torchonline.bandit(20, rewards, actions=10, batch_shape=(50,)), torch.ones(50, 20)
+    batched, context = torchonline.bandit(20, rewards, actions=10, batch_shape=(50,)), torch.ones(50, 20)
     for _ in range(300):
-        arm = fleet.select(context)[:, None]
+        arm = batched.select(context)[:, None]
         noise = 0.1 * torch.randn(50, generator=generator, dtype=torch.float64)
-        fleet.step(context, arm[:, 0], (means.gather(1, arm)[:, 0] + noise).clamp(0.0, 1.0))
-    assert bool((fleet.estimator.rounds > 0).all())
+        batched.step(context, arm[:, 0], (means.gather(1, arm)[:, 0] + noise).clamp(0.0, 1.0))
+    assert bool((batched.estimator.rounds > 0).all())
     regret = means.amax(1) - means.gather(1, arm)[:, 0]
     assert float((regret < 0.1).double().mean()) > 0.8
 
@@ -77,11 +77,11 @@ def test_actions_are_told_apart_where_contexts_say_nothing(rewards: str) -> None
 @pytest.mark.parametrize("offset", [-10.0, 10.0, 100.0])
 def test_rewards_far_from_0_are_learnt(offset: float) -> None:
     generator = torch.Generator().manual_seed(0)
-    fleet = torchonline.bandit(4, "real", actions=2, batch_shape=(50,))
+    batched = torchonline.bandit(4, "real", actions=2, batch_shape=(50,))
     for _ in range(300):
         x = torch.randn(50, 4, generator=generator, dtype=torch.float64)
-        arm = fleet.select(x)
-        fleet.step(x, arm, offset + arm + 0.3 * torch.randn(50, generator=generator, dtype=torch.float64))
+        arm = batched.select(x)
+        batched.step(x, arm, offset + arm + 0.3 * torch.randn(50, generator=generator, dtype=torch.float64))
     assert float((arm == 1).double().mean()) > 0.9
 
 

@@ -233,25 +233,25 @@ def test_statistics_freeze_after_so_many_rows(is_small: bool) -> None:
         # A row has no part in it any more.
         z = (rows - rows[:10].mean(0)) / rows[:10].std(0)
         close(each(rows)[:, :3], z.clamp(-2.5, 2.5), 1e-12)
-    fleet = StandardScaler(3, freeze_after=10, batch_shape=(2,))
-    fleet.rounds.copy_(torch.tensor([10, 0]))
-    fleet.step(torch.ones(2, 3))
-    assert fleet.mean.tolist() == [[0.0] * 3, [1.0] * 3]
+    batched = StandardScaler(3, freeze_after=10, batch_shape=(2,))
+    batched.rounds.copy_(torch.tensor([10, 0]))
+    batched.step(torch.ones(2, 3))
+    assert batched.mean.tolist() == [[0.0] * 3, [1.0] * 3]
     once = fed(rows, freeze_after=1)
     assert torch.equal(once.mean, rows[0])
     assert not once(rows)[:, :3].any()
 
 
 @pytest.mark.parametrize("freeze_after", [None, 6])
-def test_members_of_a_fleet_may_be_at_different_rounds(freeze_after: int | None) -> None:
+def test_members_of_a_batch_may_be_at_different_rounds(freeze_after: int | None) -> None:
     """Each member standardises by its own rows: none, one, two, those at the freeze and those after it."""
     counts, rows, x = (0, 1, 2, 5, 6, 9), torch.randn(6, 9, 3, dtype=D) ** 3, torch.randn(6, 4, 3, dtype=D)
-    fleet = StandardScaler(3, batch_shape=(6,), freeze_after=freeze_after)
+    batched = StandardScaler(3, batch_shape=(6,), freeze_after=freeze_after)
     for i, count in enumerate(counts):
         if count:
             single = fed(rows[i, :count], freeze_after=freeze_after)
             for name, buffer in single.state().items():
-                getattr(fleet, name)[i] = buffer
+                getattr(batched, name)[i] = buffer
     for i, count in enumerate(counts):
         known = rows[i, : min(count, freeze_after or count)].numpy()
         wanted = np.zeros((4, 3))
@@ -259,33 +259,33 @@ def test_members_of_a_fleet_may_be_at_different_rounds(freeze_after: int | None)
             wanted = np.clip((x[i].numpy() - known.mean(0)) / known.std(0, ddof=1), -2.5, 2.5)
         elif count > 1:
             wanted = np.stack([with_own_row(known, row) for row in x[i].numpy()])
-        np.testing.assert_allclose(fleet(x)[i, :, :3].numpy(), wanted, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(batched(x)[i, :, :3].numpy(), wanted, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("batch_shape", SHAPES)
-def test_a_fleet_equals_singles_and_script_equals_eager(batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_a_batch_equals_singles_and_script_equals_eager(batch_shape: tuple[int, ...], dtype: torch.dtype) -> None:
     options: dict[str, Any] = {"dtype": dtype, "freeze_after": 15, "magnitudes": True}
-    fleet = StandardScaler(3, batch_shape=batch_shape, **options)
+    batched = StandardScaler(3, batch_shape=batch_shape, **options)
     file = io.BytesIO()
-    torch.jit.save(torch.jit.script(fleet), file)
+    torch.jit.save(torch.jit.script(batched), file)
     file.seek(0)
     script = torch.jit.load(file)
     rows = 100.0 + torch.randn(*batch_shape, 20, 3, dtype=dtype)
-    for scaler in (fleet, script):
+    for scaler in (batched, script):
         scaler.step(rows[..., :9, :])
         for t in range(9, 20):
             scaler.step(rows[..., t, :])
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
-    for name, value in snapshot(fleet).items():
+    for name, value in snapshot(batched).items():
         close(script.state_dict()[name], value, tolerance)
     probes = 100.0 + torch.randn(*batch_shape, 2, 7, 3, dtype=dtype)
-    close(script(probes), fleet(probes), tolerance)
+    close(script(probes), batched(probes), tolerance)
     for member in np.ndindex(*batch_shape):
         single = fed(rows[member], **options)
-        close(single(probes[member]), fleet(probes)[member], tolerance)
+        close(single(probes[member]), batched(probes)[member], tolerance)
         for name in ("mean", "squares", "rounds"):
-            close(getattr(single, name), getattr(fleet, name)[member], tolerance)
+            close(getattr(single, name), getattr(batched, name)[member], tolerance)
 
 
 def test_single_precision_follows_double() -> None:

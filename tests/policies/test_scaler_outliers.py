@@ -147,13 +147,13 @@ def poisoned(members: int) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("freeze_after", [None, 70])
-def test_fleets_files_and_programs_cut_alike(dtype: torch.dtype, freeze_after: int | None) -> None:
+def test_batches_files_and_programs_cut_alike(dtype: torch.dtype, freeze_after: int | None) -> None:
     """And tensors like NumPy views, one row at a time and many."""
     rows, options = poisoned(3).to(dtype), {"dtype": dtype, "freeze_after": freeze_after}
     tolerance = 1e-4 if dtype == torch.float32 else 1e-11
     singles = [fed(each, **options) for each in rows]
-    fleet, one_by_one = StandardScaler(3, batch_shape=(3,), **options), StandardScaler(3, **options)
-    fleet.step(rows)
+    batched, one_by_one = StandardScaler(3, batch_shape=(3,), **options), StandardScaler(3, **options)
+    batched.step(rows)
     for row in rows[0]:
         one_by_one.step(row)
     assert differences(snapshot(singles[0]), snapshot(one_by_one)) == []
@@ -170,7 +170,7 @@ def test_fleets_files_and_programs_cut_alike(dtype: torch.dtype, freeze_after: i
         close(getattr(tensors, name), value, tolerance)
     for i, single in enumerate(singles):
         for name in ("mean", "squares", "rounds", "recent"):
-            close(getattr(fleet, name)[i], getattr(single, name), tolerance)
+            close(getattr(batched, name)[i], getattr(single, name), tolerance)
 
 
 def test_a_program_of_a_policy_cuts_alike() -> None:

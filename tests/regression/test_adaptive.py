@@ -176,16 +176,16 @@ def test_single_precision_follows_double() -> None:
     assert single.residuals.dtype == torch.float32
 
 
-def test_a_fleet_has_a_window_for_each_learner() -> None:
-    fleet = RobustRidgeRegression(3, window=6, warmup=2, batch_shape=(2, 3))
+def test_a_batch_has_a_window_for_each_learner() -> None:
+    batched = RobustRidgeRegression(3, window=6, warmup=2, batch_shape=(2, 3))
     x, reward = torch.randn(2, 3, 20, 3, dtype=D), torch.randn(2, 3, 20, dtype=D) ** 3
-    fleet.step(x, reward)
+    batched.step(x, reward)
     for i in range(2):
         for j in range(3):
             single = RobustRidgeRegression(3, window=6, warmup=2)
             single.step(x[i, j], reward[i, j])
             for name, value in snapshot(single).items():
-                whole = fleet.state_dict()[name]
+                whole = batched.state_dict()[name]
                 close(value, whole[i, j] if whole.dim() > value.dim() else whole, 1e-12)
 
 

@@ -65,16 +65,16 @@ def test_rounds_that_break_a_condition_are_seen(blocks: SimpleNamespace, law: st
 
 
 @pytest.mark.parametrize("make", [HeavyTailRegression, LocalGLMRegression])
-def test_blocks_of_a_fleet_do_not_look_ahead(make: Callable[..., Any]) -> None:
+def test_blocks_of_a_batch_do_not_look_ahead(make: Callable[..., Any]) -> None:
     """A learner's blocks end by its own rounds: whether another one has rounds to come may depend on rewards of this block."""
     generator = torch.Generator().manual_seed(0)
     x = torch.nn.functional.normalize(torch.randn(2, 400, 3, generator=generator, dtype=torch.float64), dim=-1)
     reward = torch.randint(2, (2, 400), generator=generator).double()
     mask = torch.rand(2, 400, generator=generator) < torch.tensor([[0.8], [0.2]])
-    fleet, single = make(3, batch_shape=(2,)), [make(3), make(3)]
-    fleet.learn(x, reward, mask=mask)
+    batched, single = make(3, batch_shape=(2,)), [make(3), make(3)]
+    batched.learn(x, reward, mask=mask)
     for i, one in enumerate(single):
         one.learn(x[i, mask[i]], reward[i, mask[i]])
-        assert int(fleet.rounds[i]) == int(one.rounds) == int(mask[i].sum())
-        torch.testing.assert_close(fleet.theta_hat[i], one.theta_hat, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(fleet.radius()[i], one.radius(), rtol=1e-9, atol=1e-9)
+        assert int(batched.rounds[i]) == int(one.rounds) == int(mask[i].sum())
+        torch.testing.assert_close(batched.theta_hat[i], one.theta_hat, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(batched.radius()[i], one.radius(), rtol=1e-9, atol=1e-9)

@@ -72,7 +72,7 @@ def errors(learner: Any, block: dict[str, Any]) -> Iterator[float]:
             yield float(((seen - wanted).abs() / wanted.abs().clamp(min=1.0)).max())
 
 
-@pytest.mark.parametrize("form", ["single", "fleet", pytest.param("script", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["single", "batch", pytest.param("script", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", VECTORS, ids=lambda case: f"{case['learner']}-{case.get('link', '')}")
 def test_replay(case: dict[str, Any], form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To 1e-9; links to 1e-7, without the millionth by which `Link.curvature` lowers its quotient, for rounding."""
@@ -82,7 +82,7 @@ def test_replay(case: dict[str, Any], form: str, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(Link, "curvature", lambda *arguments: curvature(*arguments) / (1.0 - 1e-6))
     if form == "script":
         monkeypatch.undo()
-    batch_shape = (2,) if form == "fleet" else ()
+    batch_shape = (2,) if form == "batch" else ()
     learner = of_vectors(case, batch_shape)
     if form == "script":
         learner = torch.jit.script(learner)
@@ -121,8 +121,8 @@ def given(*values: np.ndarray | None) -> list[Any]:
     return [None if value is None else torch.from_numpy(value) for value in values]
 
 
-def fleet_of(blocks: tuple[Block, ...]) -> list[Any]:
-    """The blocks of two learners, as one of a fleet."""
+def batch_of(blocks: tuple[Block, ...]) -> list[Any]:
+    """The blocks of two learners, as one of a batch."""
     return [None if values[0] is None else torch.from_numpy(np.stack(values)) for values in zip(*blocks, strict=True)]
 
 
@@ -135,9 +135,9 @@ def assert_near(seen: Any, expected: Any, tolerance: float = 1e-9) -> None:
 def follow(
     learner: Any, references: list[Any], streams: list[list[Block]], names: dict[str, str], tolerance: float = 1e-9
 ) -> None:
-    """Teach a fleet of two learners, and a reference for each, block by block."""
+    """Teach a batch of two learners, and a reference for each, block by block."""
     for blocks in zip(*streams, strict=True):
-        by_name(learner.learn, *fleet_of(blocks), block_size=len(blocks[0][0]))
+        by_name(learner.learn, *batch_of(blocks), block_size=len(blocks[0][0]))
         for i, (reference, block) in enumerate(zip(references, blocks, strict=True)):
             reference.learn(*block)
             for mine, theirs in names.items():
@@ -152,20 +152,20 @@ def follow(
 @pytest.mark.parametrize("dim", [1, 3, 8])
 @pytest.mark.parametrize("options", HEAVY.values(), ids=HEAVY)
 def test_heavy_tails_agree_with_reference(dim: int, options: dict[str, Any]) -> None:
-    """A fleet of two learners with data of their own, and a single learner."""
+    """A batch of two learners with data of their own, and a single learner."""
     # Symmetric noise is not clipped: an outlier enters A with its square.
     outlier = 1e2 if options.get("noise") == "symmetric" else 1e9
     streams = [blocks_of(dim, outlier=outlier, seed=seed) for seed in (0, 1)]
     if options.get("noise_scale") == 0.0:
         streams = [[(x, reward, None) for x, reward, _ in blocks] for blocks in streams]
-    fleet, references = HeavyTailRegression(dim, batch_shape=(2,), **options), [HeavyTailBlocks(dim, **options)] * 2
+    batched, references = HeavyTailRegression(dim, batch_shape=(2,), **options), [HeavyTailBlocks(dim, **options)] * 2
     references = [HeavyTailBlocks(dim, **options) for _ in streams]
-    follow(fleet, references, streams, {"theta_hat": "theta", "V": "V", "A": "A", "bias": "bias", "P": "P"})
+    follow(batched, references, streams, {"theta_hat": "theta", "V": "V", "A": "A", "bias": "bias", "P": "P"})
     single = HeavyTailRegression(dim, **options)
     for block in streams[1]:
         by_name(single.learn, *given(*block), block_size=len(block[0]))
     for name, value in snapshot(single).items():
-        whole = snapshot(fleet)[name]
+        whole = snapshot(batched)[name]
         close(value, whole[1] if whole.dim() > value.dim() else whole)
 
 
@@ -209,23 +209,23 @@ def clicks_of(link: Link, seed: int) -> list[Block]:
 def test_links_agree_with_reference(name: str, theta_bound: float, ridge: float | None) -> None:
     link = LINKS[name]
     options: dict[str, Any] = {"link": link, "theta_bound": theta_bound, "feature_bound": 2.0, "ridge": ridge}
-    fleet = LocalGLMRegression(3, batch_shape=(2,), **options)
+    batched = LocalGLMRegression(3, batch_shape=(2,), **options)
     references = [
         LocalGLBBlocks(
             3,
             type(link).__name__,
             unimodal=link.is_unimodal,
-            concordance=fleet.concordance,
+            concordance=batched.concordance,
             bound=theta_bound,
-            ridge=fleet.ridge,
-            delta=fleet.delta,
+            ridge=batched.ridge,
+            delta=batched.delta,
             scale=link.noise_scale,
         )
         for _ in range(2)
     ]
     streams = [clicks_of(link, seed) for seed in (0, 1)]
     # Both stop within 1e-12 of a point on the ball; exp(8), the slope of a link there, is a factor on that.
-    follow(fleet, references, streams, {"theta_hat": "theta", "V": "V", "squared_radius": "squared"}, tolerance=1e-7)
+    follow(batched, references, streams, {"theta_hat": "theta", "V": "V", "squared_radius": "squared"}, tolerance=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["mixture", "classic"])
@@ -438,12 +438,12 @@ def test_blocks_grow_with_what_is_learnt(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sizes_of(learner, lambda: by_name(learner.learn, *log, block_size=40), monkeypatch) == [40, 40, 20]
     assert [rows_of_block(learnt, 3) for learnt in (0, 24, 32, 2**16, 10**9)] == [3, 3, 4, 8192, 8192]
     # The rows that a learner has still to learn decide.
-    fleet = RidgeRegression(3, batch_shape=(2,))
-    rows, mask = rounds_of(fleet, 100), torch.ones(2, 100, dtype=torch.bool)
+    batched = RidgeRegression(3, batch_shape=(2,))
+    rows, mask = rounds_of(batched, 100), torch.ones(2, 100, dtype=torch.bool)
     mask[1, 6:] = False
-    by_name(fleet.learn, *rows, mask=mask)
+    by_name(batched.learn, *rows, mask=mask)
     mask[1] = False
-    assert sizes_of(fleet, lambda: by_name(fleet.learn, *rows, mask=mask), monkeypatch)[0] == 100 // 8
+    assert sizes_of(batched, lambda: by_name(batched.learn, *rows, mask=mask), monkeypatch)[0] == 100 // 8
     # Restarts split blocks, and the blocks after them are short again.
     every = RidgeRegression(3, restart_every=40)
     assert max(sizes_of(every, lambda: by_name(every.learn, *log), monkeypatch)) <= 5
@@ -543,7 +543,7 @@ def test_no_parameter_in_the_set_is_lost_but_by_its_rewards(name: str, steps: in
 
 
 def misses(learner: Any, link: Link | None, noise: Callable[[tuple[int, ...]], Tensor], blocks: tuple[int, ...]) -> int:
-    """How many learners of a fleet miss the truth after some block, on features along their errors."""
+    """How many learners of a batch miss the truth after some block, on features along their errors."""
     truth = torch.tensor([0.6, -0.3], dtype=D)
     (count,) = learner.batch_shape
     generator = torch.Generator().manual_seed(1)
@@ -609,7 +609,7 @@ def test_the_count_of_misses_sees_what_is_wrong() -> None:
     assert shocks > 250
 
 
-# Learners of a fleet that learn some of the rounds, and epochs.
+# Learners of a batch that learn some of the rounds, and epochs.
 
 
 MAKERS: dict[str, Callable[..., Any]] = {
@@ -635,23 +635,23 @@ def test_a_mask_says_who_learns(name: str, block_size: int, restart_every: int |
     if restart_every is not None and name in ("local", "system"):
         return
     options = {} if restart_every is None else {"restart_every": restart_every}
-    fleet = MAKERS[name](3, batch_shape=(3,), **options)
+    batched = MAKERS[name](3, batch_shape=(3,), **options)
     singles = [MAKERS[name](3, **options) for _ in range(3)]
     rows_at_once = min(block_size, restart_every or block_size)  # no block is longer than an epoch
     generator = torch.Generator().manual_seed(5)
     for seed in (0, 1):
-        log, mask = rounds_of(fleet, 23, seed), torch.rand(3, 23, generator=generator) < 0.6
+        log, mask = rounds_of(batched, 23, seed), torch.rand(3, 23, generator=generator) < 0.6
         mask[0], mask[2] = True, False
-        by_name(fleet.learn, *log, block_size=block_size, mask=mask)
+        by_name(batched.learn, *log, block_size=block_size, mask=mask)
         for i, single in enumerate(singles):
             for first in range(0, 23, rows_at_once):
                 rows = torch.arange(23)[first : first + rows_at_once]
                 by_name(single.learn, *of_member(log, i, rows[mask[i, rows]]), block_size=block_size)
             for key, value in snapshot(single).items():
-                whole = snapshot(fleet)[key]
+                whole = snapshot(batched)[key]
                 # One that learns nothing keeps every bit.
                 close(whole[i] if whole.dim() > value.dim() else whole, value, 1e-9 if i < 2 else 0.0)
-    assert fleet.rounds[2] == 0
+    assert batched.rounds[2] == 0
 
 
 @pytest.mark.parametrize("name", MAKERS)

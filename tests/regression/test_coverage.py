@@ -31,7 +31,7 @@ def ridge_error(estimator: Any, theta: Tensor) -> Tensor:
 def share_of_misses(
     policy: UCB, error: Callable[[Any, Tensor], Tensor], laws: list[Noise], order: float, seed: int
 ) -> Tensor:
-    """Play 500 runs of each law as one fleet, ``batch_shape=(laws, 500)``, told each law's moment norm."""
+    """Play 500 runs of each law as one batch, ``batch_shape=(laws, 500)``, told each law's moment norm."""
     estimator = policy.estimator
     environments = [
         LinearBandit(estimator.dim, ARMS, noise=noise, batch_shape=(RUNS,), seed=seed + i)

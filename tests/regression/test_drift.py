@@ -114,7 +114,7 @@ def test_sizes_that_change_from_round_to_round(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", LIMIT, ids=str)
-def test_a_fleet_does_not_drift_either(dtype: torch.dtype) -> None:
+def test_a_batch_does_not_drift_either(dtype: torch.dtype) -> None:
     """The same on tensors, where the arithmetic is torch's."""
     scales = SCALES["1e-3 to 1e3"]
     estimator = RidgeRegression(5, dtype=dtype, batch_shape=(2,))

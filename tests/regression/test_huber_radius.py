@@ -96,7 +96,7 @@ def test_scalar_facts() -> None:
 
 
 def follow(learner: HuberRegression, law: StudentT, rounds: int) -> dict[str, Tensor]:
-    """Let a fleet learn from unit arms, and return what the proof speaks of, (rounds, B)."""
+    """Let a batch learn from unit arms, and return what the proof speaks of, (rounds, B)."""
     shape = learner.batch_shape
     theta = torch.nn.functional.normalize(torch.randn(*shape, learner.dim, dtype=D), dim=-1)
     generator, kept = torch.Generator().manual_seed(3), []

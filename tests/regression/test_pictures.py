@@ -292,17 +292,17 @@ def test_the_shadow_is_what_the_set_reaches_in_each_direction() -> None:
     assert axes.figure is figure
 
 
-def test_sets_of_fleets_and_of_outputs_are_named_by_an_index() -> None:
-    fleet = RidgeRegression(2, batch_shape=(2,))
-    fleet.step(torch.eye(2), torch.tensor([1.0, 2.0]))
-    center = fleet.plot_confidence_set(index=np.int64(1))[1].lines[1].get_xydata()[0]
-    assert center.tolist() == fleet.theta_hat[1].tolist()
+def test_sets_of_batches_and_of_outputs_are_named_by_an_index() -> None:
+    batched = RidgeRegression(2, batch_shape=(2,))
+    batched.step(torch.eye(2), torch.tensor([1.0, 2.0]))
+    center = batched.plot_confidence_set(index=np.int64(1))[1].lines[1].get_xydata()[0]
+    assert center.tolist() == batched.theta_hat[1].tolist()
     system = SystemIdentification(2, outputs=3)
     system.step(torch.tensor([1.0, 0.5]), torch.tensor([1.0, 2.0, 3.0]))
     center = system.plot_confidence_set(index=2)[1].lines[1].get_xydata()[0]
     np.testing.assert_allclose(center, system.theta_hat[:, 2])
     with pytest.raises(ValueError, match=r"^index: expected one of the \(2\) learners, such as index=0, got None"):
-        fleet.plot_confidence_set()
+        batched.plot_confidence_set()
 
 
 def test_other_sets_and_wrong_coordinates_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Learners that start anew, and the heuristic that forgets: against references, in fleets, exported, refused and resumed."""
+"""Learners that start anew, and the heuristic that forgets: against references, in batches, exported, refused and resumed."""
 
 import copy
 import io
@@ -173,23 +173,23 @@ def test_forgetting_is_a_reset_for_those_that_are_due(cls: Any, dtype: torch.dty
 
 @pytest.mark.parametrize("name", RESTARTED)
 def test_members_start_anew_in_their_own_time(name: str) -> None:
-    """Of a fleet in which each learns in some rounds only, on NumPy views and on tensors: so many single learners."""
+    """Of a batch in which each learns in some rounds only, on NumPy views and on tensors: so many single learners."""
     for validate in (True, False):
-        fleet = RESTARTED[name](batch_shape=(3,), validate=validate)
+        batched = RESTARTED[name](batch_shape=(3,), validate=validate)
         singles = [RESTARTED[name]() for _ in range(3)]
-        fleet.estimator.is_small = validate  # large fleets run on tensors
+        batched.estimator.is_small = validate  # large batches run on tensors
         generator = torch.Generator().manual_seed(0)
         for round_ in stream(200 if "doubling" in name else 40, batch_shape=(3,)):
             learn = torch.rand(3, generator=generator) < torch.tensor([0.4, 0.7, 1.0])
             x = round_.arms[..., 0, :]
-            with torch.no_grad(), only_where(learn, fleet.estimator):
-                fleet.step(*round_of(fleet, x, round_.reward), noise_scale=round_.noise_scale)
+            with torch.no_grad(), only_where(learn, batched.estimator):
+                batched.step(*round_of(batched, x, round_.reward), noise_scale=round_.noise_scale)
             for i in torch.nonzero(learn).flatten().tolist():
                 singles[i].step(x[i, None], 0, round_.reward[i], noise_scale=round_.noise_scale[i])
-        assert len(set(fleet.estimator.rounds.tolist())) > 1
+        assert len(set(batched.estimator.rounds.tolist())) > 1
         for i, single in enumerate(singles):
             for key, value in single.estimator.state().items():
-                close(fleet.estimator.state()[key][i], value)
+                close(batched.estimator.state()[key][i], value)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -49,7 +49,7 @@ def transitions(dim: int, rounds: int = 300) -> list[tuple[np.ndarray, np.ndarra
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_agrees_with_reference(dim: int, options: dict[str, Any]) -> None:
     learner, reference = SystemIdentification(dim, 3, **options), SystemIdentificationReference(dim, 3, **options)
-    fleet = SystemIdentification(dim, 3, batch_shape=(2,), **options)
+    batched = SystemIdentification(dim, 3, batch_shape=(2,), **options)
     probes = np.random.default_rng(0).standard_normal((4, dim))
 
     def near(seen: Tensor, expected: np.ndarray) -> None:
@@ -60,7 +60,7 @@ def test_agrees_with_reference(dim: int, options: dict[str, Any]) -> None:
     for t, (x, y, noise_scale) in enumerate(transitions(dim)):
         arguments = [None if value is None else torch.from_numpy(value) for value in (x, y, noise_scale)]
         by_name(learner.step, *arguments)
-        by_name(fleet.step, *(None if value is None else value.expand(2, -1) for value in arguments))
+        by_name(batched.step, *(None if value is None else value.expand(2, -1) for value in arguments))
         reference.step(x, y, noise_scale)
         np.testing.assert_allclose(learner.radius().numpy(), reference.radius(), rtol=1e-9)
         near(learner.theta_hat, reference.theta)
@@ -75,7 +75,7 @@ def test_agrees_with_reference(dim: int, options: dict[str, Any]) -> None:
         bound = reference.radius() * math.sqrt(np.linalg.eigvalsh(reference.P)[-1])
         np.testing.assert_allclose(learner.error_bound(), bound, rtol=1e-9)
     for name, value in snapshot(learner).items():
-        close(snapshot(fleet)[name] if name == "constants" else snapshot(fleet)[name][1], value)
+        close(snapshot(batched)[name] if name == "constants" else snapshot(batched)[name][1], value)
 
 
 @pytest.mark.parametrize("moment_order", [2.0, 1.5])

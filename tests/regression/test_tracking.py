@@ -47,17 +47,17 @@ def test_discounted_ridge_is_the_reference(dim: int, discount: float, views: boo
 
 def misses(radius_scale: float, move: float = 0.0) -> float:
     """The largest share, over checkpoints, of 2000 learners whose confidence set fails somewhere."""
-    fleet, dim, random = 2000, 2, torch.Generator().manual_seed(0)
+    batched, dim, random = 2000, 2, torch.Generator().manual_seed(0)
     learner = DiscountedRidgeRegression(
-        dim, discount=0.9, noise_scale=1.0, delta=0.2, ridge=0.1, radius_scale=radius_scale, batch_shape=(fleet,)
+        dim, discount=0.9, noise_scale=1.0, delta=0.2, ridge=0.1, radius_scale=radius_scale, batch_shape=(batched,)
     )
-    theta = torch.nn.functional.normalize(torch.randn(fleet, dim, generator=random, dtype=D), dim=-1)
+    theta = torch.nn.functional.normalize(torch.randn(batched, dim, generator=random, dtype=D), dim=-1)
     worst = 0.0
     for t in range(60):
         # Looks where the set is widest.
         _, vectors = torch.linalg.eigh(learner.P)
         x = vectors[..., -1]
-        learner.step(x, (x * theta).sum(-1) + torch.randn(fleet, generator=random, dtype=D))
+        learner.step(x, (x * theta).sum(-1) + torch.randn(batched, generator=random, dtype=D))
         if t % 10 == 9:
             error = learner.theta_hat - theta
             norm = (error * torch.linalg.solve(learner.P, error)).sum(-1).sqrt()

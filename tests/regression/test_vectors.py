@@ -1,4 +1,4 @@
-"""The learners replay what an independent implementation computed: alone, in a fleet, and as TorchScript."""
+"""The learners replay what an independent implementation computed: alone, in a batch, and as TorchScript."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ CASES = [
     for name in ("heavy_tailed", "heavy_tailed_radius")
     for case in json.loads((DATA / f"{name}.json").read_text())["cases"]
 ]
-FORMS = ("single", "fleet", "script")
+FORMS = ("single", "batch", "script")
 TOLERANCE = 1e-9
 
 
@@ -34,7 +34,7 @@ def options_of(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def near(seen: Tensor, expected: Any, relative_to: float | None = None) -> bool:
-    """Within the tolerance of the expected number, or of the largest of several, for each learner of a fleet."""
+    """Within the tolerance of the expected number, or of the largest of several, for each learner of a batch."""
     wanted = torch.tensor(expected, dtype=torch.float64)
     size = float(wanted.abs().max()) if relative_to is None else relative_to
     return bool(((seen - wanted).abs() <= TOLERANCE * size).all())
@@ -43,7 +43,7 @@ def near(seen: Tensor, expected: Any, relative_to: float | None = None) -> bool:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_replay(case: dict[str, Any], form: str) -> None:
-    batch_shape = (2,) if form == "fleet" else ()
+    batch_shape = (2,) if form == "batch" else ()
     policy = getattr(torchonline, case["learner"])(**options_of(case), batch_shape=batch_shape)
     if form == "script":
         policy = torch.jit.script(policy)

@@ -73,7 +73,7 @@ def losses_of(
 
 
 def played(learner: Any, size: np.ndarray, rounds: int, kind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Weights, losses and hints, ``(T, B, N)``, of a fleet."""
+    """Weights, losses and hints, ``(T, B, N)``, of a batch."""
     rng, rows = np.random.default_rng(kind), []
     for t in range(rounds):
         weights, hint = learner.predict().numpy(), learner.hint.numpy().copy()

@@ -196,15 +196,15 @@ def test_without_noise_dpucb_is_linucb(feature_clip: float) -> None:
 
 
 @BOTH
-def test_fleets_are_single_bandits(build: Any) -> None:
-    fleet, singles = build(epsilon=INF, batch_shape=(2, 2)), [build(epsilon=INF) for _ in range(4)]
+def test_batches_are_single_bandits(build: Any) -> None:
+    batched, singles = build(epsilon=INF, batch_shape=(2, 2)), [build(epsilon=INF) for _ in range(4)]
     generator = torch.Generator().manual_seed(1)
     for _ in range(HORIZON):
         x = torch.rand((2, 2, DIM), generator=generator, dtype=torch.float64)
         r = torch.rand((2, 2, ARMS), generator=generator, dtype=torch.float64)
         mask = torch.rand((2, 2, ARMS), generator=generator) < 0.7
-        k = fleet.select(x, mask)
-        fleet.step(x, k, r.gather(-1, k.unsqueeze(-1)).squeeze(-1))
+        k = batched.select(x, mask)
+        batched.step(x, k, r.gather(-1, k.unsqueeze(-1)).squeeze(-1))
         for i, single in enumerate(singles):
             own, theirs = single.select(x.flatten(0, 1)[i], mask.flatten(0, 1)[i]), k.flatten()[i]
             # Arms that nobody has pulled tie, but for rounding.
@@ -213,9 +213,9 @@ def test_fleets_are_single_bandits(build: Any) -> None:
             single.step(x.flatten(0, 1)[i], theirs, r.flatten(0, 1)[i, theirs])
     x = torch.rand((2, 2, 5, DIM), generator=generator, dtype=torch.float64)
     scores = torch.stack([single(x.flatten(0, 1)[i]) for i, single in enumerate(singles)])
-    torch.testing.assert_close(fleet(x).flatten(0, 1), scores, rtol=1e-10, atol=1e-12)
-    assert fleet.select(x).shape == (2, 2, 5)
-    assert fleet.rounds.shape == ()
+    torch.testing.assert_close(batched(x).flatten(0, 1), scores, rtol=1e-10, atol=1e-12)
+    assert batched.select(x).shape == (2, 2, 5)
+    assert batched.rounds.shape == ()
 
 
 # ---------------------------------------------------------------------------------------------- DP-UCB's noise

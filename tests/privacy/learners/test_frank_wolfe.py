@@ -428,7 +428,7 @@ def test_float32_decisions_follow_float64_ones() -> None:
 
 
 def test_stronger_noise_where_more_is_promised() -> None:
-    """A smaller epsilon costs: over a fleet the error at 0.1 is above that at 1, and that above none."""
+    """A smaller epsilon costs: over a batch the error at 0.1 is above that at 1, and that above none."""
     errors = []
     for epsilon in (0.1, 1.0, math.inf):
         told = {"horizon": 400, "delta": 1e-3, "batch_shape": (50,), "seed": 2}

@@ -92,7 +92,7 @@ def scale_of(learner: Any) -> float:
 
 
 def releases(learner: Any) -> dict[str, np.ndarray]:
-    """All real numbers that are public, for each learner of a fleet: ``(games, numbers)``."""
+    """All real numbers that are public, for each learner of a batch: ``(games, numbers)``."""
     public = {name: value for name, value in learner.public_state().items() if value.dim()}
     return {name: value.double().reshape(GAMES, -1).numpy() for name, value in public.items()}
 

@@ -61,8 +61,8 @@ def game(build: Callable[[int], Any], steps: int) -> Callable[[int, int], Tensor
     return play
 
 
-def fleets(cls: Any, divided: float = 1.0, **options: Any) -> Callable[[int], Any]:
-    """What makes fleets of a learner, each with noise of its own, divided by a number."""
+def batches(cls: Any, divided: float = 1.0, **options: Any) -> Callable[[int], Any]:
+    """What makes batches of a learner, each with noise of its own, divided by a number."""
     seeds = itertools.count()
 
     def build(games: int) -> Any:
@@ -77,7 +77,7 @@ def fleets(cls: Any, divided: float = 1.0, **options: Any) -> Callable[[int], An
 
 
 def printed(games: int) -> DPTOFW:
-    """A fleet with the noise as printed."""
+    """A batch with the noise as printed."""
     learner = DPTOFW(5, batch_shape=(games,), **PAPER)
     object.__setattr__(learner.noise, "__class__", PrintedTree)
     vars(learner.noise)["dual"] = 3.0
@@ -106,9 +106,9 @@ HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
 def test_nothing_beyond_the_promise_shows(name: str) -> None:
     """Epsilon 1 is promised: less is shown; and of a tenth of the noise the same games show more than 1."""
     cls, options = HONEST[name]
-    found = epsilon_lower_bound(game(fleets(cls, **SHORT, **options), 16), delta=1e-3, games=GAMES)
+    found = epsilon_lower_bound(game(batches(cls, **SHORT, **options), 16), delta=1e-3, games=GAMES)
     assert found.epsilon < 1.0, found
-    caught = epsilon_lower_bound(game(fleets(cls, 10.0, **SHORT, **options), 16), delta=1e-3, games=GAMES)
+    caught = epsilon_lower_bound(game(batches(cls, 10.0, **SHORT, **options), 16), delta=1e-3, games=GAMES)
     assert caught.epsilon > 1.5, caught
 
 
@@ -116,5 +116,5 @@ def test_the_printed_noise_gives_nearly_all_away() -> None:
     """As the paper prints it, epsilon 1 is claimed and more than 5 is shown; with its errata, next to nothing."""
     seen = epsilon_lower_bound(game(printed, 32), delta=1e-3, games=GAMES)
     assert seen.epsilon > 5.0, seen
-    corrected = epsilon_lower_bound(game(fleets(DPTOFW, **PAPER), 32), delta=1e-3, games=GAMES)
+    corrected = epsilon_lower_bound(game(batches(DPTOFW, **PAPER), 32), delta=1e-3, games=GAMES)
     assert corrected.epsilon < 0.5, corrected

@@ -447,27 +447,27 @@ def test_no_cast_touches_it(case: PrivateCase) -> None:
 @pytest.mark.parametrize(
     "case", [case for case in FRANK_WOLFE if not {"noise_source", "norm"} & set(dict(case.options))]
 )
-def test_a_fleet_is_so_many_learners(case: PrivateCase) -> None:
+def test_a_batch_is_so_many_learners(case: PrivateCase) -> None:
     """With known noise, each member decides as it would alone; the clock is one."""
     generator = torch.Generator().manual_seed(1)
     width = 2 * DIM if hasattr(case.build(), "secret_sum") else DIM
     draws = torch.randn(64, 3, width, generator=generator, dtype=torch.float64)
-    fleet, singles = case.build(batch_shape=(3,)), [case.build() for _ in range(3)]
-    for learner, known in [(fleet, draws), *((single, draws[:, i]) for i, single in enumerate(singles))]:
+    batched, singles = case.build(batch_shape=(3,)), [case.build() for _ in range(3)]
+    for learner, known in [(batched, draws), *((single, draws[:, i]) for i, single in enumerate(singles))]:
         vars(learner.noise).update(source=KnownNoise(known))
     for step in range(20):
-        g = gradients_for(fleet, step)
-        fleet.step(g)
+        g = gradients_for(batched, step)
+        batched.step(g)
         for i, single in enumerate(singles):
             single.step(g[i])
-            torch.testing.assert_close(single.predict(), fleet.predict()[i], rtol=0.0, atol=1e-12)
-    assert fleet.rounds.shape == ()
+            torch.testing.assert_close(single.predict(), batched.predict()[i], rtol=0.0, atol=1e-12)
+    assert batched.rounds.shape == ()
 
 
 @EACH_FRANK_WOLFE
 @pytest.mark.parametrize("batch_shape", [(), (3,)])
 def test_tensors_and_arrays_agree(case: PrivateCase, batch_shape: tuple[int, ...]) -> None:
-    """What an accelerator or a large fleet would run is what small steps on the CPU do."""
+    """What an accelerator or a large batch would run is what small steps on the CPU do."""
     arrays, tensors = case.build(batch_shape=batch_shape), case.build(batch_shape=batch_shape)
     vars(tensors).update(is_small=False)
     assert tensors._arrays() is None
@@ -488,11 +488,11 @@ def test_tensors_and_arrays_agree(case: PrivateCase, batch_shape: tuple[int, ...
 
 
 @EACH_PRIVATE
-def test_learners_of_a_fleet_have_noise_of_their_own(case: PrivateCase) -> None:
-    fleet = case.build(batch_shape=(4,))
+def test_learners_of_a_batch_have_noise_of_their_own(case: PrivateCase) -> None:
+    batched = case.build(batch_shape=(4,))
     for _ in range(HORIZON):
-        fleet.step(None)
-    values = torch.cat([v.double().reshape(4, -1) for v in fleet.public_state().values() if v.dim()], -1)
+        batched.step(None)
+    values = torch.cat([v.double().reshape(4, -1) for v in batched.public_state().values() if v.dim()], -1)
     assert len(values.unique(dim=0)) == 4
 
 

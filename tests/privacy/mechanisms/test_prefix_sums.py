@@ -223,10 +223,10 @@ def test_the_budget_ends(name: str) -> None:
 
 
 @EACH
-def test_a_fleet_and_a_number(name: str) -> None:
-    """Each learner of a fleet has noise of its own; a shape of () is one number."""
-    fleet = noise(name, 8, (4, 2, 3))
-    draws = torch.stack([following(fleet) for _ in range(8)])
+def test_a_batch_and_a_number(name: str) -> None:
+    """Each learner of a batch has noise of its own; a shape of () is one number."""
+    batched = noise(name, 8, (4, 2, 3))
+    draws = torch.stack([following(batched) for _ in range(8)])
     assert draws.shape == (8, 4, 2, 3)
     assert len(draws.reshape(8, 24).unique(dim=1).T) == 24
     assert following(noise(name, 8, ()), 0.1).shape == ()

@@ -32,12 +32,12 @@ def relative(seen: torch.Tensor, expected: Any) -> float:
 
 
 @pytest.mark.filterwarnings("ignore:ridge. 2 is below:UserWarning")
-@pytest.mark.parametrize("form", ["single", "fleet", "script"])
+@pytest.mark.parametrize("form", ["single", "batch", "script"])
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda case: f"{case['learner']}-{case['link']}-{case['options']['ridge']:.1f}"
 )
 def test_replay(case: dict[str, Any], form: str) -> None:
-    batch = (2,) if form == "fleet" else ()
+    batch = (2,) if form == "batch" else ()
     policy = getattr(torchonline, case["learner"])(**case["options"], link=NAMED[case["link"]](), batch_shape=batch)
     estimator = policy.estimator
     if "eta" in case:

@@ -30,7 +30,7 @@ def misses(
 ) -> tuple[Tensor, Tensor]:
     """Shares of runs in which the set, and a fifth of it, ever lost the truth: ``(2,)`` each.
 
-    In the first half of the fleet the policy chooses; in the second an adversary who knows the truth and plays the arm along
+    In the first half of the batch the policy chooses; in the second an adversary who knows the truth and plays the arm along
     which the estimate is furthest from it, relative to its width, in every other round, and the one it knows least of in between.
     """
     generator = torch.Generator().manual_seed(0)

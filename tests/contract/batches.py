@@ -1,4 +1,4 @@
-"""Rule 7: a fleet is so many single learners, and several rounds in a step are so many steps."""
+"""Rule 7: a batch is so many single learners, and several rounds in a step are so many steps."""
 
 import itertools
 
@@ -9,42 +9,46 @@ from tests.learners import BATCH_SHAPES, Case, Round, close, decide, estimator_o
 
 
 @rule(7)
-def a_fleet_equals_single_learners(case: Case) -> None:
+def a_batch_equals_single_learners(case: Case) -> None:
     """batch_shape (3,) and (2, 3): each member's state, mean, width and radius are those of a learner of its own."""
     for batch_shape in ((3,), (2, 3)):
-        fleet = case.build(batch_shape=batch_shape)
+        batched = case.build(batch_shape=batch_shape)
         members = list(itertools.product(*map(range, batch_shape)))
         singles = {member: case.build() for member in members}
         for round_ in case.stream(12, batch_shape=batch_shape):
-            index = decide(fleet, round_)
+            index = decide(batched, round_)
             for member in members:
                 one = Round(round_.arms[member], round_.reward[member], round_.noise_scale[member])
-                single, whole = estimator_of(singles[member]), estimator_of(fleet)
+                single, whole = estimator_of(singles[member]), estimator_of(batched)
                 close(single(one.arms), whole(round_.arms)[member])
                 close(single.width(one.arms), whole.width(round_.arms)[member])
                 close(single.radius(), whole.radius()[member])
                 for bound, bounds in zip(single.interval(one.arms), whole.interval(round_.arms), strict=True):
                     close(bound, bounds[member])
                 teach(singles[member], one, index[member])
-            teach(fleet, round_, index)
+            teach(batched, round_, index)
         for member in members:
             for name, value in snapshot(singles[member]).items():
-                whole_value = snapshot(fleet)[name]
+                whole_value = snapshot(batched)[name]
                 close(value, whole_value[member] if whole_value.dim() > value.dim() else whole_value)
 
 
 @rule(7)
-def a_fleet_chooses_like_single_learners(case: Case) -> None:
-    """Where a policy does not draw, each member of a fleet scores and chooses as it would alone."""
-    fleet = case.build(batch_shape=(3,))
+def a_batch_chooses_like_single_learners(case: Case) -> None:
+    """Where a policy does not draw, each member of a batch scores and chooses as it would alone."""
+    batched = case.build(batch_shape=(3,))
     rounds = case.stream(30, batch_shape=(3,))
-    if not hasattr(fleet, "select"):
+    if not hasattr(batched, "select"):
         return
     singles = [case.build() for _ in range(3)]
-    drawn = not torch.equal(fleet(rounds[0].arms), fleet(rounds[0].arms))
-    is_random = drawn or fleet.is_random
+    drawn = not torch.equal(batched(rounds[0].arms), batched(rounds[0].arms))
+    is_random = drawn or batched.is_random
     for round_ in rounds:
-        index, scores, probabilities = fleet.select(round_.arms), fleet(round_.arms), fleet.probabilities(round_.arms)
+        index, scores, probabilities = (
+            batched.select(round_.arms),
+            batched(round_.arms),
+            batched.probabilities(round_.arms),
+        )
         assert index.shape == (3,)
         assert scores.shape == round_.arms.shape[:-1]
         for i, single in enumerate(singles):
@@ -54,7 +58,7 @@ def a_fleet_chooses_like_single_learners(case: Case) -> None:
             if not is_random:
                 assert single.select(round_.arms[i]) == index[i]
             single.step(round_.arms[i], 0, round_.reward[i])
-        fleet.step(round_.arms, torch.zeros(3, dtype=torch.int64), round_.reward)
+        batched.step(round_.arms, torch.zeros(3, dtype=torch.int64), round_.reward)
 
 
 @rule(7)
