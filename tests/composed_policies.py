@@ -1,19 +1,22 @@
 """Learners made of a policy and a scaler, and how tests build, ask and teach them."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+import torchonline
 from tests.learners import chosen
 from torchonline import (
     UCB,
     AdaptiveRidgeRegression,
     DisjointArms,
     EpsilonGreedy,
+    FixedArms,
     HeavyTailRegression,
     LocalGLMRegression,
     RadiusSelector,
@@ -24,7 +27,10 @@ from torchonline import (
     StandardScaler,
     ThompsonSampling,
 )
+from torchonline.models import BanditHead
 from torchonline.policies.composed import ComposedPolicy
+from torchonline.policies.policy import Policy
+from torchonline.testing.subject import DeciderSubject
 
 DIM, ARMS = 3, 4
 
@@ -59,6 +65,18 @@ class Case:
             return ScaledPolicy(policy, scaler)  # type: ignore[arg-type]
         arms = (ARMS,) if self.has_models else ()
         return self.cls(policy, *arms, scaler=scaler, **self.options)  # type: ignore[call-arg]
+
+    decides = True
+
+    @property
+    def subject(self) -> DeciderSubject:
+        """What the contract checks."""
+        return _subject(str(self))
+
+    def inputs(self, *shape: int) -> Tensor:
+        """Inputs of decisions, in three units where a scaler reads them."""
+        x = torch.randn(*shape, *self.item, dtype=torch.float64)
+        return x if self.scaler is None else x * torch.tensor([1.0, 100.0, 0.01]) + torch.tensor([0.0, 30.0, 1.0])
 
     @property
     def has_models(self) -> bool:
@@ -192,6 +210,75 @@ CASES = [
     Case("ucb", SharedRadiusSelector, RidgeRegression, {"freeze_after": 6}),
     Case("exp4", SharedRadiusSelector, robust, None, {"rule": "exp4", "scales": (1.0, 0.1)}, "scores"),
 ]
+
+
+@dataclass(frozen=True)
+class Other:
+    """A policy that is neither a rule nor composed, and inputs for its encoder."""
+
+    cls: type[Policy]
+    name: str
+    make: Callable[..., Any]
+    inputs: Callable[..., Tensor] | None = None
+    decides = True
+
+    def build(self, **options: Any) -> Any:
+        """A new one."""
+        return self.make(**options)
+
+    @property
+    def subject(self) -> DeciderSubject:
+        """What the contract checks."""
+        return _subject(str(self))
+
+    def __str__(self) -> str:
+        return f"{self.cls.__name__}({self.name})"
+
+
+def head_on(make: Callable[..., Any], **how: Any) -> Callable[..., BanditHead]:
+    """Heads with equal encoders."""
+
+    def head(**options: Any) -> BanditHead:
+        seed = torch.random.get_rng_state()
+        torch.manual_seed(0)
+        encoder = nn.Linear(DIM, DIM, dtype=torch.float64)
+        torch.random.set_rng_state(seed)
+        return BanditHead(encoder, make(**options), **how).eval()
+
+    return head
+
+
+def raw(*shape: int) -> Tensor:
+    return torch.randn(*shape, DIM, dtype=torch.float64)
+
+
+def raw_arms(*shape: int) -> Tensor:
+    return torch.randn(*shape, ARMS, DIM, dtype=torch.float64)
+
+
+def ridge(**options: Any) -> Any:
+    return UCB(RidgeRegression(DIM, **options))
+
+
+def arms_of_ridge(**options: Any) -> Any:
+    return DisjointArms(RidgeRegression(DIM, **options), ARMS)
+
+
+OTHERS = [
+    Other(FixedArms, "ridge", lambda **o: FixedArms(RidgeRegression(DIM, **o), torch.eye(ARMS, DIM))),
+    Other(BanditHead, "ridge", head_on(ridge), raw_arms),
+    Other(BanditHead, "arms", head_on(arms_of_ridge), raw),
+    Other(BanditHead, "embeddings", head_on(ridge, actions=torch.eye(ARMS, DIM)), raw),
+    Other(type(torchonline.bandit(DIM)), "bandit", lambda **o: torchonline.bandit(DIM, **o)),
+    Other(type(torchonline.bandit(DIM, actions=2)), "bandit", lambda **o: torchonline.bandit(DIM, actions=ARMS, **o)),
+]
+
+
+@functools.cache
+def _subject(name: str) -> DeciderSubject:
+    """The subject of a case, one object for all rules."""
+    case = next(case for case in (*CASES, *OTHERS) if str(case) == name)
+    return DeciderSubject(case.build, case.inputs, name)
 
 
 def use(policy: Any, batch_shape: tuple[int, ...], dtype: torch.dtype, device: str) -> list[Tensor]:

@@ -21,6 +21,8 @@ from torchonline.policies.exploration import Exploration
 from torchonline.policies.rules import Rule
 from torchonline.regression.estimator import Estimator
 from torchonline.regression.glm.base import GeneralizedEstimator
+from torchonline.testing.subject import BATCH_SHAPES, DeciderSubject, EstimatorSubject, Subject
+from torchonline.testing.tools import close, differences, same, snapshot, snapshot_of_script
 
 
 def cosh(z: Tensor) -> Tensor:
@@ -33,8 +35,16 @@ def sinh(z: Tensor) -> Tensor:
     return torch.sinh(z)
 
 
+__all__ = [
+    "BATCH_SHAPES",
+    "close",
+    "differences",
+    "same",
+    "snapshot",
+    "snapshot_of_script",
+]  # also of torchonline.testing
+
 DIM = 3
-BATCH_SHAPES = ((), (2,))
 REQUIRED: dict[str, Any] = {"dim": DIM, "horizon": 2000, "outputs": 2, "discount": 0.9, "feature_bound": 10.0}
 PACKAGES = (torchonline, torchonline.baselines)
 MEAN_ONLY = (torchonline.Greedy, Exploration)
@@ -71,6 +81,11 @@ class Case:
         return self.cls(**{name: REQUIRED[name] for name in needed(self.cls)} | dict(self.options) | common)
 
     @property
+    def subject(self) -> Subject:
+        """What the contract checks."""
+        return _subject(self)
+
+    @property
     def output_shape(self) -> tuple[int, ...]:
         """What a response is shaped like: ``()`` for a reward, ``(n,)`` for n outputs."""
         return (REQUIRED["outputs"],) if "outputs" in inspect.signature(self.cls).parameters else ()
@@ -97,6 +112,12 @@ class Case:
     def __str__(self) -> str:
         inside = [] if self.over is None else [str(self.over)]
         return f"{self.cls.__name__}({', '.join(inside + [f'{name}={value}' for name, value in self.options])})"
+
+
+@functools.cache
+def _subject(case: Case) -> Subject:
+    """The subject of a case, one object for all rules."""
+    return (DeciderSubject if case.decides else EstimatorSubject)(case.build, name=str(case))
 
 
 @functools.cache
@@ -260,30 +281,3 @@ def play(learner: Any, rounds: list[Round]) -> list[Tensor]:
         teach(learner, round_, index)
         decisions.append(index)
     return decisions
-
-
-def snapshot(module: nn.Module) -> dict[str, Tensor]:
-    """A copy of all state."""
-    return {name: value.clone() for name, value in module.state_dict().items()}
-
-
-def snapshot_of_script(scripted: nn.Module, eager: nn.Module) -> dict[str, Tensor]:
-    """A copy of all state of a scripted learner, which keeps the constant tables in its state dict too."""
-    tables = {name for name, _ in eager.named_buffers()} - set(eager.state_dict())
-    return {name: value for name, value in snapshot(scripted).items() if name not in tables}
-
-
-def differences(before: dict[str, Tensor], after: dict[str, Tensor]) -> list[str]:
-    """The names of what is not equal bit for bit."""
-    names = sorted(set(before) | set(after))
-    return [name for name in names if name not in before or name not in after or not same(before[name], after[name])]
-
-
-def same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are equal bit for bit, in shape and type too."""
-    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
-
-
-def close(one: Tensor, other: Tensor, tolerance: float = 1e-9) -> None:
-    """Equal shapes and types, and values within ``tolerance`` of each other, relative where they are above 1."""
-    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)

@@ -213,14 +213,14 @@ def strangers(rank: int, world: int) -> dict[str, Any]:
 
 
 @contextmanager
-def learning(policy: Any, learn: Callable[..., None]) -> Iterator[None]:
-    """Give a policy another ``step``, which gets its own first."""
-    own = policy.step
-    policy.step = lambda *arguments, **named: learn(own, *arguments, **named)
+def learning(learner: Any, learn: Callable[..., None]) -> Iterator[None]:
+    """Give a learner another ``step``, which gets its own first."""
+    own = learner.step
+    learner.step = lambda *arguments, **named: learn(own, *arguments, **named)
     try:
         yield
     finally:
-        del policy.step
+        del learner.step
 
 
 def other_processors(rank: int, world: int) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def other_processors(rank: int, world: int) -> dict[str, Any]:
 
         before = digest(shared._shared_state())
         good_round(shared)
-        with learning(shared.policy, learn):
+        with learning(shared.learner, learn):
             error = raised(shared.sync)
         is_same = digest(shared._shared_state()) == before and shared.pending == 1
         found[str(who)] = (error, is_same, shared.sync(), equal_on_all(shared.policy))
@@ -286,7 +286,7 @@ def interrupts(rank: int, world: int) -> dict[str, Any]:
 
         before = digest(shared._shared_state())
         good_round(shared)
-        with learning(shared.policy, learn):
+        with learning(shared.learner, learn):
             try:
                 error = raised(shared.sync)
             except KeyboardInterrupt:
@@ -667,7 +667,7 @@ def dying(rank: int, world: int) -> dict[str, Any]:
             own(*arguments, **named)
 
         start = time.monotonic()
-        with learning(shared.policy, learn):
+        with learning(shared.learner, learn):
             error = raised(shared.sync)
         again = raised(shared.sync)
         found[name] = {

@@ -165,7 +165,7 @@ def test_a_way_that_a_learner_cannot_go_is_refused_by_name(world: int) -> None:
 BAD = {
     "NaN": ("ValueError", "inputs: expected finite values, got nan"),
     "NaN among others": ("ValueError", "reward: expected finite values, got nan"),
-    "shape": ("ValueError", "inputs: expected shape (K, 3) or (n, K, 3) with K > 0, got (2, 4)"),
+    "shape": ("ValueError", "inputs: expected shape (K, 3) or (n, K, 3) with K > 0, got (1, 2, 4)"),  # one round
     "shape of a reward": ("ValueError", "reward: expected shape (), got (2)"),
     "type": ("TypeError", "reward: expected a torch.Tensor, "),
     "ragged": ("TypeError", "inputs: expected a torch.Tensor, "),

@@ -1,33 +1,20 @@
-"""The rules by name and number, the exemptions, and the table that a test run ends with."""
+"""Cases x rules, without exemptions, and the table that a test run ends with."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 import torchonline.baselines
+import torchonline.testing
+from tests.contract.fake_devices import ON_ANOTHER_DEVICE
+from torchonline.testing.rules import Check, Rule
 
-Check = Callable[[Any], None]
 BASELINES = frozenset(torchonline.baselines.__all__)
 # The numbers of the rules that baselines keep too.
 OF_BASELINES = (2, 3)
 
-
-@dataclass(frozen=True)
-class Rule:
-    """A property of all learners: ``check``, of a case, raises AssertionError where a learner lacks it."""
-
-    number: int
-    check: Check
-    # Whether the quick tier checks the rule, on the first case of each class.
-    quick: bool = False
-
-    def __str__(self) -> str:
-        return self.check.__name__
-
-
-RULES: list[Rule] = []
+RULES: list[Rule] = [*torchonline.testing.RULES, ON_ANOTHER_DEVICE]
 CONVEX_RULES: list[Rule] = []
 
 # (class name, rule name) to the reason why that class need not keep that rule.
@@ -35,11 +22,11 @@ EXEMPTIONS: dict[tuple[str, str], str] = {}
 CONVEX_EXEMPTIONS: dict[tuple[str, str], str] = {}
 
 
-def rule(number: int, rules: list[Rule] = RULES, *, quick: bool = False) -> Callable[[Check], Check]:
-    """Make a check part of a contract, the bandits' unless another is named, under one of its ten numbers."""
+def convex_rule(number: int, *, quick: bool = False) -> Callable[[Check], Check]:
+    """Decorate a check of convex learners, to make it part of their contract under one of the ten numbers."""
 
     def register(check: Check) -> Check:
-        rules.append(Rule(number, check, quick))
+        CONVEX_RULES.append(Rule(number, check, of_estimators=False, of_deciders=False, quick=quick))
         return check
 
     return register
@@ -58,9 +45,11 @@ def pairs(cases: Sequence[Any], rules: Sequence[Rule], exemptions: dict[tuple[st
     """
     found = []
     for case in quick_params(cases):
-        name = case.values[0].cls.__name__
+        one = case.values[0]
+        name = one.cls.__name__
         for rule in rules:
             is_promised = name not in BASELINES or rule.number in OF_BASELINES
+            is_promised &= rules is CONVEX_RULES or (rule.of_deciders if one.decides else rule.of_estimators)
             if is_promised and (name, str(rule)) not in exemptions:
                 marks = case.marks if rule.quick else []
                 found.append(pytest.param(*case.values, rule, id=f"{case.id}-{rule}", marks=marks))

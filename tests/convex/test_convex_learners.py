@@ -20,13 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.bad_arguments import BAD_OPTIONS, bad_preparations, bad_rounds, complaint
-from tests.contract.cost import calls, operations
-from tests.contract.gradients import Encoder, collect
-from tests.contract.matrix import CONVEX_EXEMPTIONS, CONVEX_RULES, Rule, pairs
-from tests.contract.matrix import rule as rule_of
-from tests.contract.script import saved_and_loaded
-from tests.contract.state import addresses, numbers
-from tests.contract.types import INPUT_TYPES, STATE_TYPES
+from tests.contract.matrix import CONVEX_EXEMPTIONS, CONVEX_RULES, Rule, convex_rule, pairs
 from tests.convex_learners import (
     BATCH_SHAPES,
     CASES,
@@ -48,8 +42,13 @@ from torchonline.core.journal import MOST_ROUNDS
 from torchonline.export import to_program, to_torchscript
 from torchonline.export.programs import ConvexRound
 from torchonline.export.verification import ConvexTrial, undetermined
+from torchonline.testing.files import saved_and_loaded
+from torchonline.testing.memory import Encoder, calls, collect, operations
+from torchonline.testing.state import addresses
+from torchonline.testing.subject import numbers_of as numbers
+from torchonline.testing.types import INPUT_TYPES, STATE_TYPES
 
-rule = functools.partial(rule_of, rules=CONVEX_RULES)
+rule = convex_rule
 NAMES = ("gradients", "values")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.bad_arguments import BAD_OPTIONS, bad_selects, bad_steps
+from tests.bad_arguments import BAD_OPTIONS
 from tests.learners import (
     BATCH_SHAPES,
     CASES,
@@ -24,10 +24,11 @@ from tests.learners import (
     snapshot,
     takes_none,
 )
-from torchonline import OFUL
+from torchonline import OFUL, RidgeRegression
 from torchonline.core.checks import LONG
 from torchonline.policies.rules import Rule
 from torchonline.regression.estimator import Estimator
+from torchonline.testing.arguments import bad_steps, no_masks
 
 CLASSES = public_classes(Estimator, Rule)
 OPTIONS = [
@@ -92,9 +93,14 @@ def test_numbers_may_come_as_integers_and_shapes_as_lists(case: Case) -> None:
 
 def test_there_are_enough_kinds() -> None:
     """More than 28 kinds of bad input to a learner, of more than 10 arguments and options."""
-    kinds = {(name, kind) for layout in BATCH_SHAPES for kind, name, _ in bad_steps(layout, (3,))}
-    kinds |= {(name, kind) for layout in BATCH_SHAPES for kind, name, _ in bad_steps(layout, (3,), arms=4)}
-    kinds |= {(name, kind) for layout in BATCH_SHAPES for kind, name, _ in bad_selects(layout)}
+    estimator, policy = (Case(cls).subject for cls in (RidgeRegression, OFUL))
+    kinds = {
+        (name, kind)
+        for subject in (estimator, policy)
+        for layout in BATCH_SHAPES
+        for kind, name, _ in bad_steps(subject, layout, (3,))
+    }
+    kinds |= {("mask", kind) for kind in no_masks(torch.ones(2, 4, dtype=torch.bool), DIM)}
     assert len(kinds) > 100
     assert len({kind for _, kind in kinds}) >= 28
     assert {name for name, _ in kinds} == {"x", "inputs", "action", "reward", "noise_scale", "mask"}

@@ -1,6 +1,7 @@
 """The learner that CONTRIBUTING adds keeps every rule of the contract, files included, with what the page says."""
 
 import doctest
+import functools
 import inspect
 import re
 from pathlib import Path
@@ -9,13 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.contract import test_contract  # noqa: F401  (registers all rules)
-from tests.contract.devices import runs_on_a_device_of_its_own
-from tests.contract.matrix import RULES, Rule
 from tests.fake_device import class_of, failures
-from tests.learners import Case
-from torchonline import UCB, DisjointArms, StandardScaler
+from torchonline import UCB, DisjointArms, RidgeRegression, StandardScaler
 from torchonline.export import to_program, to_torchscript
+from torchonline.testing import Check, estimator_checks
+from torchonline.testing.subject import EstimatorSubject
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,12 +34,15 @@ def cls(path: str) -> Any:
     return class_of(f"{path}:ForgetfulRegression")
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_the_learner_of_the_page_keeps_the_contract(cls: Any, path: str, rule: Rule) -> None:
-    if rule.check is runs_on_a_device_of_its_own:  # in a process that has the device, by file
-        assert failures(f"{path}:ForgetfulRegression") == []
-    else:
-        rule.check(Case(cls))
+@pytest.mark.parametrize("check", estimator_checks(lambda **options: RidgeRegression(3, **options)), ids=str)
+def test_the_learner_of_the_page_keeps_the_contract(cls: Any, check: Check) -> None:
+    """The rules are those of any regression."""
+    check.rule.check(EstimatorSubject(functools.partial(cls, 3)))
+
+
+def test_it_runs_on_another_device(path: str) -> None:
+    """In a process that has the device, by file."""
+    assert failures(f"{path}:ForgetfulRegression") == []
 
 
 def test_its_example_runs(cls: Any) -> None:

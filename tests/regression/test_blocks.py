@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchonline
-from tests.contract.gradients import collect
 from tests.core.test_threads import together
 from tests.interruption import interrupted, lines_of
 from tests.learners import MODELS, by_name, close, differences, public_classes, round_of, snapshot
@@ -38,6 +37,7 @@ from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Link, Logis
 from torchonline.models import BanditHead
 from torchonline.regression.blocks import rows_of_block
 from torchonline.regression.estimator import Estimator
+from torchonline.testing.memory import collect
 
 pytestmark = pytest.mark.fast
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.contract.cost import calls
 from torchonline import HeavyTailRegression, HuberRegression, RidgeRegression
+from torchonline.testing.memory import calls
 
 ROUNDS = 100_000
 CHUNK = 2_000

@@ -88,7 +88,7 @@ def learn_on_tensors(
 
 
 def places_of_arrays(place: Any, dims: int) -> Any:
-    """Return the places of the chosen arms in each round, as integers or arrays ``(*B)``.
+    """Return the chosen places by round, as integers or arrays ``(*B)``.
 
     ``place`` is an integer or a tensor, ``(*B)`` of one round or ``(*B, n)``, and ``dims`` the number of dimensions of ``*B``.
     """

@@ -21,7 +21,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.contract.gradients import collect
 from tests.contract.matrix import quick_params
 from tests.fake_device import environment
 from tests.private_learners import (
@@ -49,6 +48,7 @@ from torchonline.privacy.accounting import GaussianEvent, NonPrivateEvent
 from torchonline.privacy.learners.base import SECRET
 from torchonline.privacy.learners.vertex_choice import NoisyVertex
 from torchonline.privacy.mechanisms.discrete import DiscreteTree
+from torchonline.testing.memory import collect
 
 EACH = pytest.mark.parametrize("case", quick_params(CASES))
 PRIVATE = [case for case in CASES if dict(case.options).get("epsilon") != math.inf]

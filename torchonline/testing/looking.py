@@ -1,0 +1,110 @@
+"""Rule 1: looking never changes state, and answers are differentiable."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.testing.rules import rule
+from torchonline.testing.subject import BATCH_SHAPES, DeciderSubject, Subject, is_real
+from torchonline.testing.tools import close, require, require_same, require_state, snapshot
+
+
+@rule(1, quick=True)
+def looking_changes_nothing(subject: Subject) -> None:
+    """All questions leave every buffer bit-equal, before the first round and later."""
+    for batch_shape in BATCH_SHAPES:
+        learner = subject.build(batch_shape=batch_shape)
+        before = snapshot(learner)
+        subject.ask(learner, subject.stream(1, batch_shape)[0])
+        require_state(before, learner, "after questions to a new learner")
+        subject.play(learner, subject.stream(12, batch_shape))
+        before = snapshot(learner)
+        for round_ in subject.stream(5, batch_shape, seed=1):
+            subject.ask(learner, round_)
+            subject.ask(learner, {k: v.clone().requires_grad_() if is_real(v) else v for k, v in round_.items()})
+        require_state(before, learner, "after questions")
+
+
+@rule(1)
+def looking_twice_sees_the_same(subject: Subject) -> None:
+    """Under one seed, the same question has the same answer."""
+    learner = subject.taught()
+    for round_ in subject.stream(5, seed=1):
+        require_same(subject.ask(learner, round_), subject.ask(learner, round_), "asked twice")
+
+
+@rule(1)
+def looking_is_differentiable(subject: Subject) -> None:
+    """Gradients in the features agree with finite differences."""
+    if not subject.takes_inputs:
+        return
+    for batch_shape in BATCH_SHAPES:
+        learner = subject.taught(batch_shape=batch_shape)
+        x = subject.stream(1, batch_shape, seed=2)[0][subject.features]
+        if not is_real(x) or x.dtype != torch.float64:
+            return
+        x = x.clone().requires_grad_()
+
+        def seeded(x: Tensor, learner: Any = learner) -> Tensor:
+            torch.manual_seed(0)
+            return learner(x)
+
+        for look_at in (seeded,) if subject.decides else (seeded, learner.width):
+            require(torch.autograd.gradcheck(look_at, (x,), eps=1e-7, atol=1e-4), "the gradient is wrong")
+
+
+@rule(1, "estimators")
+def a_width_of_nothing_has_a_gradient(subject: Subject) -> None:
+    """At zero features, the width is 0 up to rounding and its gradient is finite."""
+    for dtype in (torch.float64, torch.float32):
+        estimator = subject.build(dtype=dtype)
+        x = torch.zeros(estimator.dim, dtype=dtype, requires_grad=True)
+        width = estimator.width(x)
+        width.backward()
+        require(0.0 <= float(width) < 1e-7, f"width of zeros: expected 0, got {float(width)}")
+        require(x.grad is not None and torch.isfinite(x.grad).all(), "width of zeros: the gradient is not finite")
+
+
+@rule(1, "deciders", quick=True)
+def choices_are_the_best_available(subject: DeciderSubject) -> None:
+    """Choices, scores, probabilities and masks agree; one decision and many."""
+    for batch_shape in ((), (2,), (2, 3)):
+        policy = subject.taught(9, batch_shape=batch_shape)
+        x = subject.stream(3, batch_shape, seed=1)[-1]["inputs"]
+        for given in (x, subject.many(x)) if subject.takes_inputs else (x,):
+            check_choices(policy, given, subject.is_deterministic)
+
+
+def check_choices(policy: Any, x: Any, is_deterministic: bool) -> None:
+    """Require that answers agree under a random mask with the last arm available."""
+    mask = torch.rand(policy(x).shape) < 0.5
+    mask[..., -1] = True
+    torch.manual_seed(0)
+    probabilities = policy.probabilities(x, mask=mask)
+    torch.manual_seed(0)
+    drawn, chance = policy.select_with_probability(x, mask=mask)
+    action, (low, high) = policy.select(x, mask=mask), policy.interval(x)
+    shape = mask.shape[:-1]
+    require(action.shape == drawn.shape == chance.shape == shape, f"expected choices of shape {tuple(shape)}")
+    require(action.dtype == drawn.dtype == torch.int64, "expected choices of type int64")
+    for answer in (policy(x), policy.predict(x), low, high, probabilities):
+        require(answer.shape == mask.shape, f"expected shape {tuple(mask.shape)}, got {tuple(answer.shape)}")
+    require(not probabilities[~mask].any(), "an unavailable arm has a positive probability")
+    close(probabilities.sum(-1), torch.ones(shape, dtype=probabilities.dtype), 1e-6)
+    place, drawn_place = places_of(policy, action, mask.size(-1)), places_of(policy, drawn, mask.size(-1))
+    require(mask.gather(-1, place).all(), "an unavailable arm was chosen")
+    close(probabilities.gather(-1, drawn_place).squeeze(-1), chance, 1e-12)
+    require((chance > 0.0).all(), "an arm of probability 0 was drawn")
+    if is_deterministic:
+        best = policy(x).masked_fill(~mask, -torch.inf).argmax(-1)
+        require(torch.equal(best, place.squeeze(-1)), "the choice is not the available arm with the highest score")
+        require(
+            torch.equal(probabilities, nn.functional.one_hot(best, mask.size(-1)).to(probabilities)), "probabilities"
+        )
+
+
+def places_of(policy: Any, action: Tensor, count: int) -> Tensor:
+    """Return the places of actions among the arms, ``(*B, ..., 1)``."""
+    ids = torch.arange(count) if policy.action_ids is None else torch.tensor(policy.action_ids)
+    return (action.unsqueeze(-1) == ids).long().argmax(-1, keepdim=True)

@@ -1,0 +1,271 @@
+"""Learners under test: how checks build them, and the rounds that they learn."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+# The arguments of `step`, by name.
+Round = dict[str, Any]
+Shape = tuple[int, ...]
+
+BATCH_SHAPES: tuple[Shape, ...] = ((), (2,))
+
+
+def to_tensor(value: Any) -> Tensor:
+    """Return an array as a tensor on torch's default device."""
+    return torch.from_numpy(np.asarray(value)).to(torch.get_default_device())
+
+
+def of_chosen(arms: Tensor, index: Tensor) -> Tensor:
+    """Return the chosen arms' features: ``(*B, K, d)`` and ``(*B)`` to ``(*B, d)``."""
+    where = index[..., None, None].expand(*index.shape, 1, arms.size(-1))
+    return arms.gather(-2, where).squeeze(-2)
+
+
+def member_of(round_: Round, member: Shape) -> Round:
+    """Return the round of one learner of a batch."""
+    return {name: None if value is None else value[member] for name, value in round_.items()}
+
+
+def typed(round_: Round, dtype: torch.dtype) -> Round:
+    """Return a round with its floating-point values in another type."""
+    return {name: value.to(dtype) if is_real(value) else value for name, value in round_.items()}
+
+
+def is_real(value: Any) -> bool:
+    """Return whether a value is a floating-point tensor."""
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def some_of(log: Round, at: int, rows: Any) -> Round:
+    """Return some rounds of a log, whose rounds are in dimension ``at``."""
+    index = torch.as_tensor(rows, dtype=torch.int64)
+    return {name: None if value is None else value.index_select(at, index) for name, value in log.items()}
+
+
+class Subject:
+    """A kind of learner under test.
+
+    Args:
+        make: builds a learner; takes ``batch_shape``, ``dtype``, ``device`` and ``validate``. Two calls build equal learners.
+        name: for messages.
+    """
+
+    decides = False
+    # The name of the first argument of `step`.
+    features = "x"
+    response = "reward"
+    output_shape: Shape = ()
+    takes_inputs = True
+    # The dimensions of one round's features.
+    item_dims = 1
+
+    def __init__(self, make: Callable[..., Any], name: str = "") -> None:
+        self.make, self.name = make, name or type(make()).__name__
+
+    def build(self, **options: Any) -> Any:
+        """Return a new learner."""
+        return self.make(**options)
+
+    def estimator_of(self, learner: Any) -> Any:
+        """Return the estimator of a learner."""
+        raise NotImplementedError
+
+    def possible(self, values: Tensor) -> Tensor:
+        """Return responses that the learner accepts, made from any numbers."""
+        raise NotImplementedError
+
+    def stream(self, count: int, batch_shape: Shape = (), seed: int = 0) -> list[Round]:
+        """Return rounds with heavy-tailed responses and varying noise scales."""
+        raise NotImplementedError
+
+    def decide(self, learner: Any, round_: Round) -> Tensor:
+        """Return what a learner answers in a round."""
+        raise NotImplementedError
+
+    def arguments(self, round_: Round, decision: Tensor) -> Round:
+        """Return the arguments of ``step`` after a decision."""
+        raise NotImplementedError
+
+    def stack(self, rounds: list[Round], decisions: list[Tensor]) -> Round:
+        """Return the arguments of ``step`` for some rounds at once."""
+        each = [self.arguments(*both) for both in zip(rounds, decisions, strict=True)]
+        at = rounds[0][self.response].dim() - len(self.output_shape)
+        return {
+            name: None if each[0][name] is None else torch.stack([one[name] for one in each], at) for name in each[0]
+        }
+
+    def log(self, count: int, batch_shape: Shape = (), seed: int = 0) -> Round:
+        """Return the arguments of ``learn``: rounds in which the actions are given."""
+        rounds = self.stream(count, batch_shape, seed)
+        return self.stack(rounds, [torch.full(batch_shape, t % 2) for t in range(count)])
+
+    def ask(self, learner: Any, round_: Round) -> list[Tensor]:
+        """Return the answers to all questions; the random ones under one seed."""
+        raise NotImplementedError
+
+    def play(self, learner: Any, rounds: list[Round]) -> list[Tensor]:
+        """Decide and learn, round by round; return the decisions."""
+        decisions = []
+        for t, round_ in enumerate(rounds):
+            torch.manual_seed(t)
+            decisions.append(self.decide(learner, round_))
+            learner.step(**self.arguments(round_, decisions[-1]))
+        return decisions
+
+    def taught(self, count: int = 12, **options: Any) -> Any:
+        """Return a learner that has played some rounds."""
+        learner = self.build(**options)
+        self.play(learner, self.stream(count, options.get("batch_shape", ())))
+        return learner
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class EstimatorSubject(Subject):
+    """A regression under test, which learns from features and responses."""
+
+    def __init__(self, make: Callable[..., Any], name: str = "") -> None:
+        super().__init__(make, name)
+        one = self.one = make()
+        self.dim, self.output_shape, self.response = one.dim, tuple(one.output_shape), one.response
+        self.longest = float(one.longest)
+
+    def estimator_of(self, learner: Any) -> Any:
+        return learner
+
+    def possible(self, values: Tensor) -> Tensor:
+        return values if self.output_shape else self.one.possible_reward(values)
+
+    def stream(self, count: int, batch_shape: Shape = (), seed: int = 0) -> list[Round]:
+        random, rounds = np.random.default_rng(seed), []
+        shape = (*batch_shape, *self.output_shape)
+        for t in range(count):
+            x = random.standard_normal((*batch_shape, self.dim)) * (t % 17 != 5)
+            response, scale = random.standard_t(1.5, shape), random.uniform(0.2, 2.0, shape)
+            x = to_tensor(x)
+            x = x * (0.9 * self.longest / x.norm(dim=-1, keepdim=True).clamp(min=1e-9)).clamp(max=1.0)
+            rounds.append({"x": x, self.response: self.possible(to_tensor(response)), "noise_scale": to_tensor(scale)})
+        return rounds
+
+    def decide(self, learner: Any, round_: Round) -> Tensor:
+        return learner(round_["x"]).detach()
+
+    def arguments(self, round_: Round, decision: Tensor) -> Round:
+        return dict(round_)
+
+    def ask(self, learner: Any, round_: Round) -> list[Tensor]:
+        x = round_["x"]
+        many = x.unsqueeze(-2).expand(*x.shape[:-1], 6, x.size(-1))
+        seen = [learner(x), learner.width(x), learner.radius(), *learner.interval(x)]
+        return seen + [learner(many), learner.width(many), *learner.interval(many)]
+
+
+class DeciderSubject(Subject):
+    """A policy under test, with its kind of inputs.
+
+    Args:
+        make: see :class:`Subject`.
+        inputs: takes a shape ``*S``, as several integers, and returns inputs of decisions ``(*S, ...)``. None for the features of
+            arms, the context or the fixed arms that the policy asks for; an encoder needs inputs from here.
+        name: for messages.
+    """
+
+    decides = True
+    features = "inputs"
+
+    def __init__(self, make: Callable[..., Any], inputs: Callable[..., Tensor] | None = None, name: str = "") -> None:
+        super().__init__(make, name)
+        policy = make()
+        self.inputs, self.takes_inputs, self.takes_mask = inputs, policy.takes_inputs, policy.takes_mask
+        self.is_deterministic = policy.is_deterministic()
+        # An encoder checks its inputs itself.
+        self.checks_inputs = self.takes_inputs and not policy.has_encoder
+        # The number of arms varies where each decision brings its own arms.
+        self.varies = inputs is None and self.takes_inputs and policy.has_arm_inputs and policy.learns_rows
+        self.longest = float(getattr(policy.estimator, "longest", 1e9))
+        self._possible = policy.estimator.possible_reward
+        if inputs is not None:
+            self.item_dims, self.dim = inputs().dim(), inputs().size(-1)
+        elif self.takes_inputs:
+            self.item_dims, self.dim = policy.item_dims, policy._learner().dim
+        self.arms = 4 if self.varies else policy.number_of_actions(self.example())
+
+    def example(self) -> Tensor | None:
+        """Return the inputs of a decision."""
+        return self._inputs_of(np.random.default_rng(0), (), 2)
+
+    def _inputs_of(self, random: np.random.Generator, shape: Shape, t: int) -> Tensor | None:
+        if not self.takes_inputs:
+            return None
+        if self.inputs is not None:
+            return self.inputs(*shape)
+        item: Shape = (self.dim,)
+        if self.item_dims == 2:
+            item = (2 + t % 4 if self.varies else 4, self.dim)
+        x = to_tensor(random.standard_normal((*shape, *item)) * (t % 17 != 5))
+        return x * (0.9 * self.longest / x.norm(dim=-1, keepdim=True).clamp(min=1e-9)).clamp(max=1.0)
+
+    def estimator_of(self, learner: Any) -> Any:
+        return learner.estimator
+
+    def possible(self, values: Tensor) -> Tensor:
+        return self._possible(values)
+
+    def stream(self, count: int, batch_shape: Shape = (), seed: int = 0) -> list[Round]:
+        random, rounds = np.random.default_rng(seed), []
+        torch.manual_seed(seed)
+        for t in range(count):
+            x = self._inputs_of(random, batch_shape, t)
+            reward, scale = random.standard_t(1.5, batch_shape), random.uniform(0.2, 2.0, batch_shape)
+            rounds.append({"inputs": x, "reward": self.possible(to_tensor(reward)), "noise_scale": to_tensor(scale)})
+        return rounds
+
+    def decide(self, learner: Any, round_: Round) -> Tensor:
+        return learner.select(round_["inputs"])
+
+    def arguments(self, round_: Round, decision: Tensor) -> Round:
+        return {"inputs": round_["inputs"], "action": decision, **{k: v for k, v in round_.items() if k != "inputs"}}
+
+    def stack(self, rounds: list[Round], decisions: list[Tensor]) -> Round:
+        if self.varies:
+            first = [of_chosen(r["inputs"], index).unsqueeze(-2) for r, index in zip(rounds, decisions, strict=True)]
+            rounds = [r | {"inputs": x} for r, x in zip(rounds, first, strict=True)]
+            decisions = [torch.zeros_like(index) for index in decisions]
+        return super().stack(rounds, decisions)
+
+    def many(self, x: Tensor | None, count: int = 6) -> Tensor | None:
+        """Return the inputs of a decision as those of many decisions."""
+        if x is None:
+            return None
+        first = x.dim() - self.item_dims
+        return x.unsqueeze(first).expand(*x.shape[:first], count, *x.shape[first:])
+
+    def ask(self, learner: Any, round_: Round) -> list[Tensor]:
+        x = round_["inputs"]
+        torch.manual_seed(0)
+        seen = [learner(x)]
+        mask = torch.ones(seen[0].shape, dtype=torch.bool)
+        mask[..., 0] = False
+        for given in (None, mask):
+            seen += [learner.select(x, mask=given), learner.probabilities(x, mask=given)]
+            seen += learner.select_with_probability(x, mask=given)
+        if self.takes_inputs:
+            seen += [learner.select(self.many(x)), learner.probabilities(self.many(x))]
+        if not isinstance(learner, torch.jit.ScriptModule):
+            seen += [learner.predict(x), *learner.interval(x), torch.tensor(learner.number_of_actions(x))]
+        return seen
+
+
+def numbers_of(learner: nn.Module) -> dict[str, object]:
+    """Return the plain attributes of a learner and its parts."""
+    return {
+        f"{path}.{name}": value
+        for path, module in learner.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, (int, float, str, tuple))
+    }

@@ -1,0 +1,167 @@
+"""Rule 6: the state keeps its type, and inputs of other types are converted."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchonline.testing.rules import rule
+from torchonline.testing.subject import BATCH_SHAPES, Subject, is_real, typed
+from torchonline.testing.tools import require, require_same, require_state, snapshot
+
+STATE_TYPES = (torch.float64, torch.float32)
+INPUT_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+@rule(6)
+def inputs_are_converted_to_the_state(subject: Subject) -> None:
+    """Inputs of any floating-point type are converted first, bit for bit."""
+    for batch_shape in BATCH_SHAPES:
+        for state_type in STATE_TYPES:
+            for input_type in INPUT_TYPES:
+                learner, twin = (subject.build(batch_shape=batch_shape, dtype=state_type) for _ in range(2))
+                rounds = [typed(round_, input_type) for round_ in subject.stream(7, batch_shape)]
+                ours = subject.play(learner, rounds)
+                theirs = subject.play(twin, [typed(round_, state_type) for round_ in rounds])
+                require_same(ours, theirs, f"rounds in {input_type}")
+                log = typed(subject.log(13, batch_shape), input_type)
+                learner.learn(**log, block_size=4)
+                twin.learn(**typed(log, state_type), block_size=4)
+                require_state(snapshot(twin), learner, f"rounds in {input_type}")
+                kinds = {name: value.dtype for name, value in snapshot(learner).items()}
+                fresh = snapshot(subject.build(batch_shape=batch_shape, dtype=state_type))
+                require(kinds == {name: value.dtype for name, value in fresh.items()}, "a buffer has changed its type")
+                theta_hat = next(name for name in kinds if name.endswith("theta_hat"))
+                require(kinds[theta_hat] == state_type, f"{theta_hat} is {kinds[theta_hat]}, expected {state_type}")
+
+
+@rule(6)
+def the_default_type_does_not_matter(subject: Subject) -> None:
+    """Half precision as torch's default type changes no bit."""
+    rounds, before = subject.stream(7), torch.get_default_dtype()
+    learner = subject.build()
+    ours = subject.play(learner, rounds)
+    torch.set_default_dtype(torch.float16)
+    try:
+        twin = subject.build()
+        theirs = subject.play(twin, rounds)
+    finally:
+        torch.set_default_dtype(before)
+    require_same(ours, theirs, "with float16 as the default type")
+    require_state(snapshot(twin), learner, "with float16 as the default type")
+
+
+@rule(6)
+def single_precision_follows_double(subject: Subject) -> None:
+    """Statistics in float32 equal those in float64 to the precision of float32."""
+    rounds = [typed(round_, torch.float32) for round_ in subject.stream(40)]
+    log = typed(subject.log(40), torch.float32)
+    for in_blocks in (False, True):
+        single, double = subject.build(dtype=torch.float32), subject.build()
+        for learner in (single, double):
+            if in_blocks:
+                learner.learn(**log, block_size=4)
+                continue
+            for t, round_ in enumerate(rounds):
+                learner.step(**subject.arguments(round_, torch.tensor(t % 2)))
+        state, tolerance = snapshot(single), 2e-3 if subject.decides else 5e-4
+        for name, value in snapshot(double).items():
+            if name in state:
+                torch.testing.assert_close(state[name], value, rtol=tolerance, atol=tolerance, check_dtype=False)
+
+
+@rule(6)
+def half_precision_state_is_refused(subject: Subject) -> None:
+    """A state in half precision is refused with an error that names ``dtype``."""
+    round_ = subject.stream(1)[0]
+    for learner in (subject.build().half(), subject.build().bfloat16()):
+        before, arguments = snapshot(learner), subject.arguments(round_, torch.tensor(0))
+        calls: list[Any] = [lambda a=arguments, on=learner: on.step(**a)]
+        calls.append(lambda on=learner: on.learn(**subject.log(13)))
+        if subject.decides:
+            calls.append(lambda on=learner: on.select(round_["inputs"]))
+        for call in calls:
+            try:
+                call()
+            except ValueError as error:
+                require("dtype" in str(error), f"expected an error of dtype, got {error}")
+            else:
+                require(False, "a state in half precision was used")
+        require_state(before, learner, "in half precision")
+
+
+@rule(6)
+def autocast_does_not_reach_the_state(subject: Subject) -> None:
+    """Autocast, under which Lightning calls a head, changes no bit."""
+    for batch_shape in BATCH_SHAPES:
+        for state_type in STATE_TYPES:
+            learner, twin = (subject.build(batch_shape=batch_shape, dtype=state_type) for _ in range(2))
+            rounds = [typed(round_, state_type) for round_ in subject.stream(12, batch_shape)]
+            log = typed(subject.log(13, batch_shape), state_type)
+            theirs = subject.play(twin, rounds)
+            twin.learn(**log)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                ours = subject.play(learner, rounds)
+                learner.learn(**log)
+            require_same(ours, theirs, "under autocast")
+            require_state(snapshot(twin), learner, "under autocast")
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a copy that refuses writes."""
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def field(array: np.ndarray) -> np.ndarray:
+    """Return a field of records, so that its values are not aligned."""
+    records = np.zeros(len(array), dtype=[("flag", "i1"), ("value", array.dtype, array.shape[1:])])
+    records["value"] = array
+    return records["value"]
+
+
+WAYS: dict[str, Any] = {
+    "an array": np.copy,
+    "a list": np.ndarray.tolist,
+    "a read-only array": read_only,
+    "an array with negative strides": lambda array: array[::-1].copy()[::-1],
+    "a big-endian array": lambda array: array.astype(array.dtype.newbyteorder(">")),
+    "an array in Fortran order": np.asfortranarray,
+    "a field of records": field,
+    "a list of rows": list,
+}
+
+
+@rule(6)
+def arrays_and_lists_are_converted(subject: Subject) -> None:
+    """NumPy arrays of any layout and lists do what tensors do, bit for bit."""
+    log, wanted = subject.log(13), subject.build()
+    wanted.learn(**log)
+    for name, way in WAYS.items():
+        learner = subject.build()
+        learner.learn(**{key: None if value is None else way(value.cpu().numpy()) for key, value in log.items()})
+        require_state(snapshot(wanted), learner, f"a log as {name}")
+    for batch_shape in BATCH_SHAPES:
+        wanted, rounds = subject.build(batch_shape=batch_shape), subject.stream(5, batch_shape)
+        decisions = subject.play(wanted, rounds)
+        for way in (np.copy, np.ndarray.tolist, lambda array: array.astype(object).tolist()):
+            learner = subject.build(batch_shape=batch_shape)
+            for round_, decision in zip(rounds, decisions, strict=True):
+                if not subject.decides:
+                    decision = torch.zeros(())
+                given = subject.arguments(round_, decision)
+                learner.step(**{key: None if v is None else way(v.cpu().numpy()) for key, v in given.items()})
+            require_state(snapshot(wanted), learner, "rounds as arrays or lists")
+    rounded = {name: value.clamp(-5.0, 5.0).round() if is_real(value) else value for name, value in log.items()}
+    rounded |= {subject.response: possible_integers(subject, rounded[subject.response]), "noise_scale": None}
+    whole = {name: value.to(torch.int64).cpu().numpy() if is_real(value) else value for name, value in rounded.items()}
+    learner, twin = subject.build(), subject.build()
+    learner.learn(**whole)
+    twin.learn(**rounded)
+    require_state(snapshot(twin), learner, "a log of integers")
+
+
+def possible_integers(subject: Subject, values: torch.Tensor) -> torch.Tensor:
+    """Return integers that the learner accepts as responses."""
+    return subject.possible(values.clamp(-5.0, 5.0).round()).round()
