@@ -60,13 +60,18 @@ IN_TURN = """\
 if self.is_view or _is_traced():
     return _method({all})
 learner, estimator = self._owners()
-with learner._lock:
-    if learner._is_torn:
-        raise _torn(learner)
-    with estimator._lock:
-        if estimator._is_torn:
-            raise _torn(estimator)
-        return _method({all})"""
+if learner is not estimator:
+    with learner._lock:
+        if learner._is_torn:
+            raise _torn(learner)
+        with estimator._lock:
+            if estimator._is_torn:
+                raise _torn(estimator)
+            return _method({all})
+with estimator._lock:
+    if estimator._is_torn:
+        raise _torn(estimator)
+    return _method({all})"""
 
 
 def in_turn(method: F) -> F:

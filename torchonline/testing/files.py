@@ -30,8 +30,8 @@ def saved_and_loaded(learner: Any) -> Any:
 def script_agrees_with_eager(subject: Any) -> None:
     """A script has the same answers and state over 100 rounds and eight logs.
 
-    A batch plays 30 rounds. The second half runs in a loaded file. Logs have blocks and masks, or none. The state dict loads into an
-    eager learner.
+    A batch plays 30 rounds. The second half runs in a loaded file. Logs have blocks and masks, or none. The state dict loads
+    into an eager learner.
     """
     for batch_shape in BATCH_SHAPES:
         eager = subject.build(batch_shape=batch_shape)
