@@ -30,7 +30,7 @@ class OFUL(UCB[RidgeRegression]):
             counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
             that epoch alone (docs/drift.md).
         batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. float32 is for where the last digits do not matter.
+        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
         device: where the state lives.
         validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
             accelerator, a check of values makes the host wait for the device.
