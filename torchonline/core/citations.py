@@ -85,7 +85,7 @@ def bibtex(of: Any = None) -> str:
     if isinstance(of, type):
         raise TypeError(f"of: {wanted}, got the class {of.__name__}; construct one, because its parts are cited too")
     if isinstance(of, torch.jit.ScriptModule):
-        raise TypeError(f"of: {wanted}, got TorchScript, whose papers are not known; cite what it was made from")
+        raise TypeError(f"of: {wanted}, got TorchScript, whose papers are not known; cite the module it was made from")
     if of is not None and not any(is_ours(cls) for part in _parts(of) for cls in type(part).__mro__):
         raise TypeError(f"of: {wanted}, got {type(of).__name__}")
     return "\n\n".join([_library(), *(LEARNERS.sub("", entries()[key]) for key in papers(of))])

@@ -153,7 +153,7 @@ def as_plain(name: str, value: Tensor) -> Tensor:
     if cls in PLAIN or is_compiling() or isinstance(value, (FakeTensor, FunctionalTensor)):
         return value
     if cls.__torch_dispatch__ is not Tensor.__torch_dispatch__:  # a wrapper, whose values are elsewhere
-        raise TypeError(f"{name}: expected a torch.Tensor with values of its own, got {cls.__name__}")
+        raise TypeError(f"{name}: expected a torch.Tensor with its own values, got {cls.__name__}")
     with torch._C.DisableTorchFunctionSubclass():
         return value.as_subclass(Tensor)
 

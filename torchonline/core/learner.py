@@ -46,7 +46,7 @@ class Learner(Citable, WithOptions, nn.Module):
         _is_torn: bool
     constants: Tensor
 
-    # The layout of the state dict. 0.1.0 had none; `renamed` and `dropped` say what has changed since.
+    # The version of the state dict's layout. 0.1.0 had none; `renamed` and `dropped` list the changes since.
     _version = 2
     renamed: dict[str, str] = {}
     dropped: tuple[str, ...] = ()
@@ -323,7 +323,7 @@ class Learner(Citable, WithOptions, nn.Module):
             return super()._apply(lambda value: writable(fn(value)), *arguments, **options)
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
-        """Return copies of the buffers, all from one round; with ``keep_vars``, no copies."""
+        """Return copies of the buffers, all from one round; no copies with ``keep_vars``."""
         with self._lock:
             return super().state_dict(*arguments, **options)
 

@@ -107,7 +107,7 @@ def load_whole(module: nn.Module, load: Any, state_dict: Mapping[str, Any], *arg
 
 
 def load_problems(learner: "Learner", state_dict: Mapping[str, Any], prefix: str) -> list[str]:
-    """Return why the entries under a prefix are not a state of a learner and its parts."""
+    """Return why the entries under a prefix are not a state of a learner with parts."""
     entries = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
     parts = learner.parts()
     kept = {name: x for name, x in learner._buffers.items() if name not in learner._non_persistent_buffers_set}

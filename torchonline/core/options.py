@@ -194,7 +194,7 @@ def renamed_option(options: dict[str, Any], old: str, new: str, stacklevel: int 
     if old not in options:
         return
     if new in options:
-        raise TypeError(f"{old}: expected this option under its name {new} alone, got both")
+        raise TypeError(f"{old}: expected this option only under its name {new}, got both")
     warnings.warn(f"{old}: this option is called {new} now", DeprecationWarning, stacklevel)
     options[new] = options.pop(old)
 

@@ -264,7 +264,7 @@ class SharedLearner(nn.Module):
         return _Outcome(error, is_over and not self.learner._is_torn, is_over, failure)
 
     def _hear(self, outcome: "_Outcome") -> "_Outcome":
-        """Return the first rank's outcome; take over its state if it changed. One message."""
+        """Return the first rank's outcome; take over its state if changed. One message."""
         state = self._shared_state()
         # A state that is not whole is not sent.
         sent = state if outcome.is_learnt else list(map(torch.zeros_like, state))

@@ -53,7 +53,7 @@ class Link(nn.Module):
         raise NotImplementedError
 
     def mean_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and slope. Far from ``steepest``, slopes may lose their last digits."""
+        """Return mean and slope. Far from ``steepest``, slopes may lose last digits."""
         return self.mean(z), self.slope(z)
 
     def forward(self, z: Tensor) -> Tensor:

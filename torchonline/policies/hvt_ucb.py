@@ -37,8 +37,8 @@ class HvtUCB(UCB[HuberRegression]):
             :math:`1/\sigma^2` (Section 4.1 of the reference).
         radius_scale: multiplies the radius, and changes :math:`\sigma` too. The guarantee is stated for 1.
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
-            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
-            that epoch alone (docs/drift.md).
+            counts the rounds since the last start. A guarantee holds for each epoch separately, if the parameter does not move
+            in that epoch (docs/drift.md).
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
         device: where the state lives.

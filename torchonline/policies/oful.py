@@ -27,8 +27,8 @@ class OFUL(UCB[RidgeRegression]):
         radius: "mixture" or "classic".
         radius_scale: multiplies the radius. Other than 1 it is a heuristic.
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
-            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
-            that epoch alone (docs/drift.md).
+            counts the rounds since the last start. A guarantee holds for each epoch separately, if the parameter does not move
+            in that epoch (docs/drift.md).
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
         device: where the state lives.

@@ -106,7 +106,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     item_dims = 2
     # Whether each arm has its own inputs. False for one context for all arms, and for fixed arms.
     has_arm_inputs = True
-    # Whether a round is learnt from the chosen arm's inputs alone.
+    # Whether a round is learnt only from the chosen arm's inputs.
     learns_rows = True
     # Whether a decision has inputs, and whether an encoder reads them.
     takes_inputs, has_encoder = True, False
@@ -276,7 +276,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
                 arm must be finite too.
 
         Raises:
-            TypeError: ``inputs`` holds no real numbers or is a tensor of integers, or ``mask`` holds no booleans.
+            TypeError: ``inputs`` does not hold real numbers or is a tensor of integers, or ``mask`` does not hold booleans.
             ValueError: a shape, device or value is wrong, or a decision has no available arm.
         """
         with torch.no_grad():
@@ -340,7 +340,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
             noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
 
         Raises:
-            TypeError: an argument holds no real numbers, or ``action`` no integers.
+            TypeError: an argument does not hold real numbers, or ``action`` does not hold integers.
             ValueError: a shape, device or value is wrong, an arm does not exist, or a round outweighs the others beyond what
                 the state's dtype can resolve. No buffer has changed.
         """

@@ -40,7 +40,8 @@ MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8
 
 # Number of rows that are kept. After each window, the moments are compared with the rows.
 WINDOW = 32
-# Rows are clipped at this many deviations. A code in a share p of the rows multiplies the variance by 1 / (1 - p REACH^2).
+# Rows are clipped at this many deviations. An outlier code in a share p of the rows multiplies the variance by 1 / (1 - p
+# REACH^2).
 REACH = 6.0
 # Of 32 normal rows, the 21st distance from the median is about one deviation. Eleven outliers do not reach it.
 RANK = 20
@@ -323,7 +324,7 @@ class StandardScaler(Learner):
             x: ``(*B, d)`` or ``(*B, n, d)``.
 
         Raises:
-            TypeError: ``x`` holds no real numbers, or is a tensor of integers.
+            TypeError: ``x`` does not hold real numbers, or is a tensor of integers.
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
         with torch.no_grad():

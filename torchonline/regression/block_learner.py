@@ -335,6 +335,6 @@ class BlockEstimator(BlockLearner):
 
 
 def rounds_at(values: Tensor, place: Tensor) -> Tensor:
-    """Return rounds by position: ``(*B, n, ...)`` and ``(*B, m)`` to ``(*B, m, ...)``."""
+    """Select rounds: ``(*B, n, ...)`` and ``(*B, m)`` to ``(*B, m, ...)``."""
     rows = place if values.dim() == place.dim() else place.unsqueeze(-1)
     return values.take_along_dim(rows, place.dim() - 1)

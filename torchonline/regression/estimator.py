@@ -75,8 +75,8 @@ class Estimator(BlockEstimator):
         theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
             length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
-            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
-            that epoch alone (docs/drift.md).
+            counts the rounds since the last start. A guarantee holds for each epoch separately, if the parameter does not move
+            in that epoch (docs/drift.md).
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -216,7 +216,7 @@ class Estimator(BlockEstimator):
         return predictor
 
     def raised(self, predictor: Tensor) -> Tensor:
-        """Return the estimates that :class:`UCB` adds its bonus to, by default predictors."""
+        """Return the estimates that :class:`UCB` adds a bonus to; by default predictors."""
         return predictor
 
     def estimate_and_bonus(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -328,7 +328,7 @@ class Estimator(BlockEstimator):
         return row_dots(rows_times(x, matrix), x)
 
     def _is_shared(self, x: Tensor) -> bool:
-        """Return whether all learners get one row, ``(d)``: on NumPy views alone."""
+        """Return whether all learners get one row, ``(d)``: only on NumPy views."""
         return len(x.shape) == 1
 
     def grouped(self, x: Tensor) -> Tensor:
@@ -349,7 +349,7 @@ class Estimator(BlockEstimator):
                 constructor's.
 
         Raises:
-            TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.
+            TypeError: an argument does not hold real numbers, or ``x`` is a tensor of integers.
             ValueError: a shape, device or value is wrong, or a round outweighs the others beyond what the state's dtype can
                 resolve. No buffer has changed.
         """
@@ -401,7 +401,7 @@ class Estimator(BlockEstimator):
             mask: True where a learner of a batch learns the round, ``(*B, n)``; None for all.
 
         Raises:
-            TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.
+            TypeError: an argument does not hold real numbers, or ``x`` is a tensor of integers.
             ValueError: a shape, device or value is wrong, or the state's dtype cannot resolve what the rounds add. No buffer has
                 changed.
         """

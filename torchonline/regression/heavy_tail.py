@@ -48,7 +48,7 @@ class HeavyTailRegression(HeavyTailCertificate):
         dtype: torch.float64 or torch.float32, of the state. The proof is for float64.
         radius_scale: multiplies the radius, and changes the update too. Other than 1 it is a heuristic.
         noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
-        moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
+        moment_order: p in (1, 2]. Use 2 for finite variance. A smaller p is for noise without a variance, and is more cautious.
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
             deviation at p = 2. 1/2 holds for rewards in [0, 1]; larger noise needs a larger number. Too large costs regret; too
             small voids the guarantee, often without a trace in the data.
