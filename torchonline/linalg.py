@@ -160,7 +160,7 @@ def ball_factors(point: Tensor, weights: Tensor, bound: float) -> Tensor:
     factors are :math:`w_i/(w_i + \mu)` with the multiplier :math:`\mu` at which :math:`\|u\| = S`. Newton's method on
     :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave in :math:`\mu`, converges to the root from the left, in fewer
     than sixteen steps for all weights that we have tried. Weights are at least 0, ``(*B, d)``; a weight below the roundoff
-    times the largest weight is raised to it. For a point in the ball the factors are 1, up to rounding. Cost: O(d), a few
+    times the largest weight is raised to it. For a point in the ball the factors are 1, up to rounding. Cost: O(d), about a
     hundred operations.
     """
     top = column(largest(weights))
