@@ -39,7 +39,7 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
               \hat\theta \leftarrow \hat\theta - \frac{z-y}q\,u,\qquad V \leftarrow V + c\,xx^\top,
 
     where c is the least curvature that the loss can have between y and the interval of the confidence set before the reward,
-    :math:`z \pm \text{radius}\sqrt q` cut to :math:`\pm S\|x\|`: :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in it
+    :math:`z \pm \text{radius}\sqrt q` clipped to :math:`\pm S\|x\|`: :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in it
     (:math:`D_m` is the divergence of m). The squared radius grows by the cost of the round. Widths are :math:`\|x\|_{V^{-1}}`.
     As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher information, for any S.
 
