@@ -187,7 +187,7 @@ def test_no_general_name_is_taken() -> None:
     assert "callbacks" not in sys.modules
 
 
-SCRIPTED = ("core", "linalg", "links", "bandits", "convex", "privacy", "models")
+SCRIPTED = ("core", "linalg", "links", "regression", "policies", "baselines", "convex", "privacy", "models")
 
 
 def test_nothing_that_scripts_or_optimised_python_lose() -> None:

@@ -156,7 +156,7 @@ def test_a_way_that_a_learner_cannot_go_is_refused_by_name(world: int) -> None:
         assert text.startswith(("learn_on: expected ", "policy: expected the same ")), text
     assert "for AdaptiveRidgeRegression, which has no sums over rounds to add" in found["AdaptiveRidgeRegression()"][1]
     assert "for ScaledPolicy, whose features move" in found["ScaledPolicy(ridge)"][1]
-    assert "for DisjointArms, whose arms start anew at rounds of their own" in found["restarts"][1]
+    assert "for DisjointArms, whose arms restart at different rounds" in found["restarts"][1]
     assert "expected \"leader\" for DPTOFW, whose noise one rank draws once, got 'all'" in found["DPTOFW() all"][1]
     for name in ("class", "size", "option", "link", "way"):
         assert found[name][1].endswith("got others on rank 1 than on rank 0")

@@ -4,7 +4,7 @@ import typing as _typing
 from importlib import import_module as _import_module
 from pathlib import Path as _Path
 
-# In a bare checkout models/ and callbacks/ lie beside this folder; in an installed package they are inside it.
+# In a bare checkout, models/ and callbacks/ are beside this folder; in an installed package, inside it.
 if not (_Path(__file__).parent / "models").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
@@ -59,7 +59,7 @@ __all__ += ["CAOONS", "CLAOONS", "OONS", "DivergenceWarning", "FreeGrad", "MsMwC
 __all__ += ["DPHDB", "DPPOFW", "DPTOFW", "cite", "gradients"]
 __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"]
 
-# These load when they are asked for: some bring in Lightning.
+# Loaded on first access, because some import Lightning.
 _SUBMODULES = frozenset(
     ("baselines", "callbacks", "datasets", "diagnostics", "distributed", "environments", "export", "feedback", "linalg")
     + ("metrics", "models", "off_policy", "privacy", "reporting", "serving")

@@ -1,4 +1,4 @@
-"""Linear algebra of one-pass learners: solvers, projections, the entropy's prox.
+"""Linear algebra of one-pass learners: solvers, projections, prox of the entropy.
 
 All functions take ``*B`` independent problems at once, on tensors or NumPy views. A trailing underscore means that the first
 argument is written in place.
@@ -102,7 +102,7 @@ def invert_where_(inverse: Tensor, matrix: Tensor, due: Tensor) -> None:
 
 
 def _inverted_where(inverse: Tensor, matrix: Tensor, due: Tensor) -> Tensor:
-    # LAPACK's result is by columns; both branches of a program have one layout.
+    # LAPACK returns columns first; both branches of a program need the same layout.
     return torch.where(due.unsqueeze(-1).unsqueeze(-1), torch.linalg.inv(matrix), inverse).contiguous()
 
 
@@ -111,7 +111,7 @@ def entropy_prox(log_weights: Tensor, cost: Tensor, rates: Tensor) -> Tensor:
 
     With :math:`\varphi(w) = \sum_j w_j\ln w_j/\beta_j`, :math:`w = \arg\min_w \langle w, c\rangle + D_\varphi(w, w')` is
     :math:`w_j = w'_j e^{\beta_j(\nu - c_j)}`, where :math:`\nu` makes the sum 1: the root of an increasing convex function.
-    Newton's method falls to it from the right, in at most 15 or so steps.
+    Newton's method converges to it from the right, in at most about 15 steps.
 
     Args:
         log_weights: :math:`\ln w'`, which sum to 1, ``(*B, N)``, as the result; minus infinity where a weight is 0.
@@ -120,7 +120,7 @@ def entropy_prox(log_weights: Tensor, cost: Tensor, rates: Tensor) -> Tensor:
     """
     highest = column(largest(where(log_weights > -math.inf, cost, log_weights)))
     pull = exp(log_weights) * rates
-    level = column((pull * cost).sum(-1) / pull.sum(-1))  # the root, where all changes are small
+    level = column((pull * cost).sum(-1) / pull.sum(-1))  # the root, if all changes are small
     logs, excess = log_weights, level
     for _ in range(24):
         logs = log_weights + rates * (level - cost)
@@ -136,7 +136,7 @@ def entropy_prox(log_weights: Tensor, cost: Tensor, rates: Tensor) -> Tensor:
 
 
 def with_length_at_most(x: Tensor, length: Tensor, bound: float) -> Tensor:
-    """Scale vectors of given lengths, ``(*B)``, down to length ``bound`` at most."""
+    """Scale vectors of given lengths, ``(*B)``, down to length at most ``bound``."""
     return x * along(bound / at_least(length, bound), x)
 
 
@@ -146,7 +146,7 @@ def in_ball(point: Tensor, bound: float) -> Tensor:
 
 
 def no_longer(x: Tensor, bound: Tensor) -> Tensor:
-    """Scale vectors longer than their learner's bound, ``(*B)``, down to it."""
+    """Scale vectors longer than their learner's bound, ``(*B)``, down to the bound."""
     square = dot(x, x)
     if not may_hold(square > bound * bound):  # the cost is one inner product
         return x
@@ -156,11 +156,12 @@ def no_longer(x: Tensor, bound: Tensor) -> Tensor:
 def ball_factors(point: Tensor, weights: Tensor, bound: float) -> Tensor:
     r"""Return the factors ``u / p`` of a weighted projection onto a ball, ``(*B, d)``.
 
-    With :math:`u = \arg\min_{\|u\| \le S} \sum_i w_i(u_i - p_i)^2` for p = ``point``, ``(*B, d)``, and S = ``bound``, the factors
-    are :math:`w_i/(w_i + \mu)` with the multiplier :math:`\mu` at which :math:`\|u\| = S`. Newton's method on
-    :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave in :math:`\mu`, rises to the root from the left, in fewer than
-    sixteen steps for all weights that we have tried. Weights are at least 0, ``(*B, d)``; one below the precision times the
-    largest counts as that. For a point in the ball the factors are 1, to rounding. Cost: O(d), some hundred operations.
+    With :math:`u = \arg\min_{\|u\| \le S} \sum_i w_i(u_i - p_i)^2` for p = ``point``, ``(*B, d)``, and S = ``bound``, the
+    factors are :math:`w_i/(w_i + \mu)` with the multiplier :math:`\mu` at which :math:`\|u\| = S`. Newton's method on
+    :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave in :math:`\mu`, converges to the root from the left, in fewer
+    than sixteen steps for all weights that we have tried. Weights are at least 0, ``(*B, d)``; a weight below the roundoff
+    times the largest weight is raised to it. For a point in the ball the factors are 1, up to rounding. Cost: O(d), about a
+    hundred operations.
     """
     top = column(largest(weights))
     weights = at_least(weights / or_one(top), roundoff(weights))
@@ -178,15 +179,16 @@ def ball_factors(point: Tensor, weights: Tensor, bound: float) -> Tensor:
 
 
 def project_ball_weighted(point: Tensor, weights: Tensor, bound: float) -> Tensor:
-    """Project onto a ball, as :func:`ball_factors`; a point inside stays as it is."""
+    """Project onto a ball by :func:`ball_factors`. A point inside is unchanged."""
     return where(norms(point, 2.0) > bound, ball_factors(point, weights, bound) * point, point)
 
 
 def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
     r"""Project onto a ball: :math:`\arg\min_{\|u\| \le S} \|u - p\|_V`.
 
-    In the eigenvectors of V it is :func:`project_ball_weighted` with the eigenvalues, at O(d^3). A point inside stays as it is.
-    Points are ``(*B, d)``; matrices are symmetric positive definite, or singular up to rounding, ``(*B, d, d)``.
+    In the eigenvectors of V, this is :func:`project_ball_weighted` with the eigenvalues as weights. A point inside is
+    unchanged. Cost: O(d^3). Points are ``(*B, d)``; matrices are symmetric positive definite, or singular up to rounding,
+    ``(*B, d, d)``.
     """
     values, vectors = eigh(matrix)
     # Rounding may make small eigenvalues negative.
@@ -232,8 +234,8 @@ def _project_ball_in_python_(
 def project_ball_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool, a: Tensor | None = None) -> None:
     """Write :func:`project_ball` over ``point``, in the norm of V or ``V + aa'``.
 
-    It costs O(d) while the host knows that every point is inside: on the CPU, in TorchScript and, by :func:`torch.cond`, in an
-    exported program. On an accelerator the host would have to wait: with ``may_wait=False`` it does not, and every round
+    Cost: O(d) where the host knows that every point is inside: on the CPU, in TorchScript and, by :func:`torch.cond`, in an
+    exported program. On an accelerator the host would have to wait. With ``may_wait=False`` it does not wait, and every round
     computes the eigenvectors.
     """
     _project_outside_(point, matrix, bound, a)

@@ -103,7 +103,7 @@ def test_a_former_option_works_and_warns_with_its_name(cls: Any, names: dict[str
         assert repr(learner) == repr(expected)
         assert f"{new}=0.25" in repr(learner)
         assert differences(snapshot(expected), snapshot(learner)) == []
-        with pytest.raises(TypeError, match=f"^{old}: expected this option under its name {new} alone, got both"):
+        with pytest.raises(TypeError, match=f"^{old}: expected this option only under its name {new}, got both"):
             ConvexCase(cls).build(**{old: 0.25, new: 0.25})
         assert old not in inspect.signature(cls).parameters
 

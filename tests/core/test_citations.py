@@ -140,7 +140,10 @@ def test_cite_prints(capsys: pytest.CaptureFixture[str]) -> None:
         ([OFUL(2)], "list$"),
         (torch.nn.Linear(2, 1), "Linear$"),
         (torch.nn.Sequential(torch.nn.Tanh()), "Sequential$"),
-        (torch.jit.script(torch.nn.Tanh()), "TorchScript, whose papers are not known; cite what it was made from$"),
+        (
+            torch.jit.script(torch.nn.Tanh()),
+            "TorchScript, whose papers are not known; cite the module it was made from$",
+        ),
     ],
 )
 def test_what_is_no_learner_is_refused(of: object, got: str) -> None:

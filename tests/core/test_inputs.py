@@ -291,9 +291,9 @@ def test_fake_tensors_stay_fake_and_wrappers_are_refused() -> None:
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(torch.ones(2))
         assert as_plain("x", fake) is fake
-    with pytest.raises(TypeError, match=r"^x: expected a torch.Tensor with values of its own, got TwoTensor"):
+    with pytest.raises(TypeError, match=r"^x: expected a torch.Tensor with its own values, got TwoTensor"):
         RidgeRegression(2).step(TwoTensor(torch.ones(2), torch.ones(2)), 1.0)
-    with pytest.raises(TypeError, match=r"^inputs: expected a torch.Tensor with values of its own, got TwoTensor"):
+    with pytest.raises(TypeError, match=r"^inputs: expected a torch.Tensor with its own values, got TwoTensor"):
         OFUL(2).step(TwoTensor(torch.ones(1, 2), torch.ones(1, 2)), 0, 1.0)
 
 

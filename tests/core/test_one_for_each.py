@@ -73,5 +73,5 @@ def test_a_former_name_is_moved_with_a_warning() -> None:
     assert caught[0].filename == __file__
     renamed_option(options, "old", "new")
     assert options == {"other": 2.0, "new": 1.0}
-    with pytest.raises(TypeError, match=r"^old: expected this option under its name new alone, got both$"):
+    with pytest.raises(TypeError, match=r"^old: expected this option only under its name new, got both$"):
         renamed_option({"old": 1.0, "new": 2.0}, "old", "new")

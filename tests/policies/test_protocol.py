@@ -170,7 +170,7 @@ def test_a_mask_of_fixed_arms_has_a_name() -> None:
     fixed = WITHOUT_HEADS["FixedArms"]()
     before, mask = snapshot(fixed), torch.tensor([True, False, True, True])
     for ask in (fixed.select, fixed.probabilities, fixed.select_with_probability):
-        with pytest.raises(TypeError, match=r"^inputs: expected None, .*; name a mask: mask=\.\.\."):
+        with pytest.raises(TypeError, match=r"^inputs: expected None, .*; pass a mask by name: mask=\.\.\."):
             ask(mask)
     assert differences(before, snapshot(fixed)) == []
 

@@ -145,7 +145,7 @@ def test_a_memory_of_less_than_dim_rounds_is_refused() -> None:
         DiscountedHeavyTailRegression(dim, discount=1.0 - 1.0 / dim)
     for dim, discount in ((1, 0.5), (3, 2.0 / 3.0), (4, 0.75)):
         DiscountedHeavyTailRegression(dim, discount=discount)
-        with pytest.raises(ValueError, match=r"discount: expected at least 0.*, \d rounds, got 0"):
+        with pytest.raises(ValueError, match=r"discount: expected at least 0.*, a memory of \d rounds, got 0"):
             DiscountedHeavyTailRegression(dim, discount=discount - 1e-3)
 
 

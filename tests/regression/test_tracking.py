@@ -128,5 +128,5 @@ def test_wrong_steps_are_refused() -> None:
     for step_size in (0.0, 1.5, -1.0):
         with pytest.raises(ValueError, match=r"step_size: expected a number in \(0\.0, 1\.0\]"):
             NormalizedLMS(2, step_size=step_size)
-    with pytest.raises(ValueError, match=r"discount: expected at least 0\.75, 4 rounds, got 0\.7"):
+    with pytest.raises(ValueError, match=r"discount: expected at least 0\.75, a memory of 4 rounds, got 0\.7"):
         DiscountedRidgeRegression(4, discount=0.7)

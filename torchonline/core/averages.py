@@ -1,4 +1,4 @@
-"""Refusal of averages of statistics, as torch makes them of buffers."""
+"""Refusal of averages of statistics, which torch computes from buffers."""
 
 import sys
 from types import FrameType
@@ -9,9 +9,9 @@ _CONSTRUCTOR = AveragedModel.__init__.__code__
 
 
 def refuse_averages() -> None:
-    """Raise if an ``AveragedModel`` with ``use_buffers=True`` is made of the learner.
+    """Raise if an ``AveragedModel`` with ``use_buffers=True`` copies the learner.
 
-    It gives no other sign than that its constructor copies the learner: later it writes into the buffers of the copy.
+    The copy in its constructor is the only sign: later it writes into the buffers of the copy.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -31,7 +31,7 @@ SMALL_PRODUCT = 1 << 22
 SMALL_STEP = 1 << 17
 
 
-# Stands for a keyword-only argument that a call has left out.
+# Stands for a keyword-only argument that a call omits.
 MISSING: Any = object()
 
 
@@ -40,7 +40,7 @@ def with_body(function: Callable[..., Any], body: str, **names: Any) -> Any:
 
     Name, documentation and globals are those of ``function`` too. The body is text, because a wrapper with ``*arguments`` takes
     twice as long, and TorchScript needs the globals. ``{all}`` stands for the arguments in the body, ``{first}`` for the first
-    after ``self``. The body may refer to ``names`` too. Of a function with keyword-only arguments, the new one refuses them by
+    after ``self``. The body may use ``names`` too. If the function has keyword-only arguments, the new one refuses them by
     position, with an error that shows the right call.
     """
     new: Any = function
@@ -82,7 +82,7 @@ def check_keywords(name: str, signature: inspect.Signature, arguments: tuple[Any
 def by_keyword_error(
     name: str, arguments: tuple[str, ...], keywords: tuple[str, ...], surplus: tuple[Any, ...]
 ) -> TypeError:
-    """Return the error of keyword-only arguments given by position."""
+    """Return the error for keyword-only arguments given by position."""
     own = [argument for argument in arguments if argument != "self"]
     values = [f"{value!r}" if value is None or isinstance(value, (int, float)) else "..." for value in surplus]
     given = [f"{keyword}={value}" for keyword, value in zip(keywords, values or ["..."], strict=False)]
@@ -118,8 +118,9 @@ def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
 def in_python(python_version: F) -> Callable[[Callable[..., Any]], F]:
     """Decorate the body that TorchScript compiles with the body that Python runs.
 
-    Both are from the same module. TorchScript reads the types of the one, which are tensors. A type checker sees those of the
-    other. TorchScript compiles no keyword-only argument with a default: what is keyword-only in Python alone is positional there.
+    Both are from the same module. TorchScript reads the types of the first, which are tensors. A type checker sees those of the
+    second. TorchScript does not compile keyword-only arguments with defaults: arguments that are keyword-only in Python are
+    positional there.
     """
 
     def decorate(function: Callable[..., Any]) -> F:
@@ -200,9 +201,9 @@ def without_cast(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
 
 def writable(x: Tensor | None) -> Tensor | None:
-    """Return a tensor, or a copy of one that was made in inference mode.
+    """Return the tensor, or a copy if it was made in inference mode.
 
-    Such a tensor could not be written outside of that mode.
+    An inference tensor cannot be written outside of that mode.
     """
     if x is None or not x.is_inference():
         return x
@@ -216,7 +217,7 @@ def as_array(x: Tensor) -> Any:
         x = x.detach()
     try:
         return x.numpy()
-    except RuntimeError:  # the memory holds the negative of x
+    except RuntimeError:  # x is the negative of its memory
         return x.resolve_neg().numpy()
 
 

@@ -11,14 +11,14 @@ from torch import Tensor
 
 
 def refusal(message: str) -> ValueError:
-    """Return the error of a value refused in a step before the first write."""
+    """Return the error for a value that a step refuses before its first write."""
     error = ValueError(message)
     error.is_refusal = True  # type: ignore[attr-defined]
     return error
 
 
 def finite_number(name: str, value: Any) -> float:
-    """``value`` as a float, or an error that names the argument."""
+    """Return ``value`` as a float, or raise an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     try:
@@ -34,7 +34,7 @@ def finite_number(name: str, value: Any) -> float:
 
 
 def positive(name: str, value: Any) -> float:
-    """A number above 0."""
+    """Return a number above 0, or raise."""
     number = finite_number(name, value)
     if number <= 0:
         raise ValueError(f"{name}: expected a number above 0, got {value}")
@@ -42,7 +42,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def non_negative(name: str, value: Any) -> float:
-    """A number of at least 0."""
+    """Return a number of at least 0, or raise."""
     number = finite_number(name, value)
     if number < 0:
         raise ValueError(f"{name}: expected a number of at least 0, got {value}")
@@ -50,7 +50,7 @@ def non_negative(name: str, value: Any) -> float:
 
 
 def within(name: str, value: Any, low: float, high: float, *, closed: bool = False) -> float:
-    """A number in (low, high), or in (low, high] when ``closed``."""
+    """Return a number in (low, high), or in (low, high] if ``closed``; or raise."""
     number = finite_number(name, value)
     if not (low < number < high or (closed and number == high)):
         raise ValueError(f"{name}: expected a number in ({low}, {high}{']' if closed else ')'}, got {value}")
@@ -58,14 +58,14 @@ def within(name: str, value: Any, low: float, high: float, *, closed: bool = Fal
 
 
 def integer(name: str, value: Any) -> int:
-    """An integer of any sign."""
+    """Return an integer of any sign, or raise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
     return int(value)
 
 
 def positive_integer(name: str, value: Any) -> int:
-    """An integer above 0."""
+    """Return an integer above 0, or raise."""
     number = integer(name, value)
     if number < 1:
         raise ValueError(f"{name}: expected an integer above 0, got {value}")
@@ -73,7 +73,7 @@ def positive_integer(name: str, value: Any) -> int:
 
 
 def rounds_at_most(name: str, value: Any) -> int:
-    """A number of rounds that a float can count."""
+    """Return a number of rounds that a float can count, or raise."""
     number = positive_integer(name, value)
     if number > 2**53:
         raise ValueError(f"{name}: expected an integer from 1 to 2^53, got a larger one")
@@ -81,7 +81,7 @@ def rounds_at_most(name: str, value: Any) -> int:
 
 
 def seed_number(value: Any) -> int:
-    """An integer that torch's generators take for a seed."""
+    """Return an integer that torch's generators accept as a seed, or raise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"seed: expected an integer, got {type(value).__name__}")
     seed = int(value)
@@ -91,14 +91,14 @@ def seed_number(value: Any) -> int:
 
 
 def sizes(name: str, value: Any) -> tuple[int, ...]:
-    """A tuple of integers above 0, perhaps empty."""
+    """Return a tuple of integers above 0, perhaps empty; or raise."""
     if not isinstance(value, (tuple, list)):
         raise TypeError(f"{name}: expected a tuple of integers, got {type(value).__name__}")
     return tuple(positive_integer(name, size) for size in value)
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """One of some words."""
+    """Return one of the words in ``choices``, or raise."""
     wanted = f"one of {', '.join(map(repr, choices))}"
     if instance_of(name, value, str, wanted) not in choices:
         raise ValueError(f"{name}: expected {wanted}, got {value!r}")
@@ -106,7 +106,7 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 
 def device_or_none(device: Any) -> torch.device | None:
-    """The device of that name; None stays None."""
+    """Return the device of that name, or raise; None stays None."""
     if device is None:
         return None
     if not isinstance(device, (str, int, torch.device)) or isinstance(device, bool):
@@ -118,14 +118,14 @@ def device_or_none(device: Any) -> torch.device | None:
 
 
 def instance_of(name: str, value: Any, types: Any, wanted: str) -> Any:
-    """A value of one of the types, which errors call ``wanted``."""
+    """Return a value of one of the types, called ``wanted`` in errors; or raise."""
     if not isinstance(value, types):
         raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}")
     return value
 
 
 def check_state_dtype(dtype: torch.dtype) -> None:
-    """Refuse a state in half precision, or in none."""
+    """Refuse a state that is neither in float64 nor in float32."""
     instance_of("dtype", dtype, torch.dtype, "a torch.dtype")
     if dtype not in (torch.float64, torch.float32):
         raise ValueError(f"dtype: expected the state in torch.float64 or torch.float32, got {dtype}")
@@ -138,7 +138,7 @@ def check_size(name: str, value: float, largest: float, dtype: torch.dtype) -> N
 
 
 def positive_size(name: str, value: Any, dtype: torch.dtype, *, besides: tuple[float, ...] = ()) -> float:
-    """A number above 0 that can multiply values of ``dtype``; or one of ``besides``."""
+    """Return a number above 0 to multiply values of ``dtype``, or one of ``besides``."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value in besides:
         return float(value)
     number = positive(name, value)
@@ -154,10 +154,11 @@ def one_for_each(
     *,
     broadcasts: bool = False,
 ) -> Tensor:
-    """Return an option with one number for each thing: ``shape``, float64, CPU.
+    """Return an option with one number for each entry of ``shape``: float64, CPU.
 
-    The value is a number for all, or a tensor, NumPy array or (nested) sequence with one for each; with ``broadcasts``, of any
-    shape that broadcasts to ``shape``. ``check`` gets ``name`` and a number, and returns the number as a float or raises.
+    The value is one number for all entries, or a tensor, NumPy array or (nested) sequence with one number for each; with
+    ``broadcasts``, of any shape that broadcasts to ``shape``. ``check`` gets ``name`` and a number, and returns the number as a
+    float or raises.
     """
     if not isinstance(value, (Tensor, np.ndarray, tuple, list)):
         return torch.full(shape, check(name, value), dtype=torch.float64)
@@ -214,7 +215,7 @@ def check_values(name: str, value: Tensor, minimum: float = -math.inf) -> None:
 
 
 def passes(value: Tensor) -> Tensor:
-    """Return which entries pass :func:`check_values`. Programs and scripts too."""
+    """Return which entries pass :func:`check_values`. Also in programs and scripts."""
     # TorchScript sees neither LARGEST nor its keys.
     if value.element_size() == 8:
         return value.abs() <= 1.7976931348623157e308 ** (1.0 / 3.0)
@@ -228,7 +229,7 @@ def check_array(name: str, value: Any) -> None:
 
 
 def is_ordinary(value: Any) -> bool:
-    """Return whether an array or a float surely passes :func:`check_values`."""
+    """Return whether an array or a float is sure to pass :func:`check_values`."""
     if isinstance(value, float):
         return abs(value) <= ORDINARY
     # A sum of squares takes a third of the time of a maximum and a minimum. vdot overflows without a warning. NaN fails.
@@ -242,17 +243,17 @@ def check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
 
 
 def shape_text(sizes: Iterable[object]) -> str:
-    """A shape as the errors write it: ``(2, K, 3)``."""
+    """Return a shape as errors write it: ``(2, K, 3)``."""
     return f"({', '.join(map(str, sizes))})"
 
 
 def kind(value: object) -> str:
-    """``torch.float64 of shape (2, 3)``, or a non-tensor's type, as errors write it."""
+    """Return ``torch.float64 of shape (2, 3)``, or a non-tensor's type, for errors."""
     return f"{value.dtype} of shape {shape_text(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def mismatch(name: str, here: Tensor, loaded: Mapping[str, Any], *, with_dtype: bool = False) -> str | None:
-    """Why the entry loaded under a name, if any, cannot replace a tensor; or None."""
+    """Return why the entry loaded as ``name`` cannot replace a tensor, or None."""
     if name not in loaded:
         return f"{name}: expected an entry, got none"
     value = loaded[name]

@@ -12,9 +12,9 @@ from torch import nn
 from torchonline.core.options import is_ours
 from torchonline.core.versions import home, version
 
-# Of the latest release, or of what will be the next one.
+# The year of the latest release, or of the next one.
 YEAR = 2026
-# The papers of one value of an option: its name and this value.
+# Papers of one value of an option: the option's name and this value.
 OF_OPTION = {"neu2015explore": ("rule", "exp4")}
 LEARNERS = re.compile(r"^  learners = \{(.*)\},\n", re.MULTILINE)
 
@@ -37,12 +37,12 @@ def keys_by_class() -> dict[str, list[str]]:
 
 
 class Citable:
-    """Mixin of learners, policies, heads and optimizers, which name their papers."""
+    """Mixin for learners, policies, heads and optimizers, which name their papers."""
 
     def cite(self) -> None:
         """Print the BibTeX of this library, and of the papers of this object.
 
-        The papers of its parts are among them. A heuristic of this library has no paper: its docstring says where it comes from.
+        The papers of its parts are included. A heuristic of this library has no paper: its docstring says where it comes from.
         :func:`torchonline.core.citations.bibtex` returns the text.
         """
         cite(self)
@@ -65,12 +65,12 @@ def bibtex(of: Any = None) -> str:
     r"""Return the BibTeX of this library and of a learner's papers.
 
     Args:
-        of: a learner, policy, head or optimizer of this library, or a subclass's; a module with such parts; or None for the
-            library alone.
+        of: a learner, policy, head or optimizer of this library, or a subclass's; a module with such parts; or None for only
+            the library.
 
     Raises:
-        TypeError: ``of`` is something else, such as a class, a module without such parts, or one in TorchScript, whose papers are
-            not known.
+        TypeError: ``of`` is anything else, such as a class, a module without such parts, or one in TorchScript, whose papers
+            are not known.
 
     Example:
         >>> print(bibtex(RidgeRegression(2)).partition("@inproceedings")[2])
@@ -85,7 +85,7 @@ def bibtex(of: Any = None) -> str:
     if isinstance(of, type):
         raise TypeError(f"of: {wanted}, got the class {of.__name__}; construct one, because its parts are cited too")
     if isinstance(of, torch.jit.ScriptModule):
-        raise TypeError(f"of: {wanted}, got TorchScript, whose papers are not known; cite what it was made from")
+        raise TypeError(f"of: {wanted}, got TorchScript, whose papers are not known; cite the module it was made from")
     if of is not None and not any(is_ours(cls) for part in _parts(of) for cls in type(part).__mro__):
         raise TypeError(f"of: {wanted}, got {type(of).__name__}")
     return "\n\n".join([_library(), *(LEARNERS.sub("", entries()[key]) for key in papers(of))])
@@ -94,17 +94,16 @@ def bibtex(of: Any = None) -> str:
 def cite(of: Any = None) -> None:
     """Print the BibTeX of this library and of a learner's papers.
 
-    ``torchonline.cite()`` prints the library's entry alone. ``learner.cite()`` of every learner, policy, head and optimizer is
-    ``torchonline.cite(learner)`` and names the papers of its parts too.
-    :func:`torchonline.core.citations.bibtex` returns the text. A heuristic of this library has no paper: its docstring says where
-    it comes from.
+    ``torchonline.cite()`` prints only the library's entry. ``learner.cite()`` of every learner, policy, head and optimizer is
+    ``torchonline.cite(learner)`` and names the papers of its parts too. :func:`torchonline.core.citations.bibtex` returns the
+    text. A heuristic of this library has no paper: its docstring says where it comes from.
 
     Args:
-        of: a learner, policy, head or optimizer; None for the library alone.
+        of: a learner, policy, head or optimizer; None for only the library.
 
     Raises:
-        TypeError: ``of`` is something else, such as a class, a module without such parts, or one in TorchScript, whose papers are
-            not known.
+        TypeError: ``of`` is anything else, such as a class, a module without such parts, or one in TorchScript, whose papers
+            are not known.
     """
     print(bibtex(of))
 

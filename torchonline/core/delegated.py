@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchonline.core.options import is_ours
 
-# Where a module keeps what it has of its own, besides its plain attributes.
+# Where a module keeps its own members, besides its plain attributes.
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 else:
 
     class delegated(cached_property):
-        """Decorate a method as ``property`` does, for what another object holds.
+        """Property for a value that another object holds.
 
-        Nothing is cached. Two things differ from a property. TorchScript compiles properties, and does not see this. And what
-        the instance has of its own under this name comes first: an attribute, a parameter, a buffer or a module.
+        Nothing is cached. Two things differ from a property. TorchScript compiles properties, and does not see this. And the
+        instance's own attribute, parameter, buffer or module of this name comes first.
 
         Example:
             >>> class Wrapper:
@@ -46,11 +46,11 @@ else:
 class WithDelegated(nn.Module):
     """Base of modules with :class:`delegated` attributes.
 
-    On a class of this library these names cannot be set: the part would not change. A user's subclass may have an attribute, a
-    parameter, a buffer or a module of its own under these names.
+    On a class of this library these names cannot be set, because the part would not change. A user's subclass may have its own
+    attribute, parameter, buffer or module under these names.
     """
 
-    # How errors call the part that holds what is delegated.
+    # The name in errors of the part that holds the delegated attributes.
     held_by = "policy.estimator"
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -80,7 +80,7 @@ class WithDelegated(nn.Module):
 
     @contextmanager
     def _room_for(self, name: Any, registry: str) -> Iterator[None]:
-        """Let a user's subclass register its own under a delegated name.
+        """Let a user's subclass register its own member under a delegated name.
 
         ``nn.Module`` refuses a name that can be read, unless the name is in the registry already.
         """

@@ -1,4 +1,4 @@
-"""Random draws from a generator of their own."""
+"""Random draws from separate generators."""
 
 import threading
 from collections.abc import Iterator
@@ -11,10 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class OwnDraws(TorchDispatchMode):
-    """Let the operators of a block draw from generators of its own, in this thread.
+    """Context in which this thread's operators draw from separate generators.
 
-    Random operators of eager modules, TorchScript and programs all come by. Other threads go on drawing from the global
-    generators, whose states do not change: a generator that is seeded or restored for a while would repeat its draws for them.
+    It covers the random operators of eager modules, TorchScript and programs. Other threads keep drawing from the global
+    generators, whose states do not change. Seeding or restoring a global generator for a while would instead repeat draws in
+    other threads.
 
     Attributes:
         count: number of random operators so far.
@@ -48,12 +49,12 @@ class OwnDraws(TorchDispatchMode):
         tensors = [value for value in arguments if isinstance(value, Tensor)]
         device = torch.device(named.get("device") or (tensors[0].device if tensors else "cpu"))
         overload = _with_generator(operator)
-        if overload is None:  # it knows global generators alone, as dropout on an accelerator does
+        if overload is None:  # it takes only global generators, as dropout on an accelerator does
             return operator(*arguments, **named)
         return overload(*arguments, **named | {"generator": self._generator(device)})
 
     def _within(self, argument: Any) -> Any:
-        """Return a graph that draws from the block's generators too; others as they are."""
+        """Return a graph that draws from the block's generators too; others unchanged."""
         if not isinstance(argument, nn.Module):
             return argument
 
@@ -83,7 +84,7 @@ def _names(operator: Any) -> set[str]:
     return {argument.name for argument in operator._schema.arguments}
 
 
-# Two threads that put back each other's functions would leave one of them for ever.
+# Two threads that restore each other's functions would leave a replacement forever.
 _PUTTING_BACK = threading.RLock()
 
 
@@ -91,8 +92,8 @@ _PUTTING_BACK = threading.RLock()
 def generators_left_alone() -> Iterator[None]:
     """Keep torch's compilers in this thread from restoring the global generators.
 
-    They save the state of the generators before they trace, draw nothing, and put it back. What other threads have drawn
-    meanwhile would be drawn once more. Other threads may set the state as always. One thread at a time compiles.
+    The compilers save the generators' state before they trace, draw nothing, and restore the state. Draws of other threads in
+    between would be repeated. Other threads may set the state as usual. Only one thread compiles at a time.
 
     Example:
         >>> before = torch.get_rng_state()

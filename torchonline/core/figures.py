@@ -1,28 +1,28 @@
-"""Matplotlib axes, and labels that stand at what they name."""
+"""Matplotlib axes, and labels next to what they name."""
 
 import math
 from typing import Any
 
 from torchonline.core.messages import install_extra
 
-# Marks of labels. Those at the ends of lines move apart where they would overlap.
+# Group ids of labels. Labels at the ends of lines move apart where they would overlap.
 END, TOP = "torchonline: label at an end", "torchonline: label on top"
 EMPTY = "torchonline: note on empty axes"
-# Of the lines in one pair of axes, in turn: they differ without colour too.
+# The styles of the lines in one pair of axes, in turn, so that they differ without colour too.
 LINE_STYLES = ("-", "--", "-.", ":")
 # Neither black nor white, so that it shows on light and on dark backgrounds.
 GREY = "0.5"
 
 
 def axes_or_new(ax: Any = None, size: tuple[float, float] = (6.4, 4.0)) -> Any:
-    """Return matplotlib axes, those of a new figure of pyplot for None, or raise.
+    """Return matplotlib axes, or raise; None gives the axes of a new pyplot figure.
 
-    ``size`` is the width and height of a new figure, in inches. Figures of pyplot, as those of torchmetrics, show themselves in
-    notebooks and by ``pyplot.show()``. Close the figure, or give axes, where many are drawn.
+    ``size`` is the width and height of a new figure, in inches. Pyplot figures, like those of torchmetrics, appear in notebooks
+    and by ``pyplot.show()``. To draw many, close the figure or pass axes.
 
     Raises:
-        TypeError: ``ax`` is something else.
-        ImportError: there is no matplotlib.
+        TypeError: ``ax`` is anything else.
+        ImportError: matplotlib is not installed.
     """
     if ax is not None:
         if not hasattr(ax, "transAxes"):
@@ -36,10 +36,10 @@ def axes_or_new(ax: Any = None, size: tuple[float, float] = (6.4, 4.0)) -> Any:
 
 
 def axes_of_figure(size: tuple[float, float] = (6.4, 4.0)) -> Any:
-    """Return axes of a figure that pyplot does not know: none must close it.
+    """Return axes of a figure outside pyplot, which nobody has to close.
 
     Raises:
-        ImportError: there is no matplotlib.
+        ImportError: matplotlib is not installed.
     """
     from matplotlib.figure import Figure
 
@@ -47,7 +47,7 @@ def axes_of_figure(size: tuple[float, float] = (6.4, 4.0)) -> Any:
 
 
 def note_if_empty(axes: Any) -> None:
-    """Write "nothing recorded yet" on axes without data, and else remove it."""
+    """Write "nothing recorded yet" on axes without data; remove it from others."""
     notes = [text for text in axes.texts if text.get_gid() == EMPTY]
     is_empty = not all(map(math.isfinite, axes.dataLim.intervalx))
     for note in notes:
@@ -87,7 +87,7 @@ def _ends(axes: Any) -> list[Any]:
 
 
 def _move_apart(axes: Any) -> None:
-    """Put the labels at ends in their order from below, with room for each."""
+    """Space out the labels at line ends, keeping their order."""
     labels = _ends(axes)
     axes.get_ylim()  # what was drawn has changed the limits
     points = 72.0 / axes.figure.dpi

@@ -1,10 +1,10 @@
-"""Files that are replaced whole or not at all, and their digests."""
+"""Atomic replacement of files, and seals with their digests."""
 
 import hashlib
 import os
 from pathlib import Path
 
-# The comment of a sealed zip archive, which torch and all zip tools pass over.
+# The comment of a sealed zip archive, which torch and all zip tools ignore.
 SEAL, SEAL_BYTES = b"sha256:", 7 + 64
 
 
@@ -18,7 +18,7 @@ def has_seal(data: bytes) -> bool:
     """Return whether an archive is sealed.
 
     Raises:
-        ValueError: it is sealed, but these are not the bytes that were.
+        ValueError: it is sealed, but its bytes have changed.
     """
     end = data[-SEAL_BYTES:]
     # The archive says how long its comment is. One changed byte, of the mark or of this record, does not hide a seal.
@@ -36,18 +36,18 @@ def _seal_of(data: bytes) -> bytes:
 
 
 def replace_file(path: str | Path, data: bytes, beside: str, *, is_secret: bool = False) -> None:
-    """Replace a file by one with other bytes, which a crash leaves whole.
+    """Replace a file's bytes atomically: a crash leaves a whole file.
 
-    The bytes are written to a file beside it, forced to the disk and renamed. A link stays one.
+    The bytes are written to a file beside it, forced to the disk and renamed. A link stays a link.
 
     Args:
         path: the file.
         data: its new bytes.
-        beside: name of the file beside it, which nobody else may write at the time.
+        beside: name of the file beside it, which nothing else may write meanwhile.
         is_secret: whether only the owner may read the file, mode 0600.
 
     Raises:
-        OSError: the file could not be written. The old one is as it was.
+        OSError: the file could not be written. The old file is unchanged.
     """
     path = Path(os.path.realpath(path))
     part = path.with_name(beside)

@@ -14,7 +14,7 @@ from torch.compiler import is_compiling
 from torchonline.core.backend import PLAIN, is_readable
 from torchonline.core.checks import LARGEST_EXACT, check_state_dtype, kind, shape_text
 
-# What a learner takes for numbers. TorchScript takes tensors only.
+# The types that a learner accepts as numbers. TorchScript accepts only tensors.
 ArrayLike = Tensor | np.ndarray | np.generic | Sequence[Any] | float
 
 NUMBERS = "a torch.Tensor, a NumPy array or (lists of) real numbers"
@@ -25,8 +25,8 @@ LONG_INTEGERS = (torch.int64, torch.uint64)
 def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False) -> Tensor:
     """Return ``value`` as a plain tensor in the type of a learner's ``state``.
 
-    Numbers, lists and NumPy arrays are converted once, exactly, and moved to the state's device. A tensor on another device is
-    refused, and a tensor of integers or booleans unless ``is_real``. Errors call the value ``name``.
+    Numbers, lists and NumPy arrays are converted once, without rounding, and moved to the state's device. A tensor on another
+    device is refused, and a tensor of integers or booleans unless ``is_real``. ``name`` is the value's name in errors.
     """
     if type(value) is not Tensor:
         value = as_tensor(name, value, state.device)
@@ -51,7 +51,7 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
 def plain_array(value: Any, state: Tensor) -> Any:
     """Return a tensor as an array if it needs no conversion; or None.
 
-    ``state`` is on the CPU. A tensor that requires a gradient is None too.
+    ``state`` is on the CPU. A tensor that requires a gradient gives None too.
     """
     if type(value) is not Tensor or value.dtype is not state.dtype or value.requires_grad:
         return None
@@ -99,7 +99,7 @@ def as_indices(name: str, value: Any, device: torch.device) -> Tensor:
         if isinstance(value, bool):
             raise _unexpected(name, wanted, "bool")
         array = array_of(name, value, wanted)
-        is_empty = isinstance(value, (list, tuple)) and not array.size  # a list without a type
+        is_empty = isinstance(value, (list, tuple)) and not array.size  # an empty list has no type
         if array.dtype.kind not in "iu" and not is_empty:
             raise _unexpected(name, wanted, f"{type(value).__name__} of {array.dtype}")
         if array.dtype.kind == "u" and array.size and array.max() > torch.iinfo(torch.int64).max:
@@ -153,7 +153,7 @@ def as_plain(name: str, value: Tensor) -> Tensor:
     if cls in PLAIN or is_compiling() or isinstance(value, (FakeTensor, FunctionalTensor)):
         return value
     if cls.__torch_dispatch__ is not Tensor.__torch_dispatch__:  # a wrapper, whose values are elsewhere
-        raise TypeError(f"{name}: expected a torch.Tensor with values of its own, got {cls.__name__}")
+        raise TypeError(f"{name}: expected a torch.Tensor with its own values, got {cls.__name__}")
     with torch._C.DisableTorchFunctionSubclass():
         return value.as_subclass(Tensor)
 
@@ -161,8 +161,8 @@ def as_plain(name: str, value: Tensor) -> Tensor:
 def check_mask(name: str, mask: Any, shape: tuple[int, ...], like: Tensor, validate: bool) -> Tensor:
     """Return a boolean mask as a plain tensor, or raise.
 
-    A mask for one decision, ``(K)``, counts for all of them, as does any other that lacks leading dimensions or has 1 there. With
-    ``validate``, each row needs an available entry. Arrays and lists of booleans are copied to the device of ``like``.
+    A mask is broadcast over leading dimensions: a mask for one decision, ``(K)``, holds for all of them. With ``validate``,
+    each row needs an available entry. Arrays and lists of booleans are copied to the device of ``like``.
     """
     wanted = "booleans, True where available"
     if not isinstance(mask, Tensor):

@@ -1,8 +1,8 @@
 """A journal that undoes an interrupted step of a large learner.
 
-To copy a large state before every step would cost as much as the step. A journal copies it once in many rounds, and keeps the
-arguments of the rounds since. To undo a step, it puts the copy back and learns these rounds again, which gives the same bits: a
-step depends on the state and its arguments alone. A journal takes at most twice the memory of the state.
+Copying a large state before every step would cost as much as the step. A journal copies it once in many rounds, and keeps the
+arguments of the rounds since. To undo a step, it restores the copy and learns these rounds again. This gives the same bits,
+because a step depends only on the state and its arguments. A journal takes at most twice the memory of the state.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 
 ARRAY, VERSION = np.ndarray, attrgetter("_version")
 
-# A copy in so many rounds adds at most 2 % to a step that passes over its state once.
+# A copy in this many rounds adds at most 2 % to a step that passes over its state once.
 MOST_ROUNDS = 64
 
 
@@ -22,7 +22,7 @@ class Journal:
     """Copies of a large state, and the rounds since each copy.
 
     Args:
-        tensors: the state. A write by others, which their version counters show, makes the copies worthless.
+        tensors: the state. A write from elsewhere, which the version counters show, invalidates the copies.
     """
 
     def __init__(self, tensors: list[Tensor]) -> None:
@@ -49,7 +49,7 @@ class Journal:
         return entry
 
     def close(self) -> None:
-        """Note the version counters after a round: the writes were its own."""
+        """Record the version counters after a round, which made the writes."""
         self.version = sum(map(VERSION, self.tensors))
 
     def forget(self) -> None:
@@ -69,7 +69,7 @@ class Entry:
         self.room = MOST_ROUNDS
 
     def learn(self, shared: list[Any], method: Callable[..., Any], *arguments: Any) -> None:
-        """Call a method that writes the state and ``shared``, and remember it."""
+        """Call a method that writes the state and ``shared``, and record the call."""
         own = _copied(arguments)
         if not self.done:
             size = sum(getattr(value, "nbytes", 0) for value in [*own, *shared])
@@ -84,7 +84,7 @@ class Entry:
         self.done += 1
 
     def undo(self) -> None:
-        """Put the state back to that after the last round that was learnt to its end."""
+        """Restore the state to that after the last completed round."""
         if len(self.rounds) == self.done:  # before the first write, or after the last
             return
         restore_(self.state, self.copies)
@@ -96,7 +96,7 @@ class Entry:
 
 
 def copies_of(state: list[Any]) -> list[Any]:
-    """Copy tensors, or arrays as bytes: in half the time of an array."""
+    """Copy tensors; copy arrays as bytes, in half the time."""
     return list(map(Tensor.clone if state and isinstance(state[0], Tensor) else np.ndarray.tobytes, state))
 
 

@@ -26,14 +26,14 @@ OF_OBJECT = ("_lock", "_view", "_journal")
 class Learner(Citable, WithOptions, nn.Module):
     """Base of all learners: an ``nn.Module`` whose statistics are buffers.
 
-    A subclass sets its options, then calls :meth:`_create_buffers` once. All that evolves is a buffer and is written in place,
-    so that ``state_dict``, ``deepcopy``, ``.to()``, TorchScript and torch.export see the whole learner. Options cannot be set
-    after construction, because constants and statistics derive from them.
+    A subclass sets its options, then calls :meth:`_create_buffers` once. Everything that evolves is a buffer and is written in
+    place, so that ``state_dict``, ``deepcopy``, ``.to()``, TorchScript and torch.export see the whole learner. Options cannot
+    be set after construction, because constants and statistics derive from them.
 
     Args:
         dim: number of features d.
         batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. float32 is for where the last digits do not matter.
+        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
         device: where the state lives.
         validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
             accelerator, a check of values makes the host wait for the device.
@@ -46,7 +46,7 @@ class Learner(Citable, WithOptions, nn.Module):
         _is_torn: bool
     constants: Tensor
 
-    # The layout of the state dict. 0.1.0 had none; `renamed` and `dropped` say what has changed since.
+    # The version of the state dict's layout. 0.1.0 had none; `renamed` and `dropped` list the changes since.
     _version = 2
     renamed: dict[str, str] = {}
     dropped: tuple[str, ...] = ()
@@ -55,9 +55,9 @@ class Learner(Citable, WithOptions, nn.Module):
     is_exportable, is_scriptable = True, True
     # Options that the statistics depend on: a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()
-    # The same for options that came later, with the values that older states stand for. All are stored once one has another.
+    # The same for options added later, with the values that older states imply. All are stored once one of them differs.
     later_options: dict[str, bool] = {}
-    # Arguments that add as many numbers to a checkpoint as their values need, such as a domain.
+    # Arguments that add a varying number of values to a checkpoint, such as a domain.
     sized_options: tuple[str, ...] = ()
     options_tolerance = 1e-6
     # The constructor arguments that these options come from, where the names differ.
@@ -70,7 +70,7 @@ class Learner(Citable, WithOptions, nn.Module):
     unbounded: tuple[str, ...] = ()
     # Buffers that are symmetric positive definite matrices.
     positive_definite: tuple[str, ...] = ()
-    # Pairs of buffers, a matrix and its inverse: a load refuses others.
+    # Pairs of buffers, a matrix and its inverse: a load refuses pairs that are not inverse.
     inverses: tuple[tuple[str, str], ...] = ()
     # Attributes that cannot be set after construction, besides the constructor's arguments, and why, for the error.
     fixed_besides: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Learner(Citable, WithOptions, nn.Module):
     # True in the copies that compute on NumPy arrays.
     is_view = False
 
-    # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
+    # Editors show this docstring where any subclass is constructed; without it, that of nn.Module.
     def __init__(
         self,
         dim: int,
@@ -89,7 +89,7 @@ class Learner(Citable, WithOptions, nn.Module):
         device: torch.device | str | None = None,
         validate: bool = True,
     ) -> None:
-        """Build it; the docstring of the class explains the arguments."""
+        """Build the learner; the docstring of the class explains the arguments."""
         super().__init__()
         give_lock_(self)
         self.__dict__["_is_torn"] = False
@@ -103,7 +103,7 @@ class Learner(Citable, WithOptions, nn.Module):
     def _initial_state(self) -> dict[str, Tensor | None]:
         """Return the buffers before the first round, float64, without ``batch_shape``.
 
-        A buffer that is not in use is None. Only the buffers in ``starts_apart`` have ``batch_shape``.
+        An unused buffer is None. Only the buffers in ``starts_apart`` have ``batch_shape``.
         """
         raise NotImplementedError
 
@@ -132,7 +132,8 @@ class Learner(Citable, WithOptions, nn.Module):
         tables = self._tables()
         self.unchanging = ("constants", *tables)
         for name, value in tables.items():
-            # Where the others are: without an option, that is torch's default device, of which a NumPy table knows nothing.
+            # On the device of the other buffers: without an option, torch's default device, which a NumPy table does not
+            # follow.
             value = value.to(dtype=options["dtype"], device=self.constants.device)
             self.register_buffer(name, value.clone(memory_format=torch.contiguous_format), persistent=False)
 
@@ -151,7 +152,7 @@ class Learner(Citable, WithOptions, nn.Module):
         return [(name, float(number)) for name, v in values for number in (v if isinstance(v, tuple) else (v,))]
 
     def _argument(self, name: str) -> str:
-        """Return what an error calls an option: its constructor argument."""
+        """Return an option's name in errors: its constructor argument."""
         return f"{self.argument_of[name]} ({name})" if name in self.argument_of else name
 
     def _constants(self) -> Tensor:
@@ -159,7 +160,7 @@ class Learner(Citable, WithOptions, nn.Module):
         return torch.tensor([number for _, number in self._options()], dtype=torch.float64)
 
     def parts(self) -> "dict[str, Learner]":
-        """Return the learners in this learner by path, each with buffers of its own."""
+        """Return the learners in this learner by path, each with its own buffers."""
         found: dict[str, Learner] = {}
         for name, module in self._modules.items():
             if isinstance(module, Learner):
@@ -177,11 +178,11 @@ class Learner(Citable, WithOptions, nn.Module):
         }
 
     def scratch(self) -> list[Tensor]:
-        """Return the buffers that a step writes but that are no state."""
+        """Return the buffers that a step writes but that are not part of the state."""
         return []
 
     def reset(self) -> None:
-        """Put each buffer back to its value before the first round, in place."""
+        """Reset each buffer to its value before the first round, in place."""
         with self._lock, torch.no_grad():
             all_or_nothing(self, copied(list(self.state().values())), self._reset)
 
@@ -245,7 +246,7 @@ class Learner(Citable, WithOptions, nn.Module):
             journal.close()
 
     def _journal_of(self, state: list[Tensor]) -> Journal:
-        """Return the journal of these buffers, a new one if they are others than before."""
+        """Return the journal of these buffers, a new one if the buffers have changed."""
         journal: Journal | None = self.__dict__.get("_journal")
         if journal is None or not journal.is_of(state):
             journal = self.__dict__["_journal"] = Journal(state)
@@ -267,7 +268,7 @@ class Learner(Citable, WithOptions, nn.Module):
         self.__dict__["_view"] = None
 
     def _refuse_change(self, cls: Any, name: str, value: Any) -> None:
-        """Raise if an option of the library has been set, or one of a subclass anew."""
+        """Raise if an option of the library is set, or a subclass's option set again."""
         own = self.__dict__
         if name in own:
             wanted, is_change = repr(own[name]), differs(value, own[name])
@@ -279,7 +280,7 @@ class Learner(Citable, WithOptions, nn.Module):
             raise AttributeError(f"{name}: {why}; construct another {cls.__name__}")
 
     def __prepare_scriptable__(self) -> nn.Module:
-        """Refuse ``torch.jit.script`` where it would leave a part out in silence."""
+        """Refuse ``torch.jit.script`` where it would silently drop a part."""
         if not self.is_scriptable:
             raise ValueError(
                 f"torch.jit.script: expected learners that can be compiled, got {type(self).__name__}, Python alone"
@@ -287,7 +288,7 @@ class Learner(Citable, WithOptions, nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy has a lock and views of its own. Buffers are copied under the lock, unless their memory is shared on purpose.
+        # A copy has its own lock and views. Buffers are copied under the lock, unless their memory is shared on purpose.
         with self._lock:
             state = {name: value for name, value in self.__dict__.items() if name not in OF_OBJECT}
             state["_buffers"] = {
@@ -301,7 +302,7 @@ class Learner(Citable, WithOptions, nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_is_torn" not in state:
             raise RuntimeError(
-                f"{type(self).__name__}: expected a module that this version has pickled, got one of version 0.1.0; "
+                f"{type(self).__name__}: expected a module pickled by this version, got one of version 0.1.0; "
                 "load its state dict into a new learner instead"
             )
         super().__setstate__(state)
@@ -322,7 +323,7 @@ class Learner(Citable, WithOptions, nn.Module):
             return super()._apply(lambda value: writable(fn(value)), *arguments, **options)
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
-        """Return copies of the buffers, all of one round; with ``keep_vars``, no copies."""
+        """Return copies of the buffers, all from one round; no copies with ``keep_vars``."""
         with self._lock:
             return super().state_dict(*arguments, **options)
 
@@ -344,11 +345,11 @@ class Learner(Citable, WithOptions, nn.Module):
         """Add the entries that an older version did not write, in place."""
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
-        """Return why entries under a prefix are no state of this learner and its parts."""
+        """Return why the entries under a prefix are not a state of this learner."""
         return load_problems(self, state_dict, prefix)
 
     def _load_own(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
-        """Load checked buffers into this learner, not its parts, and renew its tables."""
+        """Load checked buffers into this learner, not its parts, and rebuild its tables."""
         nn.Module._load_from_state_dict(self, state_dict, prefix, *arguments)
         for name, value in self._tables().items():  # to_empty() leaves them without values
             table: Any = self._buffers[name]
@@ -364,7 +365,7 @@ class Learner(Citable, WithOptions, nn.Module):
 
 
 def _keep_while_spawning(copies: Any) -> None:
-    """Keep copies that a process gets as it starts: it maps their memory later."""
+    """Keep copies passed to a starting process, which maps their memory later."""
     process: Any = get_spawning_popen()
     if process is not None:
         process.__dict__.setdefault("copies_of_learners", []).append(copies)

@@ -16,7 +16,7 @@ from torchonline.core.stepping import all_or_nothing, copied
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner
 
-# Products of a matrix and its inverse that are off by less are taken for rounding.
+# A smaller error in the product of a matrix and its inverse counts as rounding.
 INVERSE_TOLERANCE = 0.01
 
 
@@ -58,7 +58,7 @@ def load_(
     for part, _ in modules[1:]:
         part.__dict__["_is_loaded"] = True
     lists = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-    if not any(name.startswith(prefix) for name in state_dict):  # nn.Module judges a state dict without this learner
+    if not any(name.startswith(prefix) for name in state_dict):  # nn.Module handles a state dict without this learner
         for part, path in modules:
             nn.Module._load_from_state_dict(part, state_dict, path, *lists)
         return
@@ -75,7 +75,7 @@ def load_(
 
     buffers = [part._buffers for part, _ in modules]
     before = [dict(own) for own in buffers]
-    # An assignment puts other tensors in place of these, and leaves their values.
+    # An assignment replaces these tensors by others, and leaves their values.
     written = () if local_metadata.get("assign_to_params_buffers", False) else before
     put_values_back = copied([value for own in written for value in own.values() if value is not None])
 
@@ -92,10 +92,10 @@ def load_(
 
 
 def load_whole(module: nn.Module, load: Any, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
-    """Load a module of several parts, or nothing.
+    """Load a module of several parts as a whole, or not at all.
 
-    Its state, of which it takes a copy, is put back if the load is refused or interrupted. ``load`` is nn.Module's
-    ``load_state_dict`` of the module, with these arguments.
+    The state is copied first, and restored if the load is refused or interrupted. ``load`` is nn.Module's ``load_state_dict``
+    of the module, and takes the other arguments.
     """
     before = {name: value.clone() for name, value in module.state_dict().items()}
     try:
@@ -107,7 +107,7 @@ def load_whole(module: nn.Module, load: Any, state_dict: Mapping[str, Any], *arg
 
 
 def load_problems(learner: "Learner", state_dict: Mapping[str, Any], prefix: str) -> list[str]:
-    """Return why the entries under a prefix are no state of a learner and its parts."""
+    """Return why the entries under a prefix are not a state of a learner with parts."""
     entries = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
     parts = learner.parts()
     kept = {name: x for name, x in learner._buffers.items() if name not in learner._non_persistent_buffers_set}
@@ -168,7 +168,7 @@ def _other_options(learner: "Learner", constants: Tensor, prefix: str) -> list[s
 
 
 def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -> list[str]:
-    """List entries whose values no learner of this class ever has."""
+    """Return an error for each entry with values that the class never has."""
     problems, values, may_be_infinite = [], {}, (*learner.unbounded, "constants")
     for name, value in loaded.items():
         value = as_plain(name, value.detach())
@@ -196,13 +196,13 @@ def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -
 def _error_of_inverse(matrix: Tensor, inverse: Tensor) -> float:
     """Return the error of an inverse, relative to the units; 0.0 if it is rounding.
 
-    An average of states, entry by entry, is no state: the inverse of a mean is not the mean of the inverses.
+    An entry-by-entry average of states is not a state: the inverse of a mean is not the mean of the inverses.
     """
     eps, matrix, inverse = torch.finfo(matrix.dtype).eps, matrix.detach().double(), inverse.detach().double()
     scale = matrix.diagonal(dim1=-2, dim2=-1).sqrt()
     error = matrix @ inverse - torch.eye(matrix.size(-1), dtype=matrix.dtype, device=matrix.device)
     largest = (error * scale.unsqueeze(-2) / scale.unsqueeze(-1)).abs().amax((-2, -1))
-    # Rounding moves an inverse by about this much.
+    # Rounding changes an inverse by about this much.
     inflation = (matrix.diagonal(dim1=-2, dim2=-1) * inverse.diagonal(dim1=-2, dim2=-1)).amax(-1)
     is_off = largest > INVERSE_TOLERANCE + 64.0 * matrix.size(-1) * eps * inflation
     return float(torch.where(is_off, largest, 0.0).max())

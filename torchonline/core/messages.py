@@ -23,6 +23,6 @@ def listed(names: Iterable[Any], show: Callable[[Any], str] = repr) -> str:
 def install_extra(extra: str) -> str:
     """Return how to install the packages of an extra.
 
-    It is by a clone, because the package index does not have torchonline.
+    The command needs a clone, because the package index does not have torchonline.
     """
     return f'pip install ".[{extra}]" in a clone of torchonline'

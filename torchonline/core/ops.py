@@ -1,7 +1,7 @@
-"""Functions that mean the same on tensors and on NumPy arrays.
+"""Functions with one meaning on tensors and on NumPy arrays.
 
-Learners are written against these functions; :mod:`torchonline.core.backend` tells the two versions apart. Shapes are for ``*B``
-independent learners. The numbers of a single learner are NumPy scalars or Python numbers, not arrays.
+Learners are written against these functions; :mod:`torchonline.core.backend` chooses between the two versions. Shapes are for
+``*B`` independent learners. The numbers of a single learner are NumPy scalars or Python numbers, not arrays.
 """
 
 import math
@@ -27,9 +27,9 @@ def _matmul_in_python(a: Any, b: Any) -> Any:
 
 @in_python(_matmul_in_python)
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``a @ b`` of tensors, without automatic mixed precision in files too.
+    """Return ``a @ b`` of tensors, without automatic mixed precision even in files.
 
-    There autocast would round float32 factors, and no context keeps it from it. It leaves float64 alone.
+    In files, autocast would round float32 factors, and no context prevents it. It leaves float64 alone.
     """
     if a.dtype == torch.float32:
         return torch.matmul(a.to(torch.float64), b.to(torch.float64)).to(torch.float32)
@@ -166,7 +166,7 @@ def row_at(x: Tensor, index: Tensor) -> Tensor:
 def of_chosen(values: Tensor, action: Tensor) -> Tensor:
     """Select the chosen arms: ``(..., K, *rest)`` and ``(...)`` to ``(..., *rest)``.
 
-    Arrays are those of a single decision.
+    Arrays must belong to a single decision.
     """
     lead = action.dim()
     index = action.reshape(list(action.shape) + [1] * (values.dim() - lead))
@@ -180,7 +180,7 @@ def total(x: Tensor) -> Tensor:
 
 
 def _in_type_of_in_python(x: Tensor, like: Tensor) -> Tensor:
-    # A conversion by `to` that changes nothing is exported as an assertion of the type.
+    # A no-op `to` would be exported as an assertion of the type.
     return x.to(like.dtype) if is_readable(x) else torch.ops.prims.convert_element_type.default(x, like.dtype)
 
 
@@ -266,7 +266,7 @@ def softplus(x: Tensor) -> Tensor:
     return at_least(x, 0.0) + log1p(exp(-abs(x)))
 
 
-# Comparisons. Of Python numbers, a branch costs less than a NumPy call; a NaN comes back as NaN.
+# Comparisons. For Python numbers, a branch costs less than a NumPy call; a NaN stays NaN.
 
 
 @on_arrays(lambda x, y: np.minimum(x, y) if isinstance(x, np.ndarray) else x if x <= y or x != x else y)
@@ -428,7 +428,7 @@ def _written_in_python(x: Tensor) -> Tensor:
 def written(x: Tensor) -> Tensor:
     """Return a tensor to write to. For one number under torch.compile, it is a view.
 
-    torch 2.13 loses what compiled code writes to a float64 number on the CPU. It keeps what goes through a view.
+    torch 2.13 loses the writes of compiled code to a float64 number on the CPU. It keeps writes through a view.
     """
     return x
 

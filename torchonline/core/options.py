@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 def is_ours(of: Any) -> bool:
-    """Return whether a class or function is this library's, and not a user's."""
+    """Return whether a class or function is this library's, not a user's."""
     return of.__module__.startswith("torchonline.")
 
 
@@ -26,7 +26,8 @@ def described(instance: object, arguments: Mapping[str, Any]) -> str:
     """Return constructor arguments as ``name=value`` pairs, for a ``repr``.
 
     Required arguments come first. Optional arguments with values other than their defaults follow, in the constructor's order.
-    Names that are no arguments are ignored. A class whose attributes have the names of its arguments can pass ``vars(instance)``.
+    Names that are not arguments are ignored. A class whose attributes have the names of its arguments can pass
+    ``vars(instance)``.
 
     Example:
         >>> class Stream:
@@ -90,8 +91,8 @@ DEFAULTS: dict[str, Any] = {"batch_shape": (), "dtype": torch.float64, "device":
 def expanded_signature(cls: Any) -> inspect.Signature:
     """Return a constructor's signature with its ``**options`` written out.
 
-    They are :class:`LearnerOptions` or a family's. Required keywords come first. A base class whose constructor names the
-    options has their defaults. Options that no base class names stay ``**options``.
+    The options are :class:`LearnerOptions` or a family's. Required keywords come first. Defaults come from the base class whose
+    constructor names the options. Options that no base class names stay ``**options``.
     """
     own = list(inspect.signature(cls.__init__).parameters.values())[1:]
     if (options := family_of(own)) is None:
@@ -126,11 +127,11 @@ def passed(cls: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> di
     except TypeError as error:
         if family_of(inspect.signature(cls.__init__).parameters.values()) is not None:
             raise TypeError(f"{cls.__name__}() {error}") from None
-        return dict(named)  # a constructor of another style says what is wrong by itself
+        return dict(named)  # a constructor of another style raises its own error
 
 
 class WithOptions:
-    """Base of learners and environments: the signature and the arguments in full."""
+    """Base of learners and environments: keeps the full signature and arguments."""
 
     if TYPE_CHECKING:
         __signature__: inspect.Signature
@@ -193,15 +194,15 @@ def renamed_option(options: dict[str, Any], old: str, new: str, stacklevel: int 
     if old not in options:
         return
     if new in options:
-        raise TypeError(f"{old}: expected this option under its name {new} alone, got both")
+        raise TypeError(f"{old}: expected this option only under its name {new}, got both")
     warnings.warn(f"{old}: this option is called {new} now", DeprecationWarning, stacklevel)
     options[new] = options.pop(old)
 
 
 def with_former_names(**names: str) -> Callable[[F], F]:
-    """Decorate a constructor so that former names of its keywords go on working.
+    """Decorate a constructor so that former names of its keywords keep working.
 
-    They warn (:func:`renamed_option`). :func:`former_names` reads ``names``, former name to name, back.
+    Former names warn (:func:`renamed_option`). ``names`` maps former names to names; :func:`former_names` returns it.
     """
 
     def decorate(constructor: F) -> F:
@@ -219,5 +220,5 @@ def with_former_names(**names: str) -> Callable[[F], F]:
 
 
 def former_names(cls: Any) -> Mapping[str, str]:
-    """Return former name to name of the options of a class."""
+    """Return the map from former names to names of a class's options."""
     return getattr(cls.__init__, "former_names", {})

@@ -1,15 +1,17 @@
 r"""A precision matrix V that grows by rank-one terms, with its inverse.
 
-They are the statistics of every linear learner. Cost: O(d^2) a term. Three things keep the pair exact over millions of terms.
+The two matrices are the statistics of every linear learner. Cost: O(d^2) for each term. Three things keep the pair exact over
+millions of terms.
 
 - Both stay exactly symmetric, because each term is written as an outer product of one vector with itself.
-- In float32, Kahan's summation keeps in ``lost`` what rounding has taken from V.
+- In float32, Kahan's summation keeps V's rounding error in ``lost``.
 - In every eighth round, one column of the inverse is corrected (:func:`refine_inverse_`).
 
-A block of rounds adds a sum of such terms at once, and inverts V anew by a Cholesky factor in float64 (:func:`add_squares_`).
+A block of rounds adds a sum of such terms at once, and recomputes the inverse by a Cholesky factor in float64
+(:func:`add_squares_`).
 
-A learner keeps the three matrices as buffers of its own, so that they stay readable under their names in state dicts and in
-TorchScript files, where one tensor cannot have two names. A ``PrecisionMatrix`` is the three of them.
+A learner keeps the three matrices as its own buffers, so that they stay readable under their names in state dicts and in
+TorchScript files, where one tensor cannot have two names. A ``PrecisionMatrix`` is a tuple of the three.
 """
 
 from typing import Any
@@ -28,8 +30,8 @@ WIDE = 1 << 12
 REFINE_EVERY = 8
 
 
-# V, symmetric positive definite, (*B, d, d); its inverse, (*B, d, d); and what Kahan's summation holds back, so that V - lost is
-# the sum to twice the precision, or None where V is summed plainly. To make a NamedTuple would cost as much as a product.
+# V, symmetric positive definite, (*B, d, d); its inverse, (*B, d, d); and Kahan's compensation, with which V - lost is the sum
+# to twice the precision, or None without compensation. Making a NamedTuple would cost as much as a product.
 PrecisionMatrix = tuple[Tensor, Tensor, Tensor | None]
 
 
@@ -71,11 +73,11 @@ def _add_outer_anywhere_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadrat
 
 
 def add_squares_(V: PrecisionMatrix, squares: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Add a sum of terms ``aa'`` to V, and invert V anew. Not on arrays.
+    r"""Add a sum of terms ``aa'`` to V, and recompute the inverse. Not on arrays.
 
     Return the Cholesky factor of V, float64 ``(*B, d, d)``, and the largest variance inflation factor
-    :math:`V_{ii}(V^{-1})_{ii}`, ``(*B)``. Rounding moves the inverse by about float64's roundoff times d times
-    this factor. It does not depend on the units of the features. It is NaN where V has no Cholesky factor.
+    :math:`V_{ii}(V^{-1})_{ii}`, ``(*B)``. Rounding changes the inverse by about float64's roundoff times d times this factor.
+    It does not depend on the units of the features. It is NaN where V has no Cholesky factor.
     """
     matrix, inverse, lost = V
     increase_compensated_(matrix, lost, symmetric(squares))
@@ -111,9 +113,9 @@ def gram(a: Tensor, b: Tensor) -> Tensor:
 
 
 def remove_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Tensor) -> None:
-    """Take a term ``aa'`` out of V: the reverse of :func:`add_outer_`.
+    """Remove a term ``aa'`` from V: the reverse of :func:`add_outer_`.
 
-    The quadratic is below 1, as that of a term in V is.
+    The quadratic must be below 1, as it is for a term in V.
     """
     matrix, inverse, lost = V
     subtract_square_(matrix, lost, a)

@@ -1,4 +1,4 @@
-"""Processes of torch.distributed: their number, and what each of them has."""
+"""Processes of torch.distributed: their number, and the values of all of them."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """Steps that are all or nothing, one at a time.
 
-Three things guard the state of a learner in Python. TorchScript files and exported programs have none of them, but the guard of
+Three things guard the state of a learner in Python. TorchScript files and exported programs have only the guard of
 :mod:`torchonline.export.guard`.
 
 - A lock: steps, choices, loads and copies of one learner by several threads follow one another.
@@ -9,7 +9,7 @@ Three things guard the state of a learner in Python. TorchScript files and expor
   since (:mod:`torchonline.core.journal`).
 - A mark: while a step writes, the learner is marked as torn. Steps, choices, predictions, saves and copies by a signal handler
   then raise an error. The mark stays only where nothing can be undone: on an accelerator, and in a large group of an optimizer.
-  Then the learner refuses until it is reset or a state is loaded.
+  Then the learner refuses calls until it is reset or a state is loaded.
 """
 
 import os
@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Up to this size of the state, in bytes, a copy costs about a twentieth of a step, and less than a journal.
 SNAPSHOT_BYTES = 1 << 17
 
-# How often an interrupted undo is begun anew.
+# How often an interrupted undo is started again.
 UNDO_ATTEMPTS = 10
 
 ALONE = """\
@@ -50,7 +50,7 @@ LOCKED: "WeakSet[Learner]" = WeakSet()
 
 
 def give_lock_(learner: "Learner") -> None:
-    """Give a learner a lock of its own."""
+    """Give a learner its own lock."""
     learner.__dict__["_lock"] = threading.RLock()
     LOCKED.add(learner)
 
@@ -66,9 +66,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def one_at_a_time(method: F, owner: str = "self") -> F:
-    """Decorate a method so that threads call it in turn and a torn state is refused.
+    """Decorate a method to run in one thread at a time and to refuse a torn state.
 
-    TorchScript compiles the method alone. A traced program has no threads. For a method of a module with a learner in it,
+    TorchScript compiles only the method. A traced program has no threads. For a method of a module with a learner in it,
     ``owner`` is the expression for that learner.
     """
     body = ALONE.replace("OWNER", owner)
@@ -76,7 +76,7 @@ def one_at_a_time(method: F, owner: str = "self") -> F:
 
 
 def torn_error(learner: "Learner") -> RuntimeError:
-    """Return the error of a learner that an interrupted call has left half written."""
+    """Return the error for a learner that an interrupted call left half written."""
     return RuntimeError(
         f"state: expected the whole state of {type(learner).__name__}, got one that a step or load is writing, or has left "
         f"half written; {getattr(learner, 'remedy_of_torn', 'call reset() or load_state_dict()')}"
@@ -89,11 +89,11 @@ def copied(state: list[Any]) -> Callable[[], None]:
 
 
 def all_or_nothing(learner: Any, undo: Callable[[], None] | None, method: Callable[..., Any], *arguments: Any) -> None:
-    """Call a method that writes a learner's state; put the state back if it raises.
+    """Call a method that writes a learner's state; restore the state if it raises.
 
-    ``learner``, a learner or any object that holds learners, is marked as torn while the method runs. ``undo`` puts the state
-    back, and may be called again if it is interrupted. Without it, any exception leaves the learner marked, but for a
-    :func:`~torchonline.core.checks.refusal`. A learner that was marked before stays marked.
+    ``learner``, a learner or any object that holds learners, is marked as torn while the method runs. ``undo`` restores the
+    state, and may be called again if it is interrupted. Without it, any exception except a
+    :func:`~torchonline.core.checks.refusal` leaves the learner marked. A learner that was marked before stays marked.
     """
     marks = learner.__dict__
     was_torn = marks.get("_is_torn", False)
@@ -122,13 +122,13 @@ def all_or_nothing_with(
     try:
         all_or_nothing(owner, copied(state), method, *arguments)
     except BaseException:
-        # The copies have put the learner's state back, unless that was interrupted too.
+        # The copies have restored the learner's state, unless that was interrupted too.
         learner.__dict__["_is_torn"] = was_torn or owner.__dict__.get("_is_torn", False)
         raise
 
 
 def _surely(undo: Callable[[], None]) -> None:
-    """Undo, from the start again if that is interrupted."""
+    """Undo; start again if the undo is interrupted."""
     for _ in range(UNDO_ATTEMPTS - 1):
         try:
             return undo()

@@ -12,10 +12,10 @@ def as_times(name: str, values: np.ndarray) -> np.ndarray:
     """Return times as float64, or raise.
 
     Dates become seconds since 1970, and so do nanoseconds since 1970: numbers from 2^53 to 2^63 in magnitude. All other numbers
-    stay in their unit. A float64 tells times of today apart to a quarter of a microsecond.
+    stay in their unit. A float64 resolves present times to a quarter of a microsecond.
 
     Args:
-        name: what errors call the times.
+        name: the name of the times in errors.
         values: numbers, dates of NumPy, or objects with ``timestamp()``, such as dates with a time zone.
     """
     if values.dtype.kind == "O" and values.size and all(hasattr(value, "timestamp") for value in values.flat):
@@ -36,7 +36,7 @@ def as_times(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def as_time(name: str, value: Any) -> Any:
-    """Return one time as :func:`as_times` does; what is no number stays as it is."""
+    """Return one time as :func:`as_times` does; return a non-number unchanged."""
     is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     return float(as_times(name, np.asarray(value))) if is_number and LEAST <= abs(value) <= MOST else value
 

@@ -6,8 +6,8 @@ from importlib import metadata
 def version() -> str:
     """Return the version of the installed package.
 
-    In a checkout that is not installed it is ``0+unknown``. Releases and what lies between them get their versions from git
-    tags when the package is built. An editable installation has the version of the time when it was made.
+    In a checkout that is not installed it is ``0+unknown``. Releases and the commits between them get their versions from git
+    tags when the package is built. An editable installation keeps the version from the time of the installation.
     """
     try:
         return metadata.version("torchonline")
@@ -16,7 +16,7 @@ def version() -> str:
 
 
 def home() -> str:
-    """Return the first address that the installed package names, or an empty text."""
+    """Return the first address that the installed package names, or an empty string."""
     try:
         addresses = metadata.metadata("torchonline").get_all("Project-URL") or []
     except metadata.PackageNotFoundError:

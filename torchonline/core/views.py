@@ -32,7 +32,7 @@ class NumpyView:
     """A copy of a learner that computes on NumPy views of the learner's buffers.
 
     Args:
-        learner: its buffers are on the CPU and contiguous.
+        learner: the learner, with contiguous buffers on the CPU.
         parts: the views of the learner's parts, by name.
 
     Attributes:
@@ -42,7 +42,8 @@ class NumpyView:
     """
 
     def __init__(self, learner: "Learner", parts: "dict[str, Any]") -> None:
-        # The attributes and the view of each learner in this one, and all buffers. A reference to this one would be a cycle.
+        # The attributes and the view of each learner inside this one, and all buffers. A reference to this one would be a
+        # cycle.
         self.members: list[tuple[Any, NumpyView]] = []
         self.buffers = list(learner._buffers.values())
         self.places: list[dict[str, Any]] = []  # where the parts are found
@@ -59,7 +60,7 @@ class NumpyView:
         twin: Any = plain_twin(learner)
         buffers = learner._buffers.items()
         arrays = {name: None if buffer is None else buffer.detach().numpy() for name, buffer in buffers}
-        # Modules lie at hand, where nn.Module would search for them.
+        # Modules become plain attributes; nn.Module would search for them.
         twin.__dict__.update(learner.__dict__ | learner._modules | arrays)
         twin.__dict__.update(is_view=True, named_buffers=arrays.items)
         self.learner = twin
@@ -105,8 +106,8 @@ class NumpyView:
 def plain_twin(module: nn.Module) -> Any:
     """Return an empty object with a module's methods, without nn.Module's own.
 
-    ``nn.Module`` has a ``__getattr__``, which makes each attribute that a method reads five times as slow. Methods that check
-    their arguments come without the checks.
+    ``nn.Module`` has a ``__getattr__``, which makes reading attributes in a method five times as slow. Methods that check their
+    arguments come without the checks.
     """
     cls = type(module)
     bases = [base for base in cls.__mro__ if base not in nn.Module.__mro__]

@@ -7,10 +7,10 @@ from torch import nn
 
 
 class WriteOnce:
-    """Base of objects that others derive what they hold from.
+    """Base of objects with write-once attributes, from which others derive values.
 
-    By an AttributeError, a public attribute cannot be set again or deleted, and nothing that the class has, such as a method,
-    can be replaced.
+    An AttributeError refuses to set a public attribute again, to delete one, and to replace a member of the class, such as a
+    method.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The ranks of a process group, and what they tell one another."""
+"""The ranks of a process group, and their collective messages."""
 
 import hashlib
 import io
@@ -9,16 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-# Tensors of these types travel as NumPy arrays, in a fifth of the time that torch's own pickles take.
+# Tensors of these types are sent as NumPy arrays, in a fifth of the time of torch's own pickles.
 NUMPY_TYPES = (torch.float64, torch.float32, torch.int64, torch.int32, torch.bool, torch.uint8)
 
 
 class Ranks:
     """The ranks of a process group, or one rank without a group.
 
-    The first rank is the leader.
-    All methods are collective: all ranks call them in the same order. Values travel as pickles, as those of torch's own object
-    collectives do, so the ranks have to trust one another.
+    The first rank is the leader. All methods are collective: all ranks must call them in the same order. Values are sent as
+    pickles, as in torch's own object collectives, so the ranks must trust one another.
 
     Args:
         group: a process group; None for the default group.
@@ -34,7 +33,7 @@ class Ranks:
         if self.rank < 0:
             raise ValueError("group: expected one that this process belongs to, got another")
         self.leader: int = distributed.get_global_rank(group, 0) if group is not None else 0
-        # Where tensors are while they travel.
+        # The device of tensors in messages.
         self.device = torch.device("cpu")
         if self.size > 1 and distributed.get_backend(group) == "nccl":
             self.device = torch.device("cuda", torch.cuda.current_device())
@@ -50,7 +49,7 @@ class Ranks:
     def agree(self, error: str | None, *numbers: int) -> tuple[str | None, list[list[int]]]:
         """Return the first error of any rank, and the numbers of all ranks.
 
-        One message of a few bytes, if no rank has an error. Numbers are taken modulo 2^64.
+        Cost: one message of a few bytes, if no rank has an error. Numbers are taken modulo 2^64.
         """
         length = 0 if error is None else len(error)
         if self.size == 1:
@@ -142,7 +141,7 @@ class Ranks:
 
 
 def text_of_error(error: BaseException, rank: int | None = None) -> str:
-    """Return an error as a text, the reverse of :func:`error_from_text`."""
+    """Return an error as text, the reverse of :func:`error_from_text`."""
     name = type(error).__name__
     text = str(error) if isinstance(error, Exception) else f"interrupted by {name}"
     return f"{name}: {text}" if rank is None else f"{name}: rank {rank}: {text}"
@@ -156,7 +155,7 @@ def error_from_text(text: str) -> Exception:
 
 
 def digest(tensors: Sequence[Tensor]) -> int:
-    """Return 64 bits that differ, but for odds of 2^-64, if some tensors differ."""
+    """Return a 64-bit digest of tensors. Collisions have probability 2^-64."""
     found = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
         memory: Any = as_bytes(tensor).cpu().numpy()
@@ -165,7 +164,7 @@ def digest(tensors: Sequence[Tensor]) -> int:
 
 
 def digest_of_text(text: str) -> int:
-    """Return 64 bits that differ, but for odds of 2^-64, if a text differs."""
+    """Return a 64-bit digest of a text. Collisions have probability 2^-64."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
@@ -195,5 +194,5 @@ class _Pickler(pickle.Pickler):
 
 
 def _int64(number: int) -> int:
-    """Return a number modulo 2^64, as int64 holds it."""
+    """Return a number modulo 2^64, in the range of int64."""
     return (number + 2**63) % 2**64 - 2**63

@@ -1,4 +1,4 @@
-"""The rounds that a rank queues: how they are counted, checked, sent and learnt."""
+"""Queued rounds of a rank: how they are counted, checked, sent and learnt."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -25,11 +25,11 @@ Arguments = dict[str, Any]
 
 
 class Steps:
-    """Rounds that are learnt by one call of ``step`` after another.
+    """Rounds that are learnt by successive calls of ``step``.
 
     Args:
-        policy: what has ``step``.
-        learner: the learner that it changes: its estimator, or itself.
+        policy: the object with ``step``.
+        learner: the learner that ``step`` changes: the policy's estimator, or the policy.
     """
 
     def __init__(self, policy: Any, learner: Any) -> None:
@@ -37,7 +37,7 @@ class Steps:
         self.always_one = isinstance(learner, (ConvexLearner, PrivateLearner))
 
     def count(self, arguments: Arguments) -> int:
-        """Return the number of rounds in some arguments, as far as their shapes tell."""
+        """Return the number of rounds in the arguments, judged by their shapes."""
         if self.always_one:
             return 1
         first: int = self.learner.batch_dims
@@ -51,13 +51,13 @@ class Steps:
         return int(shape[first]) if len(shape) > dims else 1
 
     def checked(self, queue: list[Arguments], rank: int) -> Any:
-        """Return what a rank sends of its queue, or raise."""
+        """Return the message of a rank's queue, or raise."""
         return queue
 
     def learn(self, of_ranks: list[Any], block_size: int | None) -> str | None:
-        """Learn what all ranks have sent, in order, all or nothing.
+        """Learn the rounds of all ranks in order, all or nothing.
 
-        Return the first error of what was refused and has taken its step all the same; None for none.
+        Return the first error of a refused record that has still taken its step, or None.
         """
         state = list(self.learner.state().values())
         all_or_nothing_with(self.learner, self, state, self._learn_all, of_ranks, block_size)
@@ -69,7 +69,7 @@ class Steps:
                 self._step(rank, arguments)
 
     def _step(self, rank: int, arguments: Arguments) -> None:
-        """Take a step, whose errors name the rank that observed the round."""
+        """Take a step. Errors name the rank that observed the round."""
         device = self.learner.constants.device
         here = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in arguments.items()}
         try:
@@ -79,12 +79,13 @@ class Steps:
 
 
 class Records(Steps):
-    """Rounds of a private learner: each takes its step, whatever it holds."""
+    """Rounds of a private learner: each takes its step, even if it is refused."""
 
     def checked(self, queue: list[Arguments], rank: int) -> Any:
         """Return each record as tensors, or as the text of its error.
 
-        The size of a message then depends on shapes and types alone. A missing record is one of zeros, which is the same step.
+        The size of a message then depends only on shapes and types. A missing record becomes a record of zeros, which takes the
+        same step.
         """
         return [self._record(arguments, rank) for arguments in queue]
 
@@ -156,7 +157,7 @@ class Rows(NamedTuple):
 class Logs(Steps):
     """Rounds of a bandit that are rows of features, which can be joined.
 
-    They are learnt by ``learn``, or a few of them, without a size of blocks, by ``step``.
+    They are learnt by ``learn``. A few rounds without a ``block_size`` are learnt by ``step``.
     """
 
     def checked(self, queue: list[Arguments], rank: int) -> Rows:
@@ -167,7 +168,7 @@ class Logs(Steps):
         device, dims = self.learner.constants.device, self.learner.batch_dims
         x, reward, scale, action = self.joined(part.to(device) for part in of_ranks)
         learner, arguments = self.learner, (x, reward)
-        if action is not None:  # a place, which has been checked
+        if action is not None:  # a position, already checked
             learner, arguments = self.policy, (*self.policy._as_round(x, action), reward)
         if block_size is None and x.size(dims) <= few(self.learner.dim):
             learner.step(*arguments, noise_scale=scale)
@@ -204,7 +205,7 @@ class Logs(Steps):
 
 
 def few(dim: int) -> int:
-    """Return up to how many rounds steps take less time than a block."""
+    """Return the number of rounds up to which steps are faster than a block."""
     return max(15, min(dim // 5, 50))
 
 
@@ -219,14 +220,14 @@ def rounds_for(policy: Any, learner: Any) -> Steps:
 
 
 def copy_of(value: Any) -> Any:
-    """Return a copy of what a caller may write into before the sync."""
+    """Return a copy of a value that the caller may overwrite before the sync."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, (list, tuple)):
         return list(map(copy_of, value))
     if isinstance(value, np.ndarray):
         return value.copy()
-    # What NumPy takes for an array, such as a table.
+    # Values that NumPy converts to an array, such as a table.
     return np.asarray(value).copy() if hasattr(value, "__array__") or isinstance(value, memoryview) else value
 
 
@@ -245,7 +246,7 @@ def _stacked(queue: list[Arguments], policy: Any) -> Iterator[Arguments]:
 
 
 def _form(arguments: Arguments, policy: Any) -> Any:
-    """Return what single rounds have in common that can be stacked, or None."""
+    """Return the common form of single rounds that can be stacked, or None."""
     found: list[Any] = []
     lead, dims = policy.batch_shape, getattr(policy, "item_dims", 1)
     for name, value in arguments.items():

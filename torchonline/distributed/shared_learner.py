@@ -29,57 +29,59 @@ from torchonline.privacy.learners.base import PrivateLearner
 from torchonline.privacy.learners.clock import ClockedLearner
 
 WAYS = ("leader", "all", "sums")
-# Of what the first rank says of a sync.
+# Size of the first rank's note on a sync.
 NOTE_BYTES = 1024
 
 
 class SharedLearner(nn.Module):
-    r"""One learner over several processes, which all decide, observe and learn.
+    r"""One learner over several processes that all decide, observe and learn.
 
-    A round of a rank, and now and then a sync of all ranks::
+    A round of a rank, and from time to time a sync of all ranks::
 
         k = shared.select(arms)             # from the state of the last sync
         shared.observe(arms, k, reward)     # queued
         shared.sync()                       # collective: all ranks learn all queued rounds
 
-    After each sync, all ranks have the same state, bit for bit. Ranks exchange rounds, or sums over rounds, and never differences
-    of states: a confidence set holds for rounds that are learnt once each. How :meth:`sync` learns:
+    After each sync, all ranks have the same state, bit for bit. Ranks exchange rounds, or sums over rounds, but never
+    differences of states, because a confidence set holds for rounds that are learnt once each. :meth:`sync` learns in one of
+    three ways:
 
-    - ``"leader"``: the first rank gets the rounds of all ranks, learns them in the order of the ranks, and sends its state to the
-      others. For every learner, and for processors of different kinds. A few rounds are learnt by ``policy.step``, more by
-      ``policy.learn``.
+    - ``"leader"``: the first rank gets the rounds of all ranks, learns them in the order of the ranks, and sends its state to
+      the others. This works for every learner, and for processors of different kinds. A few rounds are learnt by
+      ``policy.step``, more rounds by ``policy.learn``.
     - ``"all"``: every rank gets and learns all rounds in the same order. The ranks compare digests of their new states, because
-      processors of different kinds round differently. If they differ, all ranks raise, and nothing has been learnt.
-    - ``"sums"``: each rank sums what its own rounds add, block by block from a common state, and the sums are added. A block
-      costs one message of 2 d^2 + d + 2 numbers (d^2 + d for ridge regression, several messages for links), whatever the number
-      of ranks and rounds. For learners with blocks (``has_blocks``), in coordinates that do not move.
+      processors of different kinds round differently. If the digests differ, all ranks raise, and nothing has been learnt.
+    - ``"sums"``: each rank sums the terms of its own rounds, block by block from a common state, and the sums are added. A
+      block costs one message of 2 d^2 + d + 2 numbers (d^2 + d for ridge regression, several messages for links), for any
+      number of ranks and rounds. This needs a learner with blocks (``has_blocks``) and fixed coordinates.
 
-    Guarantee: that of :meth:`Estimator.learn`, for all rounds of all ranks in one order. Besides the learner's conditions: no row
-    of data goes to two ranks; the noise of a round is independent of all other rounds; no arm depends on a reward of another rank
-    before it is learnt, and when ranks sync depends on no reward that is not learnt; and no round is dropped because of its
-    reward. Proof and traps: docs/distributed.md.
+    Guarantee: that of :meth:`Estimator.learn`, for all rounds of all ranks in one order. Conditions, besides the learner's: no
+    row of data goes to two ranks; the noise of a round is independent of all other rounds; no arm depends on another rank's
+    reward before that reward is learnt; the times of syncs depend on no reward that is not yet learnt; and no round is dropped
+    because of its reward. Proof and traps: docs/distributed.md.
 
-    A private learner learns on the first rank alone, and draws its noise there. Records go to that rank. What comes back is its
-    :meth:`~torchonline.privacy.learners.base.PrivateLearner.public_state`. Each queued record takes its step, one that is refused
-    as ``step(None)``; the sync then raises after all have taken their steps. ``state_dict()`` of another rank holds no secret
-    state, and no learner loads it.
+    A private learner learns only on the first rank, and draws its noise there. Records go to that rank, which sends back its
+    :meth:`~torchonline.privacy.learners.base.PrivateLearner.public_state`. Each queued record takes its step, a refused record
+    as ``step(None)``; the sync then raises after all records have taken their steps. ``state_dict()`` of another rank holds no
+    secret state, and no learner loads it.
 
-    Errors in the rounds of one rank are raised by the sync of all ranks and name the rank. No state has changed then, and all
-    rounds stay queued; :meth:`discard` drops those of a rank. If a rank dies or does not come, the sync of the others raises when
-    the connection breaks, or after the timeout of the process group. Constructor, :meth:`broadcast` and :meth:`sync` are
+    Errors in the rounds of one rank are raised by the sync of all ranks and name the rank. Then no state has changed, and all
+    rounds stay queued; :meth:`discard` drops those of a rank. If a rank dies or does not call ``sync``, the sync of the others
+    raises when the connection breaks, or after the timeout of the process group. The constructor, :meth:`broadcast` and
+    :meth:`sync` are
     collective: all ranks call them in the same order, from one thread. Without a process group there is one rank.
 
     Cost of a sync: docs/distributed.md has a model and measurements.
 
     Args:
-        policy: any learner of the library: a policy, an estimator, arms with a model each, a convex or a private learner, made
+        policy: any learner of the library: a policy, an estimator, disjoint arms, a convex or a private learner, constructed
             alike on each rank. The constructor sends the first rank's state to all.
         learn_on: ``"leader"``, ``"all"`` or ``"sums"``.
         block_size: rounds in a block, of all ranks together, as in :meth:`Estimator.learn`.
         group: a process group; None for the default group.
 
     Raises:
-        TypeError, ValueError: an argument is wrong, the learner cannot learn in this way, or the ranks' learners differ.
+        TypeError, ValueError: an argument is wrong, the learner does not support ``learn_on``, or the ranks' learners differ.
 
     Example:
         >>> from torchonline import OFUL
@@ -117,7 +119,7 @@ class SharedLearner(nn.Module):
 
     @property
     def pending(self) -> int:
-        """The number of this rank's queued rounds, as far as their shapes tell."""
+        """The number of this rank's queued rounds, judged by their shapes."""
         return sum(map(self._rounds.count, self._queue))
 
     def forward(self, *arguments: Any) -> Any:
@@ -125,7 +127,7 @@ class SharedLearner(nn.Module):
         return self.policy(*arguments)
 
     def select(self, *arguments: Any, **named: Any) -> Tensor:
-        """Return the index of the chosen arm, by the state of the last sync.
+        """Return the index of the chosen arm, from the state of the last sync.
 
         Arguments are those of the policy's ``select``.
         """
@@ -133,7 +135,7 @@ class SharedLearner(nn.Module):
         return index
 
     def select_with_probability(self, *arguments: Any, **named: Any) -> tuple[Tensor, Tensor]:
-        """Choose an arm, and return its propensity too.
+        """Choose an arm, and return its propensity.
 
         Arguments are those of the policy's ``select_with_probability``, as for :meth:`select`.
         """
@@ -143,7 +145,7 @@ class SharedLearner(nn.Module):
     def observe(self, *arguments: Any, **named: Any) -> None:
         """Queue a round, or several in order, with the arguments of ``policy.step``.
 
-        They are copied. Values are checked by :meth:`sync`, so that all ranks hear of a wrong one.
+        The arguments are copied. :meth:`sync` checks the values, so that all ranks learn of a wrong one.
 
         Raises:
             TypeError: the arguments are not those of ``step``.
@@ -157,7 +159,7 @@ class SharedLearner(nn.Module):
         self._queue.append({name: copy_of(value) for name, value in list(bound.arguments.items())[1:]})
 
     def discard(self) -> int:
-        """Drop this rank's queued rounds, and return how many there were."""
+        """Drop this rank's queued rounds, and return their number."""
         dropped = self.pending
         self._queue.clear()
         self._is_in_doubt = False
@@ -166,10 +168,10 @@ class SharedLearner(nn.Module):
     def broadcast(self) -> None:
         """Send the first rank's state to all ranks. Collective.
 
-        Call it after a load on the first rank alone.
+        Call it after loading a state only on the first rank.
 
         Raises:
-            ValueError: the ranks' learners differ in class, options or sizes, or the learner cannot learn in this way.
+            ValueError: the ranks' learners differ in class, options or sizes, or the learner does not support ``learn_on``.
         """
         error = self._why_not() if self.ranks.rank == 0 else None
         error, rows = self.ranks.agree(error, digest_of_text(self._description()))
@@ -187,9 +189,9 @@ class SharedLearner(nn.Module):
 
         Raises:
             TypeError, ValueError: a queued round of some rank is wrong. All ranks raise, and no state has changed.
-            RuntimeError: the ranks' states differ, because one was written from outside or learnt with other rounding; or the
-                privacy budget is spent; or a rank was interrupted. All ranks raise. Or the connection to another rank is lost:
-                then rounds of this rank may have been learnt, and are refused until :meth:`discard`.
+            RuntimeError: the ranks' states differ, because one was written from outside or learnt with different rounding; or
+                the privacy budget is spent; or a rank was interrupted. All ranks raise. Also if the connection to another rank
+                is lost: then rounds of this rank may have been learnt, and are refused until :meth:`discard`.
         """
         queue = list(self._queue)
         own = sum(map(self._rounds.count, queue))
@@ -213,7 +215,7 @@ class SharedLearner(nn.Module):
         return sum(counts)
 
     def _learn_together(self, rounds: Any, message: Tensor, counts: list[int], sizes: list[int]) -> "_Outcome":
-        """Learn the rounds of all ranks, or nothing, in the way that was asked for."""
+        """Learn the rounds of all ranks, or nothing, as ``learn_on`` says."""
         if self.learn_on == "leader":
             messages = self.ranks.gather_messages(message, sizes)
             return self._hear(_Outcome() if messages is None else self._attempt(messages))
@@ -223,7 +225,7 @@ class SharedLearner(nn.Module):
             with torch.no_grad(), _locks(self.policy):
                 if self.learn_on == "sums":
                     all_or_nothing(self.learner, copied(state), self._learn_shares, rounds, counts)
-                else:  # the learner steps, and would refuse to if it were marked as torn
+                else:  # the learner steps, which it would refuse if it were marked as torn
                     all_or_nothing_with(self.learner, self._rounds, state, self._learn_alike, messages)
         except _UndoneError as undone:
             return undone.outcome
@@ -242,7 +244,7 @@ class SharedLearner(nn.Module):
             raise _UndoneError(_Outcome(error, False, False, outcome.failure))
 
     def _learn_shares(self, rounds: Any, counts: list[int]) -> None:
-        """Learn the rounds of this rank, in sums with those of the others."""
+        """Learn the rounds of this rank, summed with those of the others."""
         logs: Any = self._rounds
         refused = learn_shares(logs, self.ranks, rounds, counts, self.block_size)
         outcome = self._hear(_Outcome() if refused is None else _Outcome(text_of_error(refused), False, False, refused))
@@ -250,21 +252,21 @@ class SharedLearner(nn.Module):
             raise _UndoneError(outcome)
 
     def _attempt(self, messages: list[Tensor]) -> "_Outcome":
-        """Learn the rounds of all ranks, and return what has come of it."""
+        """Learn the rounds of all ranks, and return the outcome."""
         failure: BaseException | None = None
         try:
             error = self._rounds.learn([unpacked(message) for message in messages], self.block_size)
         except Exception as caught:
             failure, error = caught, text_of_error(caught)
-        except BaseException as caught:  # an interrupt, of which the other ranks have to hear
+        except BaseException as caught:  # an interrupt, which the other ranks must learn of
             failure, error = caught, text_of_error(caught, self.ranks.rank)
         is_over = error is None or isinstance(self.learner, PrivateLearner)
         return _Outcome(error, is_over and not self.learner._is_torn, is_over, failure)
 
     def _hear(self, outcome: "_Outcome") -> "_Outcome":
-        """Return the first rank's outcome, with its state if that has moved. One message."""
+        """Return the first rank's outcome; take over its state if changed. One message."""
         state = self._shared_state()
-        # A state that is not whole stays where it is.
+        # A state that is not whole is not sent.
         sent = state if outcome.is_learnt else list(map(torch.zeros_like, state))
         note, *values = self.ranks.broadcast([outcome.as_note(), *sent])
         if self.ranks.rank == 0:
@@ -275,7 +277,7 @@ class SharedLearner(nn.Module):
         return heard
 
     def _take_over(self, state: list[Tensor], values: list[Tensor]) -> None:
-        """Write the first rank's state over this rank's."""
+        """Overwrite this rank's state by the first rank's."""
         with torch.no_grad(), _locks(self.policy):
             clocks = [part for part in self.learner.modules() if isinstance(part, ClockedLearner)]
             before = [clock._counts() for clock in clocks]
@@ -284,19 +286,19 @@ class SharedLearner(nn.Module):
                 clock._follow(*counts)
 
     def _shared_state(self) -> list[Tensor]:
-        """Return the tensors that all ranks have in common."""
+        """Return the tensors that all ranks share."""
         learner = self.learner
         return list((learner.public_buffers() if isinstance(learner, PrivateLearner) else learner.state()).values())
 
     def _description(self) -> str:
-        """Return what has to be the same on all ranks: classes, options, sizes and types."""
+        """Return what must agree on all ranks: classes, options, sizes and types."""
         parts = [part for part in self.learner.modules() if isinstance(part, Learner)]
         options = [(type(part).__qualname__, *_described(part._arguments)) for part in parts]
         buffers = [(tuple(tensor.shape), tensor.dtype) for tensor in self._shared_state()]
         return repr((self.learn_on, self.block_size, options, buffers, getattr(self.learner, "action_ids", None)))
 
     def _why_not(self) -> str | None:
-        """Return why the learner cannot learn in the way that is asked for, or None."""
+        """Return why the learner does not support ``learn_on``, or None."""
         learner, way = self.learner, self.learn_on
         allowed, why = '"leader" or "all"', None
         if learner._is_torn:
@@ -310,7 +312,7 @@ class SharedLearner(nn.Module):
         return None if why is None else f"ValueError: learn_on: expected {allowed} for {name}, {why}, got {way!r}"
 
     def _checked(self, queue: list[Arguments]) -> tuple[Any, Tensor, str | None]:
-        """Return this rank's rounds, their message, and what is wrong with them."""
+        """Return this rank's rounds, their message, and their error or None."""
         rounds, message, error = None, torch.empty(0, dtype=torch.uint8), self._why_not()
         if self._is_in_doubt:
             error = (
@@ -327,15 +329,15 @@ class SharedLearner(nn.Module):
 
 
 class _Outcome(NamedTuple):
-    """What has come of a sync."""
+    """The outcome of a sync."""
 
     error: str | None = None
-    is_learnt: bool = True  # whether the state has moved
+    is_learnt: bool = True  # whether the state has changed
     is_over: bool = True  # whether the rounds leave the queues
     failure: BaseException | None = None  # of this rank
 
     def raise_error(self) -> None:
-        """Raise the error, if there is one; an interrupt of this rank as it came."""
+        """Raise the error, if any; re-raise an interrupt of this rank."""
         if self.failure is not None and not isinstance(self.failure, Exception):
             raise self.failure
         if self.error is not None:
@@ -343,7 +345,7 @@ class _Outcome(NamedTuple):
             raise error_from_text(f"{self.error}{what}") from self.failure
 
     def as_note(self) -> Tensor:
-        """Return all but the failure, in as many bytes as all outcomes have."""
+        """Return all but the failure, in a fixed number of bytes."""
         text = (self.error or "").encode()[: NOTE_BYTES - 2]
         note = bytes([self.is_learnt, self.is_over]) + text.ljust(NOTE_BYTES - 2, b"\0")
         return torch.frombuffer(bytearray(note), dtype=torch.uint8)
@@ -370,12 +372,12 @@ def _signature_of_step(cls: Any) -> inspect.Signature:
 
 
 def _first_other(values: Sequence[Any]) -> int | None:
-    """Return the first rank whose value is not that of rank 0."""
+    """Return the first rank whose value differs from rank 0's, or None."""
     return next((rank for rank, value in enumerate(values) if value != values[0]), None)
 
 
 def _described(arguments: Any) -> list[tuple[str, Any]]:
-    """Return arguments as plain values that are alike in all processes."""
+    """Return arguments as plain values that are the same in all processes."""
     plain = (int, float, str, bool, tuple, type(None))
     named = sorted((name, value) for name, value in arguments.items() if name != "device")
     return [(name, value if type(value) in plain else type(value).__name__) for name, value in named]

@@ -16,12 +16,12 @@ class Workers:
     """The ranks that learn a block together, as an estimator's ``_workers``.
 
     Args:
-        ranks: of the learner.
+        ranks: the ranks of the learner.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
-        self.rows = 0  # of the block, of all ranks together
+        self.rows = 0  # rounds of the block, over all ranks
         self.refused: ValueError | None = None
 
     def totals(self, sums: list[Tensor]) -> list[Tensor]:
@@ -40,20 +40,20 @@ class Workers:
         return bool(said)
 
     def refuse(self, error: ValueError) -> None:
-        """Note why a block is refused. To raise would leave the other ranks waiting."""
+        """Note why a block is refused. Raising would leave the other ranks waiting."""
         self.refused = self.refused or error
 
 
 def learn_shares(logs: Logs, ranks: Ranks, rounds: Rows, counts: Sequence[int], block_size: int | None) -> Any:
-    """Learn this rank's share of each block, in sums with other ranks.
+    """Learn this rank's share of each block, summed with other ranks.
 
-    Return the error of a block that was refused, or None. The first rank's error counts: rounding may tell ranks apart. A state
-    after a refusal is of no use.
+    Return the error of a block that was refused, or None. The first rank's error counts, because rounding may differ between
+    ranks. After a refusal the state is unusable.
 
     Args:
-        logs: of the learner.
-        ranks: that learn together. All have the same state.
-        rounds: of this rank, checked.
+        logs: the logs of the learner.
+        ranks: the ranks that learn together. All have the same state.
+        rounds: the checked rounds of this rank.
         counts: the number of rounds of each rank.
         block_size: rounds in a block, of all ranks together; None for the learner's choice.
     """
@@ -79,7 +79,7 @@ def shares_of(left: Sequence[int], size: int) -> list[int]:
 
 
 def _learn_block(learner: Any, rounds: Rows, size: int) -> None:
-    """Learn this rank's share of a block of so many rounds."""
+    """Learn this rank's share of a block of ``size`` rounds."""
     x, reward, scale, action = rounds
     scale = learner._own_scale(reward) if scale is None else scale
     learner._learn_part(x, action, reward, scale, None, size)

@@ -53,7 +53,7 @@ class Link(nn.Module):
         raise NotImplementedError
 
     def mean_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and slope; far from ``steepest`` slopes may lose their last digits."""
+        """Return mean and slope. Far from ``steepest``, slopes may lose last digits."""
         return self.mean(z), self.slope(z)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ class Link(nn.Module):
     def curvature(self, b: Tensor, y: Tensor, concordance: float) -> Tensor:
         r"""Return a lower bound of :math:`2D_m(b, y)/(b-y)^2`, of any shape.
 
-        ``concordance`` is R between b and y. The bound is the quotient less a millionth, for rounding; for points closer than
-        0.02 it follows from self-concordance.
+        ``concordance`` is R between b and y. The bound is the quotient minus a millionth of it, against rounding. For points
+        closer than 0.02 it follows from self-concordance.
         """
         size = abs(b - y)
         close = size <= 0.02
@@ -107,17 +107,17 @@ class Link(nn.Module):
         return self.possible_rewards
 
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw independent rewards of the family at each z: float64, on the CPU."""
+        """Draw independent rewards from the family at each z: float64, on the CPU."""
         raise NotImplementedError(f"{type(self).__name__} does not say by which law rewards are drawn")
 
     def signature(self) -> list[tuple[str, float]]:
-        """Return named numbers that differ from link to link, for checkpoints."""
+        """Return named numbers that tell links apart, for checkpoints."""
         points: Any = min(1.0, self.reach) * np.array([-0.5, -0.25, 0.25, 0.5])
         means = zip(points.tolist(), self.mean(points).tolist(), strict=True)
         return [(f"the link's mean at {z:g}", mean) for z, mean in means]
 
     def check_bound(self, bound: float) -> None:
-        """Raise ValueError if the link breaks its promises somewhere on [-bound, bound]."""
+        """Raise ValueError if the link violates its contract on [-bound, bound]."""
         if bound >= self.reach:
             reach = f"{self.reach:g}, the reach of {type(self).__name__}"
             raise ValueError(f"theta_bound: expected |x'theta| below {reach}, got up to {bound:g}")
@@ -125,9 +125,9 @@ class Link(nn.Module):
     def curvature_ratio(self, bound: float) -> float:
         r"""Return an upper bound of :math:`\mu'(y)(b-y)^2/(2D_m(b,y))`, at least 1.
 
-        It holds for b and y in [-bound, bound]. If the slope is unimodal, the maximum over b is at an end, and that over y is
-        taken on a grid, times an allowance for the points between: the logarithm of the ratio has a derivative of at most 2R.
-        Otherwise self-concordance gives :math:`u^2/(2(u-1+e^{-u}))` with u = 2 R bound.
+        It holds for b and y in [-bound, bound]. If the slope is unimodal, the maximum over b is at an end. The maximum over y
+        is taken on a grid, times an allowance for the points between: the logarithm of the ratio has a derivative of at most
+        2R. If the slope is not unimodal, self-concordance gives :math:`u^2/(2(u-1+e^{-u}))` with u = 2 R bound.
         """
         concordance = self.self_concordance(bound)
         u = 2.0 * concordance * bound

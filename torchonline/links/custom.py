@@ -1,4 +1,4 @@
-"""Links with functions of the user, checked on a grid."""
+"""Links with user-defined functions, checked on a grid."""
 
 import math
 from collections.abc import Callable
@@ -21,10 +21,10 @@ def by_tensors(function: Callable[[Tensor], Tensor], z: Any) -> Any:
 
 
 class CustomLink(Link):
-    r"""Link with functions of the user, checked on a grid.
+    r"""Link with user-defined functions, checked on a grid.
 
-    The constructor checks them on [-1, 1], and a learner on all allowed z. They take and return tensors of any shape. To export
-    the learner, TorchScript must be able to compile them (``def`` or a module, not ``lambda``).
+    The constructor checks the functions on [-1, 1], and a learner on all allowed z. The functions take and return tensors of
+    any shape. To export the learner, TorchScript must be able to compile them (``def`` or a module, not ``lambda``).
 
     Args:
         m: :math:`m(z)`, strictly convex.

@@ -11,7 +11,7 @@ from torchonline.links.base import Link
 
 
 class Gaussian(Link):
-    """Link of linear models: the mean is z, and the noise is sub-Gaussian.
+    """Link for linear models: the mean is z, and the noise is sub-Gaussian.
 
     Args:
         noise_scale: sigma > 0, the sub-Gaussian scale of the noise, in units of the reward.
@@ -48,7 +48,7 @@ class Gaussian(Link):
 
 
 class Logistic(Link):
-    """Link of clicks and of any reward in [0, 1]: the mean is 1 / (1 + exp(-z)).
+    """Link for clicks and any reward in [0, 1]: the mean is 1 / (1 + exp(-z)).
 
     A reward in [0, 1] needs only the right mean: its exponential moments are at most those of a click with the same mean.
 
@@ -88,12 +88,12 @@ class Logistic(Link):
 
 
 class Binomial(Link):
-    """Link of success counts: n independent tries of probability 1 / (1 + exp(-z)).
+    """Link for success counts: n independent trials of probability 1 / (1 + exp(-z)).
 
-    If tries succeed together, the confidence sets fail. Use the share of successes and :class:`Logistic`.
+    If trials are correlated, the confidence sets fail; use the share of successes and :class:`Logistic` instead.
 
     Args:
-        trials: n, number of tries in a reward.
+        trials: n, number of trials in a reward.
 
     Example:
         >>> Binomial(10).mean(torch.tensor(0.0))
@@ -136,10 +136,10 @@ class Binomial(Link):
 
 
 class Poisson(Link):
-    """Link of counts: the mean is exp(z), and the variance is the mean.
+    """Link for counts: the mean is exp(z), and the variance equals the mean.
 
-    A larger variance breaks the confidence sets. Learners refuse predictors with ``|z|`` above 35, where the mean is 1.6e15 and
-    rounding in float64 loses the confidence sets.
+    Overdispersed counts break the confidence sets. Learners refuse predictors with ``|z|`` above 35, where the mean is 1.6e15
+    and rounding in float64 loses the confidence sets.
 
     Example:
         >>> Poisson().slope(torch.tensor([0.0, 1.0]))
@@ -175,7 +175,7 @@ class Poisson(Link):
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:
         mean = z.double().exp()
         counts = torch.poisson(mean.clamp(max=1e12), generator=generator)
-        # Such means are beyond torch's sampler: draw from the normal law of the same mean and variance.
+        # Such means are beyond torch's sampler: draw from the normal law with the same mean and variance.
         if bool((mean > 1e12).any()):
             normal = (mean + mean.sqrt() * torch.randn(z.shape, generator=generator, dtype=torch.float64)).round()
             counts = torch.where(mean > 1e12, normal, counts)
@@ -183,10 +183,10 @@ class Poisson(Link):
 
 
 class Gamma(Link):
-    r"""Link of gamma waiting times and amounts: the mean is 1 / (offset - z).
+    r"""Link for gamma waiting times and amounts: the mean is 1 / (offset - z).
 
     The natural parameter of the family, z - offset, must be negative, so :math:`|z|` must stay below the known offset. The
-    constant :math:`R = 2/(\text{offset} - \text{bound})` grows as the bound of :math:`|z|` comes near the offset.
+    constant :math:`R = 2/(\text{offset} - \text{bound})` grows as the bound of :math:`|z|` approaches the offset.
 
     Args:
         offset: larger than every :math:`|z|` that may occur.

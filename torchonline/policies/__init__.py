@@ -1,1 +1,1 @@
-"""Policies: whatever decides, by a rule of choice over one or several estimators."""
+"""Policies: rules of choice over one or several estimators."""

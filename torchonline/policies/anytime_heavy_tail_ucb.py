@@ -16,7 +16,7 @@ class AnytimeHeavyTailUCB(UCB[HeavyTailRegression]):
     Args:
         dim: d, number of features.
         noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
-        moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
+        moment_order: p in (1, 2]. Use 2 for finite variance. A smaller p is for noise without a variance, and is more cautious.
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
             deviation at p = 2. 1/2 holds for rewards in [0, 1]; larger noise needs a larger number. Too large costs regret; too
             small voids the guarantee, often without a trace in the data.
@@ -26,8 +26,8 @@ class AnytimeHeavyTailUCB(UCB[HeavyTailRegression]):
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius, and changes the update too. Other than 1 it is a heuristic.
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
-            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
-            that epoch alone (docs/drift.md).
+            counts the rounds since the last start. A guarantee holds for each epoch separately, if the parameter does not move
+            in that epoch (docs/drift.md).
         batch_shape: ``*B``, independent learners in one module.
         dtype: torch.float64 or torch.float32, of the state. The proof is for float64.
         device: where the state lives.

@@ -18,15 +18,15 @@ CPU = torch.device("cpu")
 
 
 class WithArmIds:
-    """Mixin of the learners whose arms come and go: each arm has an id for ever.
+    """Mixin for learners whose arms come and go: each arm has a permanent id.
 
-    The first K arms have the ids 0 to K - 1, and each arm that comes gets the next one. No id is given twice. What names an arm
-    is its id: what ``select`` returns, and what ``step``, ``learn`` and a removal take. What has an entry for each
-    arm is in the order of :attr:`action_ids`: scores, probabilities, means and masks. Until arms are removed, ids are places.
+    The first K arms have the ids 0 to K - 1, and each new arm gets the next id. No id is given twice. ``select`` returns ids;
+    ``step``, ``learn`` and removals take ids. Scores, probabilities, means and masks have an entry for each arm, in the order
+    of :attr:`action_ids`. Until an arm is removed, an arm's id is its position in that order.
 
     Shape:
-        - ``ids``, ``(K)``, int64, ascending; ``ids_given``, ``()``, the id of the next arm. They are None while ids are places.
-          They are part of the state dict, and a load brings those of the saved learner.
+        - ``ids``, ``(K)``, int64, ascending; ``ids_given``, ``()``, the id of the next arm. They are None while ids equal
+          positions. They are part of the state dict, and a load takes them from the saved learner.
     """
 
     if TYPE_CHECKING:  # an annotation of None would hide the buffers from TorchScript
@@ -49,7 +49,7 @@ class WithArmIds:
 
     @property
     def ids_so_far(self) -> int:
-        """The number of arms that there have ever been, and so the next id. Python only."""
+        """The number of arms ever added, which is the next id. Python only."""
         given = self._buffers["ids_given"]
         return self._arm_count() if given is None else int(given)
 
@@ -58,23 +58,23 @@ class WithArmIds:
         return self
 
     def was_removed(self, action: int) -> bool:
-        """Return whether a number is the id of an arm that was removed. Python only."""
+        """Return whether ``action`` is the id of a removed arm. Python only."""
         one = integer("action", action)
         return 0 <= one < self.ids_so_far and one not in self.action_ids
 
     def _named_in_python(self, place: Tensor) -> Tensor:
         ids = self._buffers["ids"]
-        return place if ids is None else ids.take(place)  # ids[place] would ask a program for a number
+        return place if ids is None else ids.take(place)  # ids[place] would make a traced program read a number
 
     @in_python(_named_in_python)
     def _named(self, place: Tensor) -> Tensor:
-        """Return the ids of the arms at some places."""
+        """Return the ids of the arms at given positions."""
         ids = self.ids
-        return place if ids is None else ids.take(place)  # ids[place] would ask a program for a number
+        return place if ids is None else ids.take(place)  # ids[place] would make a traced program read a number
 
     def _placed_in_python(self, action: Any) -> Any:
         ids = self._buffers["ids"]
-        if ids is None:  # whoever uses the places checks them
+        if ids is None:  # the caller checks the positions
             return action
         one = integer_at_hand(action)
         if one is not None and ids.is_cpu and is_readable(ids):
@@ -85,7 +85,7 @@ class WithArmIds:
             return torch.tensor(place) if isinstance(action, Tensor) else place
         index = as_indices("action", action, ids.device)
         if index.device != ids.device:
-            return index  # whoever uses the places refuses the device
+            return index  # the caller refuses the device
         places = torch.searchsorted(ids, index.contiguous()).clamp(max=ids.size(0) - 1)
         if (self.validate or ids.is_cpu) and is_readable(index):
             is_bad = ids.take(places) != index
@@ -95,12 +95,12 @@ class WithArmIds:
 
     @in_python(_placed_in_python)
     def _placed(self, action: Tensor) -> Tensor:
-        """Return the places of the arms with some ids; any place where there is none."""
+        """Return the positions of arms by id; any position for an unknown id."""
         ids = self.ids
         return action if ids is None else torch.searchsorted(ids, action.contiguous()).clamp(max=ids.size(0) - 1)
 
     def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return whether numbers are ids of the ``count`` arms, and right places."""
+        """Return which numbers are ids of the ``count`` arms, and valid positions."""
         ids = self.ids
         if ids is None:
             return found_places(action, count)
@@ -108,41 +108,41 @@ class WithArmIds:
         return ids.take(places) == action, places
 
     def _named_if_any(self, place: Tensor) -> Tensor:
-        """Return the ids of the arms at some places; -1, of no arm, stays."""
+        """Return the ids of the arms at given positions; -1, for no arm, stays."""
         ids = self.ids
         return place if ids is None else torch.where(place < 0, place, ids.take(place.clamp(min=0)))
 
     # TorchScript does not compile the methods below.
 
     def _create_ids(self) -> None:
-        """Make the buffers. The first arms have their places for ids."""
+        """Create the buffers. The first arms have their positions as ids."""
         for name in ("ids", "ids_given"):
             self.register_buffer(name, None)
         self.unchanging = (*self.unchanging, "ids", "ids_given")  # by steps
 
     def _write_ids_out(self) -> None:
-        """Keep ids that are places as buffers too.
+        """Store the ids as buffers even while they equal positions.
 
-        A file takes the ids of a newer state by the names of these buffers.
+        An exported file loads the ids of a newer state by the names of these buffers.
         """
         if self._buffers["ids"] is None:
             values = {"ids": torch.arange(self._arm_count()), "ids_given": torch.tensor(self._arm_count())}
             self._buffers.update({name: value.to(self._place()) for name, value in values.items()})
 
     def _ids_after(self, kept: Iterable[int], added: int) -> dict[str, Tensor | None]:
-        """Return the buffers after some arms have stayed and others have come."""
+        """Return the buffers after some arms were kept and others were added."""
         own, given = self.action_ids, self.ids_so_far
         ids = [own[k] for k in kept] + list(range(given, given + added))
         return _buffers(ids, given + added, self._place())
 
     def _place(self) -> torch.device:
-        """Return where the buffers are."""
+        """Return the device of the buffers."""
         return self._buffers["constants"].device  # type: ignore[union-attr]
 
     def _staying(self, name: str, removed: Any) -> list[int]:
-        """Return the places of the arms that are not removed, or raise.
+        """Return the positions of the arms that stay, or raise.
 
-        Errors call the ids of the removed ones ``name``.
+        ``name`` is the argument's name in errors.
         """
         if isinstance(removed, (str, bytes)) or not isinstance(removed, Iterable):
             raise TypeError(f"{name}: expected ids of arms, got {type(removed).__name__}")
@@ -157,7 +157,7 @@ class WithArmIds:
         return [k for k, one in enumerate(known) if one not in gone]
 
     def _unknown(self, name: str, one: int) -> ValueError:
-        """Return the error of a number that is no id of an arm."""
+        """Return the error for an unknown id."""
         why = ", which was removed" if self.was_removed(one) else ""
         return ValueError(f"{name}: expected the id of an arm, one of {listed(self.action_ids)}, got {one}{why}")
 
@@ -171,13 +171,13 @@ class WithArmIds:
         self._buffers.update(ids)
 
     def _without_ids(self, state_dict: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-        """Return a state with the present ids, which stay until all else has been loaded."""
+        """Return the state with the present ids, which stay until the rest is loaded."""
         own = {prefix + name: self._buffers[name] for name in ("ids", "ids_given")}
         rest = {name: value for name, value in state_dict.items() if name not in own}
         return rest | {name: value for name, value in own.items() if value is not None}
 
     def _ids_in(self, state_dict: Mapping[str, Any], prefix: str) -> dict[str, Tensor | None]:
-        """Return the buffers that a state brings; none if they are not right."""
+        """Return the id buffers of a state; empty if they are invalid."""
         count = self._arm_count()
         ids: Any = state_dict.get(f"{prefix}ids")
         given: Any = state_dict.get(f"{prefix}ids_given")
@@ -197,24 +197,24 @@ class WithArmIds:
 
 
 def _buffers(ids: list[int], given: int, device: torch.device) -> dict[str, Tensor | None]:
-    if len(ids) == given and ids == list(range(given)):  # a file may name any number of ids given
+    if len(ids) == given and ids == list(range(given)):  # the length first: a file may hold a huge `ids_given`
         return {"ids": None, "ids_given": None}
     return {name: torch.tensor(value, device=device) for name, value in {"ids": ids, "ids_given": given}.items()}
 
 
 def found_places(action: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return whether numbers are places of ``count`` arms, and right places."""
+    """Return which numbers are positions of ``count`` arms, and valid positions."""
     is_arm = (action >= 0) & (action < count)
     return is_arm, torch.where(is_arm, action, 0)
 
 
 def by_place(mask: Tensor, policy: WithArmIds) -> Tensor:
-    """Return a mask with an entry for each id in the order of the policy's arms.
+    """Reorder a mask with an entry for each id to the order of the policy's arms.
 
-    Shapes: ``(..., N)`` to ``(..., K)``. An arm that came later than the mask was not available.
+    Shapes: ``(..., N)`` to ``(..., K)``. An arm added after the mask was made counts as unavailable.
     """
     if mask.size(-1) > policy.ids_so_far:
-        return mask  # not of this policy, which refuses the shape
+        return mask  # too long for this policy, which refuses the shape
     ids = torch.tensor(policy.action_ids, device=mask.device)
     was_there = ids < mask.size(-1)
     return mask[..., torch.where(was_there, ids, 0)] & was_there

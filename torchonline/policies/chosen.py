@@ -10,12 +10,12 @@ from torchonline.policies.policy import Policy
 def predicted(policy: Policy, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the predicted mean rewards of the chosen arms, and their bounds.
 
-    These are the prediction, the lower and the upper confidence bound by the present state, ``(*B, ...)`` each; see
-    :meth:`Estimator.interval`. No state changes, and nothing is drawn.
+    Return the prediction and the lower and upper confidence bound under the present state, ``(*B, ...)`` each; see
+    :meth:`Estimator.interval`. Changes no state and draws nothing.
 
     Args:
         policy: a policy without an encoder, whose arms are not fixed.
-        x: as the policy's ``select`` takes them: arms ``(*B, ..., K, d)``, or contexts ``(*B, ..., d)``.
+        x: inputs of the policy's ``select``: arms ``(*B, ..., K, d)``, or contexts ``(*B, ..., d)``.
         action: chosen arms, ``(*B, ...)``.
 
     Example:
@@ -30,8 +30,8 @@ def predicted(policy: Policy, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor
 def chosen_probability(policy: Policy, x: Tensor, action: Tensor) -> Tensor | None:
     """Return the propensity of the chosen arms, or None.
 
-    It is 1 for a deterministic policy, and None for one whose scores are drawn, of which probabilities are estimates. Arguments
-    are those of :func:`predicted`.
+    The propensity is 1 for a deterministic policy. It is None if scores are drawn, because the probabilities are then
+    estimates. Arguments are as in :func:`predicted`.
     """
     if policy._rule.draws > 1:
         return None

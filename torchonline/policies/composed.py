@@ -1,4 +1,4 @@
-"""Base of the learners made of a policy and a scaler."""
+"""Base of the policies that combine a rule of choice with a scaler."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,13 @@ from torchonline.regression.blocks import learns_at_once
 
 
 class ComposedPolicy(PolicyLearner, BlockLearner):
-    """Base of the policies made of a rule of choice and perhaps a scaler.
+    """Base of the policies that combine a rule of choice with an optional scaler.
 
     The scaler, the estimator and the count of rounds change together or not at all. By default the rule scores each arm's own
     features. A subclass with another transform overrides :meth:`_features`.
 
     Shape:
-        - ``rounds``, ``(*B)``: rounds learnt from. The other buffers are those of the parts, ``policy.estimator`` and ``scaler``.
+        - ``rounds``, ``(*B)``: rounds learnt from. The other buffers belong to the parts, ``policy.estimator`` and ``scaler``.
     """
 
     if TYPE_CHECKING:
@@ -39,14 +39,14 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         estimator, state = policy.estimator, policy.estimator.theta_hat
         check_scaler(scaler, estimator.dim, batch_shape, state)
         self.scaler = scaler
-        # A guarantee after a freeze, and an epoch, are about rounds in coordinates that stay.
+        # Guarantees after a freeze, and epochs, need fixed coordinates.
         moves = scaler is not None and scaler.freeze_after is None and estimator.restart_every is None
         options: Any = {"dtype": state.dtype, "device": state.device, "validate": estimator.validate}
         can_renew = moves and estimator.can_replace
         self.early = EarlyRounds(dim, estimator.dim, batch_shape=batch_shape, **options) if can_renew else None
-        # Whether `learn` learns from many rounds at once, while features do not move.
+        # Whether `learn` learns many rounds at once while the features are fixed.
         self.has_blocks = estimator.has_blocks and self._blocks_are_rounds() and not self.has_own_step
-        # Of a decision, for each number of its context.
+        # Multiplications of a decision for each entry of its context.
         self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
 
     def extra_repr(self) -> str:
@@ -62,7 +62,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return super().parts() | {name: part for name, part in more.items() if part is not None}
 
     def _features(self, x: Tensor) -> Tensor:
-        """Return the features that the rule gets: ``(*B, ..., d)`` to ``(*B, ..., m)``."""
+        """Return the rule's features: ``(*B, ..., d)`` to ``(*B, ..., m)``."""
         return x if self.scaler is None else self.scaler._scaled(x)
 
     def _scores(self, features: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
                 self._learn_round(x.select(rows, i), pay, pay, noise_scale.select(rows, i))
 
     def _learn_rows_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
-        """Learn from n rounds of each learner at once, or from those in a mask.
+        """Learn n rounds of each learner at once, or only the rounds in a mask.
 
         The scaler must have frozen.
         """
@@ -119,20 +119,20 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         features = self._features(x)
         self.policy.estimator._learn_round(features, reward, noise_scale)
-        # One estimator learns them all: the arm says nothing.
+        # One estimator learns all arms, so the arm does not matter.
         self._end_round_(x, features, 0 * self.rounds, noise_scale)
 
     def _end_round_(self, x: Tensor, features: Tensor, arm: Tensor, noise_scale: Tensor) -> None:
-        """Show the scaler a round's features, count the round, and renew an early one.
+        """Update the scaler with a round, count the round, and renew an early round.
 
-        ``x`` is ``(*B, d)``. ``features``, ``(*B, m)``, are what the estimator has learnt from. The arm and the noise scale are
-        ``(*B)``.
+        ``x`` is ``(*B, d)``. ``features``, ``(*B, m)``, are those the estimator has learnt from. The arm and the noise scale
+        are ``(*B)``.
         """
         scaler, early, are_early = self.scaler, self.early, False
         if early is not None:
             are_early = may_hold(early.are_early(self.rounds))
             if are_early and may_hold(early.is_kept(self.rounds)):
-                # On NumPy views, the learners of a batch may have one scale in common.
+                # On NumPy views, the learners of a batch may share one scale.
                 weight = self.noise_scale / noise_scale + 0.0 * real(self.rounds, features)
                 a = along(weight, features) * features
                 early.keep_(self.rounds, x, a, weight, self._last_target(), arm)
@@ -149,7 +149,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
                 self._renew_(due)
 
     def _renew_(self, due: Tensor) -> None:
-        """Put an early round into the scaler's coordinates, where ``due``, ``(*B)``."""
+        """Move an early round to the scaler's coordinates where ``due``, ``(*B)``."""
         scaler, early = self.scaler, self.early
         if early is not None and scaler is not None:
             place = early.place(self.rounds)
@@ -160,25 +160,25 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
             early.renew_(place, x, where(along(due & is_safe, old), new, old), weight, target, arm)
 
     def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
-        """Let an arm's estimator replace features: see :meth:`Estimator._replace_`."""
+        """Replace features in an arm's estimator: see :meth:`Estimator._replace_`."""
         return self.policy.estimator._replace_(old, new, target)
 
     def _last_target(self) -> Tensor:
-        """Return what the estimator has learnt the last round from, ``(*B)``."""
+        """Return the target of the last round, ``(*B)``."""
         return number(self.policy.estimator.target)
 
     def _start_anew_(self, due: Tensor) -> None:
-        """Let the estimators forget what they have learnt, where ``due``, ``(*B)``."""
+        """Reset the estimators where ``due``, ``(*B)``."""
         self.policy.estimator._forget_(due)
 
     def _learns_blocks_now(self) -> bool:
-        """Return whether rounds can be learnt at once: features must not move."""
+        """Return whether rounds can be learnt at once: features must be fixed."""
         return self.has_blocks and self._rounds_until_freeze() == 0
 
     def _rounds_until_freeze(self) -> int:
-        """Return after how many rounds features stay as they are.
+        """Return the number of rounds until the features are fixed.
 
-        8192 stands for never, and for what the host cannot know.
+        8192 stands for never, and for a number that the host cannot read.
         """
         scaler = self.scaler
         if scaler is None:
@@ -188,9 +188,9 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return max(scaler.freeze_after - int(scaler.rounds.min()), 0)
 
     def _count_block_(self, learnt: int, mask: Tensor | None) -> None:
-        """Count rounds that were learnt at once, while the features did not move.
+        """Count rounds that were learnt at once, with fixed features.
 
-        They are ``learnt`` rounds of each learner, of all workers together, or those in its mask, ``(*B, n)``.
+        Each learner counts ``learnt`` rounds, over all workers, or the rounds in its mask, ``(*B, n)``.
         """
         rounds, scaler = self.rounds, self.scaler
         count = torch.zeros_like(rounds) + learnt if mask is None else mask.sum(-1)

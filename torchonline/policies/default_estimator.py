@@ -1,4 +1,4 @@
-"""The estimator of a policy that is built from a number of features."""
+"""The default estimator of a policy: ridge regression on a number of features."""
 
 import functools
 import inspect
@@ -24,10 +24,10 @@ class RidgeOptions(LearnerOptions, total=False):
 
 
 def estimator_or_default(policy: str, estimator: Any, options: Any) -> Any:
-    """Return an estimator of one response, or ridge regression; or raise.
+    """Return the given estimator, or ridge regression; or raise.
 
-    A number builds ridge regression of so many features, as the estimator or as the option ``dim``. ``options`` are those of
-    ridge regression, and empty beside an estimator. ``policy`` is the name of the class for errors.
+    An estimator must have one response, and allows no ``options``. A number of features, as ``estimator`` or as the option
+    ``dim``, builds ridge regression with the ``options``. ``policy`` is the class's name in errors.
     """
     options = {name: value for name, value in options.items() if name != "dim" or value is not None}
     for name in options:
@@ -51,7 +51,7 @@ def estimator_or_default(policy: str, estimator: Any, options: Any) -> Any:
 
 
 def suggestion(value: Any) -> str:
-    """Return what an error suggests in place of a number, or an empty text."""
+    """Return an error's suggestion for a number, or an empty string."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return f" such as RidgeRegression({value})" if is_number else ""
 
@@ -60,7 +60,7 @@ class PolicySignature:
     """The signature of a policy's class, with the options of ridge regression."""
 
     def __get__(self, instance: Any, cls: Any) -> inspect.Signature:
-        if instance is not None:  # which is called with arms
+        if instance is not None:  # instances are called with arms
             raise AttributeError("__signature__")
         return _signature_of(cls)
 

@@ -1,4 +1,4 @@
-"""Arms with a model each."""
+"""Disjoint arms: one model for each arm."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ from torchonline.regression.estimator import Estimator
 
 
 class DisjointArms(WithArmIds, ComposedPolicy):
-    r"""Arms with a model each: one context, and an estimator for every arm.
+    r"""Disjoint arms: one context, and a separate estimator for each arm.
 
     A round::
 
@@ -35,32 +35,34 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     The K estimators are a batch, ``policy.estimator``, whose ``batch_shape`` ends with K. The policy scores each arm by the arm's
     own estimator, and only the chosen arm's estimator learns.
 
-    Each arm has an id for ever: the first K arms have 0 to K - 1, and :meth:`add_actions` returns those of new arms. Ids are what
-    ``select`` returns and ``step`` takes. A reward of a removed arm is refused. Scores, means, probabilities and masks have an
-    entry for each arm, in the order of :attr:`action_ids`. Until an arm is removed, ids are the places in that order.
+    Each arm has a permanent id: the first K arms have 0 to K - 1, and :meth:`add_actions` returns the ids of new arms.
+    ``select`` returns ids, and ``step`` takes them and refuses rewards of removed arms. Scores, means, probabilities and masks
+    have an entry for each arm, in the order of :attr:`action_ids`. Until an arm is removed, an arm's id is its position in that
+    order.
 
-    Guarantee, over an estimator whose confidence set holds in all rounds at once. Each arm's estimator gets ``delta`` /
-    ``most_actions``, and its set holds whatever rule chooses the rounds that it learns from. So the sets of all arms hold at
-    once, in all rounds, with probability at least 1 - ``delta``, if each arm meets the conditions of the estimator and no more
-    than ``most_actions`` arms ever exist. With N arms ever, it is at least 1 - ``delta`` N / ``most_actions`` (proof:
-    docs/disjoint_arms_theory.md). The radius depends on the m features of one arm, not on K m. A ``scaler`` makes the sets a
-    heuristic while it moves, see :class:`StandardScaler`. With the scaler's ``freeze_after``, all arms start anew when it
-    freezes. Without it, the first 32 rounds of :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into
-    the scaler's new coordinates until round 63 (docs/disjoint_arms.md).
+    Guarantee, for an estimator whose confidence set holds in all rounds at once. Each arm's estimator gets ``delta`` /
+    ``most_actions``, and its set holds under any rule of choice. So with probability at least 1 - ``delta``, the sets of all
+    arms hold at once in all rounds, if each arm meets the estimator's conditions and at most ``most_actions`` arms ever exist.
+    With N arms ever, the probability is at least 1 - ``delta`` N / ``most_actions`` (proof: docs/disjoint_arms_theory.md). The
+    radius depends on the m features of one arm, not on K m. While a ``scaler`` moves, the sets are a heuristic, see
+    :class:`StandardScaler`. With the scaler's ``freeze_after``, all arms restart when it freezes. Without it, the first 32
+    rounds of :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are converted to the scaler's new coordinates
+    until round 63 (docs/disjoint_arms.md).
 
     Cost: O(K m^2) for a decision, O(m^2) for a step, K times the memory of one estimator.
 
     Args:
-        policy: the rule of choice over one arm's estimator, or that estimator, to play by :class:`UCB`. It is a pattern, of m
-            features: every arm gets a new estimator with the same options.
+        policy: the rule of choice over one arm's estimator of m features; or that estimator, for :class:`UCB`. It serves as a
+            template: every arm gets a new estimator with the same options.
         actions: K, the number of arms at first.
         most_actions: number of arms that share ``delta``; None for ``actions``. Name more if arms will be added.
-        scaler: a :class:`StandardScaler` of the context with m outputs, shared by the arms; None where contexts are features.
+        scaler: a :class:`StandardScaler` of the context with m outputs, shared by the arms; None to use the contexts as
+            features.
 
     Shape:
         - context: ``(*B, ..., d)``, with d = m if there is no scaler; scores ``(*B, ..., K)``.
         - :meth:`step`: context ``(*B, d)``, action and reward ``(*B)``; or ``(*B, n, d)`` and ``(*B, n)`` for n rounds.
-        - After a removal, ``ids``, ``(K)``, and ``ids_given``, ``()``: the ids, and that of the next arm. A load brings them.
+        - After a removal, ``ids``, ``(K)``, and ``ids_given``, ``()``: the ids, and the next id. A load replaces them.
 
     Example:
         >>> arms = DisjointArms(RidgeRegression(2), actions=3)
@@ -96,18 +98,18 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         dim = scaler.dim if isinstance(scaler, StandardScaler) else one.dim
         super().__init__(_with_estimator(pattern, batch), scaler, one.batch_shape, dim)
         self.most_actions = most
-        # Where the chosen arm's statistics are while it learns, except on NumPy views. They are no state.
+        # Holds the chosen arm's statistics while it learns, except on NumPy views. Not part of the state.
         self.arm = one
         one._non_persistent_buffers_set.update(one._buffers)
         self.undetermined = tuple(f"arm.{name}" for name in one._buffers)
         self.copied = [name for name in one._buffers if name not in one.unchanging]
         self.pooled = list(batch.pooled)
-        # TorchScript sees no class attributes.
+        # TorchScript does not see class attributes.
         self.takes_one_row = batch.takes_one_row
         self._create_buffers()
         self._create_ids()
 
-    # TorchScript compiles no property.
+    # TorchScript does not compile properties.
     __jit_unused_properties__ = ("actions", "action_ids", "ids_so_far")
 
     @property
@@ -121,12 +123,12 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     @in_turn
     def add_actions(self, count: int = 1) -> list[int]:
-        """Add arms at the end, which know nothing, and return their ids.
+        """Add untrained arms at the end, and return their ids.
 
-        The others keep what they have learnt.
+        The other arms keep what they have learnt.
 
         Raises:
-            TypeError, ValueError: ``count`` is no integer above 0. Nothing has changed.
+            TypeError, ValueError: ``count`` is not an integer above 0. Nothing has changed.
         """
         added = positive_integer("count", count)
         self._rearrange(range(self.actions), added)
@@ -134,16 +136,16 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     @in_turn
     def remove_actions(self, actions: Iterable[int]) -> None:
-        """Remove arms. The others keep their ids and what they have learnt.
+        """Remove arms. The other arms keep their ids and what they have learnt.
 
-        Scores and masks have no entry for a removed arm any more. A reward that comes late for one is refused by :meth:`step`.
+        Scores and masks lose the entries of removed arms. :meth:`step` refuses a late reward of a removed arm.
 
         Args:
             actions: ids of the arms to remove, without repetition and not all of them. ``arms.action_ids[k]`` is the id of the
                 arm whose score is the k-th.
 
         Raises:
-            TypeError, ValueError: ``actions`` is something else. Nothing has changed.
+            TypeError, ValueError: ``actions`` is anything else. Nothing has changed.
 
         Example:
             >>> arms = DisjointArms(RidgeRegression(1), actions=3)
@@ -165,7 +167,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             return max(block_size, 1)
         if self._can_count():
             return 8192
-        # One arm may have all of the rounds, and each arm has room for as many.
+        # One arm may have all the rounds, and every arm gets as much memory.
         return self.policy.estimator._rows_at_once()
 
     def _learn_part(
@@ -177,7 +179,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         mask: Tensor | None,
         block_size: int | None,
     ) -> None:
-        if action is None:  # TorchScript must know that it is not
+        if action is None:  # TorchScript needs this to rule out None
             raise TypeError("action: expected integers, got None")
         rows = self.batch_dims
         if self._is_in_order(x.size(rows), block_size):
@@ -189,7 +191,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             self._learn_at_once(x, action, reward, noise_scale, mask, block_size)
 
     def _is_in_order(self, rows: int, block_size: int | None) -> bool:
-        # Blocks of less than d / 8 rounds to an arm take more time than rounds in order.
+        # With fewer than d / 8 rounds for each arm, blocks take more time than rounds in order.
         rounds = self.policy.estimator.rounds
         is_short = block_size is None and 8 * rows < self.policy.estimator.dim * rounds.size(-1)
         return is_short or not self._learns_blocks_now()
@@ -203,7 +205,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         mask: Tensor | None,
         block_size: int | None,
     ) -> None:
-        """Learn from n rounds of each learner, or those in a mask, ``(*B, n)``."""
+        """Learn n rounds of each learner, or only the rounds in a mask, ``(*B, n)``."""
         x = self._features(context)
         if mask is None and self._can_count():
             self._learn_by_counts(x, action, reward, noise_scale, block_size)
@@ -224,9 +226,9 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _learn_by_counts(
         self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, block_size: int | None
     ) -> None:
-        """Let arms with many rounds learn in turn, and the others at once.
+        """Learn the arms with many rounds one by one, and the other arms together.
 
-        To learn at once costs time for every arm, and room for the longest block.
+        Learning together costs time for every arm, and memory for the longest block.
         """
         batch, arm = self.policy.estimator, self.arm
         arms, n = batch.rounds.size(0), action.size(0)
@@ -264,14 +266,14 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         mask: Tensor | None,
         block_size: int | None,
     ) -> None:
-        """Let all arms learn blocks of their own rounds at once."""
+        """Learn all arms together, each in blocks of its own rounds."""
         batch = self.policy.estimator
         x, rewards, scales, taken = self._by_arm(x, action, reward, noise_scale, mask)
         if block_size is None:
             batch._learn_own_blocks(x, rewards, scales, taken)
             return
         done, most, is_first = 0, x.size(-2), True
-        while done < most or is_first:  # once without rounds too, for the sums of other workers
+        while done < most or is_first:  # once even without rounds, for the sums of other workers
             size, is_first = min(batch._at_most_an_epoch(most), most - done), False
             batch._learn_block(
                 x.narrow(-2, done, size),
@@ -284,10 +286,10 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _by_arm(
         self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sort rounds by their arms, in order.
+        """Group rounds by arm, keeping their order.
 
-        Features ``(*B, n, m)`` come back as ``(*B, K, most, m)``, and the rest alike. ``most`` is the largest number of rounds
-        that an arm has. The last result is True where there is a round, of the mask if one is given.
+        Features ``(*B, n, m)`` become ``(*B, K, most, m)``; rewards and noise scales likewise. ``most`` is the largest number
+        of rounds of an arm. The last result is True where there is a round; with a mask, where the round is in the mask.
         """
         batch, n = self.policy.estimator, x.size(-2)
         sizes, arms = list(batch.rounds.shape), batch.rounds.numel()
@@ -339,17 +341,17 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     @in_python(_learn_arm_in_python)
     def _learn_arm(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Let the estimators of the chosen arms learn: ``(*B, m)``, ``(*B)`` three times."""
+        """Update the chosen arms' estimators: ``(*B, m)``, ``(*B)`` three times."""
         self._learn_gathered(x, action, reward, noise_scale)
 
     def _learn_gathered(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Let copies of the chosen arms' statistics learn, and write them back."""
+        """Update copies of the chosen arms' statistics, and write them back."""
         index = self._copy_chosen_(action)
         self.arm._learn_round(x, reward, noise_scale)
         self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
 
     def _copy_chosen_(self, action: Tensor) -> Tensor:
-        """Copy the chosen arms' statistics out of the batch; return where they are in it."""
+        """Copy the chosen arms' statistics out of the batch, and return their indices."""
         batch = self.policy.estimator
         index = action.reshape(-1)
         index = index + batch.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
@@ -367,7 +369,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     @in_python(_remember_in_python)
     def _remember(self, index: Tensor, before: dict[str, Tensor]) -> None:
-        """Remember what an interrupted step would have to write back."""
+        """Record the statistics that an interrupted step must restore."""
 
     def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any) -> Any:
         if not self.is_view:
@@ -403,7 +405,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     def _why_no_sums(self) -> str | None:
         restarts = self.estimator.restart_every is not None
-        return super()._why_no_sums() or ("whose arms start anew at rounds of their own" if restarts else None)
+        return super()._why_no_sums() or ("whose arms restart at different rounds" if restarts else None)
 
     def _known_of_chosen(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         low, high = self._bounds(x)
@@ -433,7 +435,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         view = super().numpy_view()
         if view is not None and "of_arm" not in view.learner.__dict__:
             of_arm = [] if self.batch_dims else [_ArmView(view, k, self) for k in range(self.actions)]
-            # At once: an interrupt in between would leave a view without what is written.
+            # In one update: an interrupt in between would leave a view without `written`.
             written = [arm.written for arm in of_arm]
             view.learner.__dict__.update(of_arm=[(arm.learner, arm.pooled) for arm in of_arm], written=written)
         return view
@@ -467,7 +469,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         if not is_plain or self._starts_anew_next():
             super()._run(view, learn, rounds)
             return
-        # The step copies the statistics of the chosen arms before it writes them. All others are small.
+        # The step copies the chosen arms' statistics before it writes them. All other buffers are small.
         others = [buffer for name, buffer in state.items() if not name.startswith("policy.estimator.")]
         copies: list[Any] = copies_of(others)
         gathered: list[tuple[Tensor, dict[str, Tensor]]] = []
@@ -484,7 +486,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             self.__dict__.pop("gathered", None)
 
     def _starts_anew_next(self) -> bool:
-        """Return whether all arms start anew after the next round, with a frozen scaler."""
+        """Return whether the scaler freezes, and all arms restart, after the next round."""
         scaler = self.scaler
         return (
             scaler is not None
@@ -496,11 +498,11 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return self.actions
 
     def _rearrange(self, kept: Iterable[int], added: int) -> None:
-        """Replace the batch by one with some of its arms, and new ones."""
+        """Replace the batch by one with the kept arms and ``added`` new ones."""
         batch, old, dims = self.policy.estimator, list(kept), self.batch_dims
         with torch.no_grad():
             place, count = {"device": batch.theta_hat.device}, len(old) + added
-            # Its buffers are those of the dtype that the others were made with.
+            # Built with the original dtype, which decides on the buffers, and then converted.
             new = rebuilt(batch, batch_shape=(*self.batch_shape, count), validate=batch.validate, **place)
             new = new.to(batch.theta_hat.dtype)
             index = torch.tensor(old, device=batch.theta_hat.device)
@@ -513,7 +515,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             if self.early is not None:
                 modules["early"] = self.early.with_arms(old)
             ids = self._ids_after(old, added)
-        # At once: an interrupt in between would leave the ids of other arms, or a view of another batch.
+        # In one update: an interrupt in between would leave wrong ids or a stale view.
         changed = {"_buffers": self._buffers | ids, "_modules": self._modules | modules}
         self.__dict__.update(changed, _view=None, multiplications=new.dim * count)
 
@@ -527,7 +529,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return problems
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        # TorchScript writes the chosen arm's buffers too, which are no state.
+        # TorchScript also saves the buffers of `arm`, which are not part of the state.
         for name in [name for name in state_dict if name.startswith(f"{prefix}arm.")]:
             del state_dict[name]
         self.arm.__dict__["_is_loaded"] = True
@@ -554,7 +556,7 @@ class _ArmView:
         scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
         own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
         shared = [*own, *(batch.__dict__[name] for name in arms.pooled), *scaler]
-        # What the arm's rounds alone write, with its size, and what all rounds write.
+        # What only this arm's rounds write, what all rounds write, and the size of the first.
         self.written = (written, shared, sum(array.nbytes for array in written))
 
 
@@ -576,7 +578,7 @@ def _for_each_arm_of_arrays(x: Any, dims: int, arms: int, takes_one_row: bool) -
 def for_each_arm(x: Tensor, dims: int, arms: int, takes_one_row: bool) -> Tensor:
     """Repeat features for each arm: ``(*B, ..., m)`` to ``(*B, K, ..., 1, m)``.
 
-    On arrays, the row of one decision stays as it is if the estimator takes it for that of all arms.
+    On arrays, the row of one decision is not repeated if the estimator applies it to all arms.
     """
     x = x.unsqueeze(dims).unsqueeze(-2)
     return x.expand(list(x.shape[:dims]) + [arms] + list(x.shape[dims + 1 :]))
@@ -592,6 +594,6 @@ def _arms_last_of_arrays(scores: Any, dims: int) -> Any:
 def arms_last(scores: Tensor, dims: int) -> Tensor:
     """Move the arms to the end: ``(*B, K, ..., 1)`` to ``(*B, ..., K)``.
 
-    On arrays, the scores of one row for all arms, ``(K)``, stay.
+    On arrays, the scores of one row, ``(K)``, stay as they are.
     """
     return scores.squeeze(-1).movedim(dims, -1)

@@ -1,4 +1,4 @@
-"""The first rounds of a policy under a running scaler, which are learnt again."""
+"""Early rounds of a policy under a running scaler, which are learnt again."""
 
 import copy
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ FIRST = 3
 
 
 class EarlyRounds(Learner):
-    r"""The first 32 rounds of a policy, which a scaler has standardised too early.
+    r"""The first 32 rounds of a policy, whose features were standardised too early.
 
-    After round n = 2^k + j, from the third to the 63rd, the policy puts round j, of 0 to 2^k - 1, into the coordinates of its
-    scaler as it is then: the old features leave the statistics of their estimator, and the new ones enter. So each of these
-    rounds is renewed once for each doubling of the number of rounds, and never more than one in a step.
+    After round n = 2^k + j, from the third to the 63rd, with j from 0 to 2^k - 1, the policy converts round j to the scaler's
+    present coordinates: the old features leave the statistics of their estimator, and the new ones enter. So each of these
+    rounds is renewed once for each doubling of the number of rounds, and a step renews at most one round.
 
     Cost: O(d + m) to remember a round of d raw and m standardised features.
 
@@ -32,8 +32,8 @@ class EarlyRounds(Learner):
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - ``records``, ``(*B, 32, d + m + 3)``: of each round its raw features, its features times their weight, the weight, the
-          target that was learnt, and the arm.
+        - ``records``, ``(*B, 32, d + m + 3)``: for each round, the raw features, the weighted features, the weight, the target
+          that was learnt, and the arm.
     """
 
     records: Tensor
@@ -41,7 +41,7 @@ class EarlyRounds(Learner):
     def __init__(self, dim: int, features: int, **options: Unpack[LearnerOptions]) -> None:
         super().__init__(dim, **options)
         self.features = features
-        # TorchScript sees no constants of a module.
+        # TorchScript does not see a module's constants.
         self.kept, self.first, self.doublings = KEPT, FIRST, KEPT.bit_length() - 1
         self._create_buffers()
 
@@ -60,7 +60,7 @@ class EarlyRounds(Learner):
 
     @torch.jit.export
     def keep_(self, rounds: Tensor, x: Tensor, a: Tensor, weight: Tensor, target: Tensor, arm: Tensor) -> None:
-        """Remember a round if it is one of the first.
+        """Record a round if it is one of the first 32.
 
         ``rounds`` counts the rounds before it; shapes are ``(*B)``, ``(*B, d)``, ``(*B, m)`` and ``(*B)`` three times.
         """
@@ -75,13 +75,13 @@ class EarlyRounds(Learner):
 
     @torch.jit.export
     def is_due(self, rounds: Tensor) -> Tensor:
-        """Return whether a round is renewed after so many rounds: ``(*B)`` twice."""
+        """Return whether a round is renewed after ``rounds`` rounds: ``(*B)`` twice."""
         count = number(rounds)
         return (count >= self.first) & (count < 2 * self.kept)
 
     @torch.jit.export
     def place(self, rounds: Tensor) -> Tensor:
-        """Return which round is renewed: the count of rounds without its highest bit."""
+        """Return the index of the round to renew: ``rounds`` without its highest bit."""
         count = number(rounds)
         top = 1 + 0 * count
         for _ in range(self.doublings):
@@ -97,15 +97,15 @@ class EarlyRounds(Learner):
 
     @torch.jit.export
     def renew_(self, place: Tensor, x: Tensor, a: Tensor, weight: Tensor, target: Tensor, arm: Tensor) -> None:
-        """Write a round that :meth:`recall` has returned, with other features ``a``."""
+        """Write back a round from :meth:`recall`, with new features ``a``."""
         put_row_(self.records, place, self._record(x, a, weight, target, arm))
 
     # TorchScript does not compile the methods below.
 
     def with_arms(self, kept: list[int]) -> "EarlyRounds":
-        """Return a copy for other arms, ``kept`` being their former numbers.
+        """Return a copy for the kept arms, given by their old positions.
 
-        The rounds of the others are not renewed again.
+        Rounds of removed arms are not renewed again.
         """
         twin = copy.deepcopy(self)
         numbers, rest = self.records[..., -1], twin.records[..., self.dim :]

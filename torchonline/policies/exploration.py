@@ -1,4 +1,4 @@
-"""Policies that draw an arm, with known probabilities, from the estimated means."""
+"""Randomized policies, whose probabilities follow from the estimated means."""
 
 import math
 from typing import Unpack
@@ -17,8 +17,8 @@ from torchonline.policies.rules import Rule
 class Exploration(Rule[E]):
     """Base of the policies that draw an arm from the estimated mean rewards.
 
-    A subclass says with which probabilities, in :meth:`distribution`. Draws follow torch's global seed, which a fork copies: give
-    each forked worker a seed of its own.
+    A subclass implements :meth:`distribution`, the probabilities of the arms. Draws follow torch's global seed. A fork copies
+    the seed, so give each forked worker a different one.
     """
 
     is_random, uses_widths = True, False
@@ -36,19 +36,19 @@ class EpsilonGreedy(Exploration[E]):
 
     .. math:: \epsilon_t = \min(1, \text{epsilon}\cdot t^{-\text{decay}})
 
-    in round t = ``rounds`` + 1. Each available arm has probability :math:`\epsilon_t/K` at least, so that logs of it can be
-    evaluated. With ``decay=0`` the regret is linear, at slope epsilon times the mean gap. ``decay=1/3`` explores as many rounds,
-    of order :math:`T^{2/3}`, as an explore-first policy of regret :math:`\tilde O(T^{2/3})`. No bound is proved for it here. Cost
-    of a decision: O(K d).
+    in round t = ``rounds`` + 1. Each available arm has probability at least :math:`\epsilon_t/K`, so its logs support
+    off-policy evaluation. With ``decay=0`` the regret is linear, at slope epsilon times the mean gap. With ``decay=1/3`` the
+    number of exploration rounds is of order :math:`T^{2/3}`, as in an explore-first policy of regret :math:`\tilde O(T^{2/3})`;
+    no bound is proved for it here. Cost of a decision: O(K d).
 
     Args:
         estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
             d, the number of features, for :class:`~torchonline.RidgeRegression`.
         epsilon: in (0, 1], the probability of a uniform draw in the first round.
-        decay: at least 0, how fast it falls; 0 keeps it.
+        decay: at least 0, how fast epsilon falls; 0 keeps it constant.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+            :class:`~torchonline.RidgeRegression`, only with a number of features.
 
     Example:
         >>> policy = EpsilonGreedy(RidgeRegression(2), epsilon=0.1)
@@ -91,10 +91,9 @@ class SquareCB(Exploration[E]):
     Guarantee, for a constant gamma (``exponent=0``) of :meth:`theorem_gamma`: if some parameter predicts the mean rewards, if
     rewards and predictions are in [0, 1], and if the estimator's squared loss is at most ``regret`` above that parameter's over
     the horizon T, then with probability at least 1 - ``delta`` the regret is at most
-    :math:`4\sqrt{KT\,\text{regret}} + 8\sqrt{KT\log(2/\delta)}` (Foster and Rakhlin, Theorem 1). The predictions of
-    ridge regressions may leave [0, 1], where nothing is proved. The default, a gamma that grows as :math:`10\sqrt t`, is a
-    heuristic (Vowpal Wabbit's), for rewards in [0, 1]. For others divide gamma by the rewards' range. Cost of a decision:
-    O(K d).
+    :math:`4\sqrt{KT\,\text{regret}} + 8\sqrt{KT\log(2/\delta)}` (Foster and Rakhlin, Theorem 1). The predictions of ridge
+    regressions may leave [0, 1], where nothing is proved. The default, a gamma that grows as :math:`10\sqrt t`, is a heuristic
+    (Vowpal Wabbit's), for rewards in [0, 1]. For other rewards, divide gamma by their range. Cost of a decision: O(K d).
 
     Args:
         estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
@@ -103,7 +102,7 @@ class SquareCB(Exploration[E]):
         exponent: at least 0.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+            :class:`~torchonline.RidgeRegression`, only with a number of features.
 
     Example:
         >>> policy = SquareCB(RidgeRegression(2))
@@ -145,7 +144,7 @@ class SquareCB(Exploration[E]):
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
         gamma = self.gamma * (1.0 + rounds.to(scores.dtype)) ** self.exponent
-        # Infinity times the best arm's gap of 0 is no number. float32 and bfloat16 hold 1e38.
+        # Infinity times the best arm's gap of 0 is NaN. float32 and bfloat16 hold 1e38.
         gamma = along(gamma.clamp(max=1e38), scores)
         best = one_hot(scores)
         arms = (scores > -math.inf).sum(-1, keepdim=True)
@@ -166,7 +165,7 @@ class Softmax(Exploration[E]):
         temperature: above 0, in units of the reward.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+            :class:`~torchonline.RidgeRegression`, only with a number of features.
 
     Example:
         >>> policy = Softmax(RidgeRegression(2), temperature=0.25)
@@ -182,8 +181,8 @@ class Softmax(Exploration[E]):
         self.temperature = positive("temperature", temperature)
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
-        # Differences of scores, which overflow to -inf alone.
-        # A temperature below what float32 can hold would be 0 there.
+        # Differences of scores can overflow only to -inf.
+        # A temperature below the range of float32 would become 0.
         return torch.softmax((scores - scores.amax(-1, keepdim=True)) / max(self.temperature, 1e-37), -1)
 
 

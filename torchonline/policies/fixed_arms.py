@@ -1,4 +1,4 @@
-"""A catalogue of arms that stay, whose widths are kept from round to round."""
+"""A policy for a fixed catalogue of arms, which keeps their widths up to date."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -44,57 +44,58 @@ from torchonline.regression.arguments import as_actions, checked_responses
 from torchonline.regression.blocks import learn_by_step
 from torchonline.regression.estimator import Estimator
 
-# The methods of an estimator whose results are computed here in another way.
+# Estimator methods whose results are computed here in another way.
 OF_ROWS = ("predictor", "width", "forward", "estimate_and_bonus", "_squared_width")
-# After a block of at least d / 8 rounds, exact squares cost less than to follow each round.
+# After a block of at least d / 8 rounds, computing exact squares costs less than updating them each round.
 BLOCK = 8
 
 
 class FixedArms(WithArmIds, PolicyLearner):
-    r"""A policy for arms that stay: their widths follow each step.
+    r"""A policy for fixed arms, whose widths are updated in each step.
 
     A round::
 
         k = fixed.select()  # the id of an arm
         fixed.step(None, k, reward)
 
-    Each arm has an id for ever: the first K arms have 0 to K - 1, and :meth:`add_arms` returns those of new arms. Ids are what
-    ``select`` returns and ``step`` takes. A reward of a removed arm is refused. Scores, means, probabilities and masks have an
-    entry for each arm, in the order of :attr:`action_ids`. Until an arm is removed, ids are the places in that order.
+    Each arm has a permanent id: the first K arms have 0 to K - 1, and :meth:`add_arms` returns the ids of new arms. ``select``
+    returns ids, and ``step`` takes them and refuses rewards of removed arms. Scores, means, probabilities and masks have an
+    entry for each arm, in the order of :attr:`action_ids`. Until an arm is removed, an arm's id is its position in that order.
 
-    The choices are those of ``policy.select(arms)``, up to rounding. The squares :math:`x_k^\top Mx_k` of all arms are kept.
-    M is the estimator's ``width_matrix()``. In a step, M moves within the span of a few vectors, such as :math:`V^{-1}x`. With an
-    orthonormal basis Q of it,
+    The choices equal those of ``policy.select(arms)``, up to rounding. The squares :math:`x_k^\top Mx_k` of all arms are kept,
+    where M is the estimator's ``width_matrix()``. A step changes M only within the span of a few vectors, such as
+    :math:`V^{-1}x`. With an orthonormal basis Q of this span,
 
     .. math:: x_k^\top Mx_k \leftarrow x_k^\top Mx_k + (Q^\top x_k)^\top C\,(Q^\top x_k),\qquad
               C = Q^\top(M_\text{new} - M_\text{old})\,Q.
 
     Two things keep the squares right (proofs: docs/fixed_arms.md):
 
-    - A step compares the new :math:`Mz` of a random vector z with what follows from the old one. If they differ by more than
-      rounding, M has moved otherwise: by a restart, in an estimator of another kind, or because someone has stepped, loaded or
-      reset the estimator itself. Then all squares are computed anew. A decision makes the same comparison where M has been
-      written since the last.
-    - In every eighth round, the next K / d arms get squares that are computed anew. All arms do when M has shrunk to an eighth.
+    - A step compares the new :math:`Mz`, for a random vector z, with its prediction from the old one. If they differ by more
+      than rounding, M was changed by something other than this step: a restart, an estimator of another kind, or a direct step,
+      load or reset of the estimator. Then all squares are recomputed. A decision makes the same comparison if M was written
+      since the last comparison.
+    - In every eighth round, the squares of the next K / d arms are recomputed. When M has shrunk to an eighth, all squares are
+      recomputed.
 
-    Cost: O(K d) for a decision, and O(K d + d^2) for a step, where a policy needs O(K d^2) for a decision. To compute all squares
-    anew costs O(K d^2). For an estimator whose M moves in other directions than its ``moves_of_width`` says, that is every step.
+    Cost: O(K d) for a decision and O(K d + d^2) for a step; without :class:`FixedArms`, a decision costs O(K d^2). Recomputing
+    all squares costs O(K d^2). If the estimator's M changes outside its ``moves_of_width``, every step recomputes them.
 
     Args:
-        policy: a :class:`UCB`, :class:`Greedy`, :class:`EpsilonGreedy`, :class:`SquareCB` or :class:`Softmax`, or a rule of your
-            own with ``scores_of``; or an estimator, to play by :class:`UCB`. It is not copied.
-        arms: features of the K arms, ``(K, d)``; or ``(*B, K, d)``, for learners of a batch that have arms of their own. A copy
-            is kept.
+        policy: a :class:`UCB`, :class:`Greedy`, :class:`EpsilonGreedy`, :class:`SquareCB` or :class:`Softmax`, or your own rule
+            with ``scores_of``; or an estimator, for :class:`UCB`. It is not copied.
+        arms: features of the K arms, ``(K, d)``; or ``(*B, K, d)``, if each learner of a batch has its own arms. A copy is
+            kept.
 
     Shape:
         - inputs are None; ``arms``, as above; scores, ``(*B, K)``; action and reward, ``(*B)``, or ``(*B, n)`` for n rounds.
         - ``squares``, ``(*B, K)``; ``image``, Mz, ``(*B, d)``; ``largest_image``, its largest component since all squares were
-          computed anew, ``(*B)``. They are None if the policy uses no widths.
-        - After a removal, ``ids``, ``(K)``, and ``ids_given``, ``()``: the ids, and that of the next arm.
+          last recomputed, ``(*B)``. They are None if the policy uses no widths.
+        - After a removal, ``ids``, ``(K)``, and ``ids_given``, ``()``: the ids, and the next id.
 
-    The state dict holds all of these. The squares could be computed from the estimator, but with other last bits, which may break
-    a tie. With them, a run that is resumed continues bit for bit. A load brings the arms of the saved policy; their number must
-    be that of the arms here.
+    The state dict holds all of these. Squares recomputed from the estimator would differ in their last bits, which may break a
+    tie. With the saved squares, a resumed run continues bit for bit. A load takes the arms of the saved policy; their number
+    must be the same.
 
     Example:
         >>> fixed = FixedArms(OFUL(2), [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
@@ -121,7 +122,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         check_scores(chosen)
         one = chosen.estimator
         super().__init__(chosen, one.batch_shape, one.dim)
-        # Products with vectors take NumPy less time at any size.
+        # NumPy computes products with vectors faster at any size.
         self.is_small |= one.runs_on_arrays and not one.batch_shape
         self.__dict__["_known"] = None
         self.register_buffer("arms", self._checked_arms("arms", arms))
@@ -131,7 +132,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         with torch.no_grad(), self._exactly(self.arms):
             self._renew_()
 
-    # TorchScript compiles no property.
+    # TorchScript does not compile properties.
     __jit_unused_properties__ = ("action_ids", "ids_so_far")
 
     def _arm_count(self) -> int:
@@ -190,7 +191,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         return rows_of(self.arms, place)
 
     def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from a round of each learner, and let the squares follow."""
+        """Learn a round of each learner, and update the squares."""
         estimator = self.policy.estimator
         if self.squares is None:
             estimator._learn_round(x, reward, noise_scale)
@@ -212,14 +213,14 @@ class FixedArms(WithArmIds, PolicyLearner):
         self.step(None, place, reward, noise_scale=noise_scale)
 
     def _follow_(self, basis: list[Tensor], before: list[Tensor]) -> None:
-        """Move the squares after a step, given the columns of Q and of MQ before it."""
+        """Update the squares after a step, given the columns of Q and of the old MQ."""
         squares, image, largest = self.squares, self.image, self.largest_image
         if squares is not None and image is not None and largest is not None:
             rounds, matrix = self.policy.estimator.rounds, self.policy.estimator.width_matrix()
             new, expected = moved(squares, image, self.arms, self.probe, matrix, basis, before)
             seen = rows_times(matrix, self.probe)
             size = norms(seen, math.inf)[..., 0]
-            # For a much smaller M, the rounding errors from before would be more than rounding.
+            # Beside a much smaller M, the earlier rounding errors would be too large.
             is_off = are_off(seen, expected) | (8.0 * size < largest)
             new = squares_or_exact(is_off, new, self.arms, matrix, self.validate)
             if is_time_to_refine(rounds):
@@ -229,7 +230,7 @@ class FixedArms(WithArmIds, PolicyLearner):
             assign_(largest, where(is_off, size, maximum(size, number(largest))))
 
     def _renew_(self) -> None:
-        """Compute all squares anew."""
+        """Recompute all squares."""
         squares, image, largest = self.squares, self.image, self.largest_image
         if squares is not None and image is not None and largest is not None:
             matrix = self.policy.estimator.width_matrix()
@@ -238,7 +239,7 @@ class FixedArms(WithArmIds, PolicyLearner):
             assign_(largest, norms(image, math.inf)[..., 0])
 
     def _right_squares(self) -> Tensor | None:
-        """Return the kept squares, or exact ones if someone else has moved M."""
+        """Return the kept squares, or exact ones if M was changed elsewhere."""
         squares, image = self.squares, self.image
         if squares is None or image is None:
             return None
@@ -247,7 +248,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         return squares_or_exact(is_off, squares, self.arms, matrix, self.validate)
 
     def _scores_at(self, squares: Tensor | None) -> Tensor:
-        """Return the scores that go with some squares, ``(*B, K)`` twice."""
+        """Return the scores for given squares: ``(*B, K)`` twice."""
         estimator = self.policy.estimator
         predictor = matvec(self.arms, estimator.theta_hat)
         if squares is None:  # the policy uses no widths
@@ -275,15 +276,15 @@ class FixedArms(WithArmIds, PolicyLearner):
 
     @in_turn
     def add_arms(self, features: ArrayLike) -> list[int]:
-        """Add arms at the end, at O(d^2) for each, and return their ids.
+        """Add arms at the end, and return their ids.
 
-        The others keep their squares.
+        The other arms keep their squares. Cost: O(d^2) for each new arm.
 
         Args:
-            features: ``(n, d)``, or ``(*B, n, d)`` if the learners of a batch have arms of their own.
+            features: ``(n, d)``, or ``(*B, n, d)`` if each learner of a batch has its own arms.
 
         Raises:
-            TypeError, ValueError: ``features`` is something else. Nothing has changed.
+            TypeError, ValueError: ``features`` is anything else. Nothing has changed.
         """
         rows = self._checked_arms("features", features)
         if rows.dim() != self.arms.dim():
@@ -294,21 +295,21 @@ class FixedArms(WithArmIds, PolicyLearner):
 
     @in_turn
     def remove_arms(self, ids: Iterable[int]) -> None:
-        """Remove arms. The others keep their ids and squares.
+        """Remove arms. The other arms keep their ids and squares.
 
-        Scores and masks have no entry for a removed arm any more. A reward that comes late for one is refused by :meth:`step`.
+        Scores and masks lose the entries of removed arms. :meth:`step` refuses a late reward of a removed arm.
 
         Args:
             ids: of the arms to remove, without repetition and not all of them. ``fixed.action_ids[k]`` is the id of the arm whose
                 score is the k-th.
 
         Raises:
-            TypeError, ValueError: ``ids`` is something else. Nothing has changed.
+            TypeError, ValueError: ``ids`` is anything else. Nothing has changed.
         """
         self._rearrange(self._staying("ids", ids), self.arms.narrow(-2, 0, 0))
 
     def reset(self) -> None:
-        """Put the estimator back to its state before the first round, in place."""
+        """Reset the estimator to its state before the first round, in place."""
         with self._lock, self._owners()[1]._lock:
             super().reset()
             self._owners()[1].__dict__["_is_torn"] = False
@@ -318,7 +319,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         self._renew_()
 
     def _learn_last(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, is_last: bool) -> None:
-        """Learn from a round of a block, and renew the squares after the last."""
+        """Learn a round of a block, and recompute the squares after the last one."""
         self.policy.estimator._learn_round(x, reward, noise_scale)
         if is_last:
             self._renew_()
@@ -335,7 +336,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         return self._scores_of_arms()
 
     def _scores_of_arms(self) -> Tensor:
-        """Return the scores, on NumPy views where the rule's can be computed there."""
+        """Return the scores, computed on NumPy views where the rule allows it."""
         with torch.no_grad(), self._exactly(self.arms):
             squares = self._known_squares()
             view = self._small_view() if self._is_on_arrays() else None
@@ -355,7 +356,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         try:
             super()._learn_decisions(inputs, action, reward, noise_scale)
         finally:
-            # Of an interrupted step, the estimator is as torn as this.
+            # An interrupted step tears the estimator too.
             self._owners()[1].__dict__["_is_torn"] |= self._is_torn
         self._remember(self._owners()[1].width_matrix(), self.squares)
 
@@ -366,7 +367,7 @@ class FixedArms(WithArmIds, PolicyLearner):
 
     def _checked(self, inputs: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
         if inputs is not None:
-            got = f"{type(inputs).__name__}; name a mask: mask=..."
+            got = f"{type(inputs).__name__}; pass a mask by name: mask=..."
             raise TypeError(f"inputs: expected None, because the arms are fixed, got {got}")
         if mask is not None:
             mask = check_mask("mask", mask, (*self.batch_shape, self.arms.size(-2)), self.arms, self.validate)
@@ -395,11 +396,11 @@ class FixedArms(WithArmIds, PolicyLearner):
         return x, index if one is None else one, reward, noise_scale, len(shape) == dims
 
     def _small_view(self) -> Any:
-        """Return the view, on the CPU and if no large batch; or None."""
+        """Return the NumPy view if the learner is small and on the CPU; or None."""
         return self.view_for(self.arms) if self.is_small else None
 
     def _known_squares(self) -> Tensor | None:
-        """Return :meth:`_right_squares`, as they were if M has not been written since."""
+        """Return :meth:`_right_squares`, cached until M is written."""
         if self.squares is None:
             return None
         known, matrix = self.__dict__["_known"], self._owners()[1].width_matrix()
@@ -410,7 +411,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         return squares
 
     def _remember(self, matrix: Tensor, squares: Tensor | None) -> None:
-        """Note that some squares are those of M as it is."""
+        """Cache the squares of the present M."""
         is_counted = squares is not None and type(matrix) in PLAIN and is_readable(matrix) and not matrix.is_inference()
         self.__dict__["_known"] = _Known(matrix, squares) if is_counted else None
 
@@ -428,7 +429,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         return rows.detach().clone(memory_format=torch.contiguous_format)
 
     def _rearrange(self, kept: Iterable[int], added: Tensor) -> None:
-        """Replace the arms by some of them, and new ones."""
+        """Replace the arms by the kept arms and ``added`` ones."""
         places = list(kept)
         old = torch.tensor(places, device=self.arms.device)
         with torch.no_grad(), self._exactly(self.arms):
@@ -440,7 +441,7 @@ class FixedArms(WithArmIds, PolicyLearner):
                 squares = torch.cat([squares.index_select(-1, old), exact_squares(added, matrix)], -1)
                 buffers |= {"squares": squares, "image": rows_times(matrix, self.probe)}
             buffers |= self._ids_after(places, added.size(-2))
-        # In this order: an exception in between leaves no view of other arms.
+        # In this order, an exception in between leaves no view of the old arms.
         self.__dict__.update(_known=None, _view=None)
         self._buffers.update({name: writable(buffer) for name, buffer in buffers.items()})
 
@@ -467,21 +468,21 @@ class FixedArms(WithArmIds, PolicyLearner):
 
 
 class _Known:
-    """The squares of an M that has not been written since."""
+    """Cached squares, valid until M is written."""
 
     def __init__(self, matrix: Tensor, squares: Any) -> None:
         self.matrix, self.version, self.address, self.squares = matrix, matrix._version, matrix.data_ptr(), squares
 
     def is_of(self, matrix: Tensor) -> bool:
-        """Return whether a tensor is this M, as it was."""
+        """Return whether ``matrix`` is the same M, not written since."""
         return matrix is self.matrix and matrix._version == self.version and matrix.data_ptr() == self.address
 
-    def __reduce__(self) -> tuple[Any, ...]:  # copies and files do without
+    def __reduce__(self) -> tuple[Any, ...]:  # copies and files drop the cache
         return (type(None), ())
 
 
 def check_scores(policy: Rule) -> None:
-    """Refuse a rule whose scores are not made of predictors and widths alone."""
+    """Refuse a rule whose scores depend on more than predictors and widths."""
     cls, one = type(policy), type(policy.estimator)
     if cls.scores_of is Rule.scores_of or cls._scores is not Rule._scores or "_scores" in vars(policy):
         wanted = "one that scores arms by scores_of(), such as UCB, Greedy or EpsilonGreedy"
@@ -493,5 +494,5 @@ def check_scores(policy: Rule) -> None:
 
 
 def with_last(rounds: list[Any]) -> list[Any]:
-    """Append to the arguments of each round whether it is the last."""
+    """Append to each round's arguments whether it is the last round."""
     return [(*arguments, i == len(rounds) - 1) for i, arguments in enumerate(rounds)]

@@ -16,8 +16,8 @@ class HvtUCB(UCB[HuberRegression]):
 
     Args:
         dim: d, number of features.
-        horizon: T, number of rounds the radius is for. More rounds run on without a guarantee. None if it is not known, which
-            costs regret; ``restart_every``, if given, is then the horizon.
+        horizon: T, number of rounds that the radius covers. Later rounds have no guarantee. None if T is unknown, which costs
+            regret; ``restart_every``, if given, is then the horizon.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward. 1/2 holds for
             rewards in [0, 1]; larger noise needs a larger number.
@@ -25,8 +25,8 @@ class HvtUCB(UCB[HuberRegression]):
             length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
         feature_bound: L > 0, a bound on the norm of features. Longer ones are not refused, and void the guarantee.
         ridge: :math:`\lambda > 0`; None for the paper's d.
-        delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it is for all epochs together: an epoch of T rounds
-            gets 32 ``delta`` / T, and None is 1 / 256, which leaves each epoch the paper's.
+        delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it covers all epochs together: an epoch of T rounds
+            gets 32 ``delta`` / T, and None is 1 / 256, which gives each epoch the paper's value.
         alpha: > 0; the step is 1 / alpha of a Newton step. The paper's is 4; the guarantee is for 4/7 to 79.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
@@ -37,10 +37,10 @@ class HvtUCB(UCB[HuberRegression]):
             :math:`1/\sigma^2` (Section 4.1 of the reference).
         radius_scale: multiplies the radius, and changes :math:`\sigma` too. The guarantee is stated for 1.
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
-            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
-            that epoch alone (docs/drift.md).
+            counts the rounds since the last start. A guarantee holds for each epoch separately, if the parameter does not move
+            in that epoch (docs/drift.md).
         batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. float32 is for where the last digits do not matter.
+        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
         device: where the state lives.
         validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
             accelerator, a check of values makes the host wait for the device.

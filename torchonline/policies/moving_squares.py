@@ -1,4 +1,4 @@
-"""Squares x'Mx of many rows, for a matrix M that moves along a few vectors."""
+"""Squares x'Mx of many rows, updated when M changes along a few vectors."""
 
 import math
 from typing import Any
@@ -14,13 +14,13 @@ from torchonline.core.precision_matrix import REFINE_EVERY
 
 
 def orthonormal(vectors: list[Tensor]) -> list[Tensor]:
-    """Return an orthonormal basis of some vectors, ``(*B, d)`` each.
+    """Return an orthonormal basis of the vectors, ``(*B, d)`` each.
 
-    It is that of Gram and Schmidt. A vector that depends on those before it adds one of another direction, or 0.
+    The method is Gram-Schmidt. A vector that depends on the ones before it adds a vector of another direction, or 0.
     """
     basis: list[Tensor] = []
     for vector in vectors:
-        for _ in range(2):  # which is enough, whatever the vectors
+        for _ in range(2):  # twice is enough for any vectors
             for q in basis:
                 vector = vector - along(dot(q, vector), vector) * q
         basis.append(vector / along(or_one(sqrt(dot(vector, vector))), vector))
@@ -36,12 +36,12 @@ def moved(
     basis: list[Tensor],
     before: list[Tensor],
 ) -> tuple[Tensor, Tensor]:
-    r"""Return the squares, and Mz, of an M that has moved by :math:`QCQ^\top`.
+    r"""Return the squares and Mz after M has changed by :math:`QCQ^\top`.
 
     :math:`C = Q^\top(M - M_\text{old})Q`, for an orthonormal Q.
 
     Args:
-        squares: of the rows for the old M, ``(*B, K)``.
+        squares: the rows' squares under the old M, ``(*B, K)``.
         image: the old Mz, ``(*B, d)``.
         rows: ``(K, d)`` or ``(*B, K, d)``.
         probe: z, ``(d)``.
@@ -65,7 +65,7 @@ def moved(
 
 
 def exact_squares(arms: Tensor, matrix: Tensor) -> Tensor:
-    """Return ``x'Mx`` of rows, ``(*B, K)``, computed in one go.
+    """Compute ``x'Mx`` of all rows from scratch: ``(*B, K)``.
 
     Rows are ``(K, d)`` or ``(*B, K, d)``; M is ``(*B, d, d)``.
     """
@@ -89,7 +89,7 @@ def _with_some_exact_arrays(squares: Any, arms: Any, matrix: Any, rounds: Any, e
 
 @on_arrays(_with_some_exact_arrays)
 def with_some_exact(squares: Tensor, arms: Tensor, matrix: Tensor, rounds: Tensor, every: int = REFINE_EVERY) -> Tensor:
-    """Return new squares, of which those of the next K / d arms are exact."""
+    """Return the squares, recomputed for the next K / d arms."""
     count = (arms.size(-2) + arms.size(-1) - 1) // arms.size(-1)
     first = (rounds // every * count).unsqueeze(-1)
     index = (first + torch.arange(count, device=rounds.device)) % arms.size(-2)
@@ -114,9 +114,9 @@ def _squares_or_exact_in_python(is_off: Any, squares: Any, arms: Any, matrix: An
 
 @in_python(_squares_or_exact_in_python)
 def squares_or_exact(is_off: Tensor, squares: Tensor, arms: Tensor, matrix: Tensor, may_wait: bool) -> Tensor:
-    """Return the squares, or exact ones if those of a learner may be off, ``(*B)``.
+    """Return the squares, or exact ones if any learner's, ``(*B)``, may be off.
 
-    The host waits for an accelerator only with ``may_wait``. Without it, the squares are exact there.
+    The host waits for an accelerator only with ``may_wait``. Without it, the squares on an accelerator are always exact.
     """
     if bool(is_off.any()):
         return exact_squares(arms, matrix)

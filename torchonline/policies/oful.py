@@ -27,10 +27,10 @@ class OFUL(UCB[RidgeRegression]):
         radius: "mixture" or "classic".
         radius_scale: multiplies the radius. Other than 1 it is a heuristic.
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
-            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
-            that epoch alone (docs/drift.md).
+            counts the rounds since the last start. A guarantee holds for each epoch separately, if the parameter does not move
+            in that epoch (docs/drift.md).
         batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. float32 is for where the last digits do not matter.
+        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
         device: where the state lives.
         validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
             accelerator, a check of values makes the host wait for the device.

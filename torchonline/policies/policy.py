@@ -1,4 +1,4 @@
-"""Base class of everything that decides."""
+"""Base class of the policies."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -75,26 +75,27 @@ with estimator._lock:
 
 
 def in_turn(method: F) -> F:
-    """Decorate a policy's method so that threads call it in turn."""
+    """Decorate a policy's method so that threads run it one at a time."""
     return with_body(method, IN_TURN, _method=method, _is_traced=is_dynamo_compiling, _torn=torn_error)
 
 
 class Policy(Citable, WithDelegated, Generic[E]):
-    r"""Base of everything that decides.
+    r"""Base of all policies.
 
     A round::
 
         k = policy.select(inputs)
         policy.step(inputs, k, reward)
 
-    ``inputs`` are the features of all arms where arms have features, ``(*B, ..., K, d)``, and K may vary. They are the context
-    where each arm has a model, ``(*B, ..., d)``; None where the arms are fixed; and what the encoder takes under an encoder.
+    ``inputs`` depend on the policy. If arms have features, they are the features of all arms, ``(*B, ..., K, d)``, and K may
+    vary. If each arm has a model, they are the context, ``(*B, ..., d)``. If the arms are fixed, they are None. Under an
+    encoder, they are the encoder's inputs.
 
-    A kind of policy fills in hooks, which TorchScript compiles too: ``_features`` of the inputs, ``_scores`` of the features,
+    A subclass implements hooks, which TorchScript compiles too: ``_features`` of the inputs, ``_scores`` of the features,
     :meth:`choice` and :meth:`distribution` of the scores, the ``_chosen`` rows to learn from, and ``_learn_round``.
     """
 
-    if TYPE_CHECKING:  # TorchScript knows no such annotation
+    if TYPE_CHECKING:  # TorchScript does not know these annotations
         estimator: E
         dim: int
         batch_shape: tuple[int, ...]
@@ -108,26 +109,26 @@ class Policy(Citable, WithDelegated, Generic[E]):
     is_view = False
     # The number of trailing dimensions of a decision's inputs: (K, d), or (d) of a context.
     item_dims = 2
-    # Whether each arm has its own inputs, and not one context or none for all arms.
+    # Whether each arm has its own inputs. False for one context for all arms, and for fixed arms.
     has_arm_inputs = True
-    # Whether a round is learnt from the chosen arm's inputs alone.
+    # Whether a round is learnt only from the chosen arm's inputs.
     learns_rows = True
     # Whether a decision has inputs, and whether an encoder reads them.
     takes_inputs, has_encoder = True, False
     # Whether `learn` takes a mask, which says for each learner of a batch which rounds it learns.
     takes_mask = True
-    # Whether choices are drawn from `distribution`, not the arms with the highest scores.
+    # Whether choices are drawn from `distribution`. If not, the highest score is chosen.
     is_random = False
-    # Whether the learners of a batch learn on NumPy views too, where they are small.
+    # Whether small batches of learners learn on NumPy views too.
     has_batch_views = True
-    # Draws of the scores that `probabilities` averages over, where scores are random.
+    # Number of draws of random scores that `probabilities` averages over.
     draws = 1
-    # Whether a subclass has a step that `learn` must call, because it has no `learn` to match.
+    # Whether a subclass overrides `step` but not `learn`, so that `learn` must call its `step`.
     has_own_step = False
     # Why this policy was recommended, for its repr.
     note = ""
     __constants__: tuple[str, ...] = ("item_dims", "is_random", "draws", "takes_mask")
-    # TorchScript compiles no property.
+    # TorchScript does not compile properties.
     __jit_unused_properties__: tuple[str, ...] = ("action_ids",)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -137,19 +138,19 @@ class Policy(Citable, WithDelegated, Generic[E]):
     # Hooks. TorchScript compiles them, and NumPy views run `_features` and `_scores`.
 
     def _read(self, inputs: Tensor) -> Tensor:
-        """Return what an encoder makes of the inputs: by default, the inputs."""
+        """Return the encoded inputs: by default, the inputs."""
         return inputs
 
     def _features(self, x: Tensor) -> Tensor:
-        """Return what is scored: by default, what has been read."""
+        """Return the features to score: by default, the encoded inputs."""
         return x
 
     def _scores(self, features: Tensor) -> Tensor:
-        """Return the score of each arm, ``(*B, ..., K)``, by which arms are chosen."""
+        """Return each arm's score, ``(*B, ..., K)``, from which arms are chosen."""
         raise NotImplementedError
 
     def choice(self, scores: Tensor, rounds: Tensor) -> Tensor:
-        """Return the place of the chosen arm: ``(*B, ..., K)`` to ``(*B, ...)``.
+        """Return the position of the chosen arm: ``(*B, ..., K)`` to ``(*B, ...)``.
 
         The scores of unavailable arms are -inf. ``rounds``, ``(*B)``, counts the rounds before the decision.
         """
@@ -160,7 +161,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         raise NotImplementedError
 
     def _chosen(self, inputs: Tensor, place: Tensor) -> Tensor:
-        """Return what a round is learnt from: by default, the chosen arm's features."""
+        """Return the rows to learn from: by default, the chosen arm's features."""
         return in_type_of(of_chosen(inputs, place), self._like())
 
     def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -184,29 +185,29 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return inputs.size(-2)
 
     def _given(self, inputs: Tensor | None) -> Tensor:
-        """Return the inputs, which only fixed arms can do without."""
+        """Return the inputs. Only fixed arms allow None."""
         if inputs is None:
             raise TypeError("inputs: expected a tensor, got None")
         return inputs
 
     def _named(self, place: Tensor) -> Tensor:
-        """Return the actions at some places: see :class:`WithArmIds`."""
+        """Return the actions at given positions: see :class:`WithArmIds`."""
         return place
 
     def _named_if_any(self, place: Tensor) -> Tensor:
-        """Return the actions at some places; -1, for no arm, stays."""
+        """Return the actions at given positions; -1, for no arm, stays."""
         return place
 
     def _placed(self, action: Tensor) -> Tensor:
-        """Return the places of actions: see :class:`WithArmIds`."""
+        """Return the positions of actions: see :class:`WithArmIds`."""
         return action
 
     def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return whether actions are those of ``count`` arms, and valid places."""
+        """Return which actions belong to ``count`` arms, and valid positions."""
         return found_places(action, count)
 
     def _like(self) -> Tensor:
-        """Return a tensor of the type of the statistics."""
+        """Return a tensor with the dtype of the statistics."""
         raise NotImplementedError
 
     def _clock(self) -> Tensor:
@@ -218,11 +219,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
         raise NotImplementedError
 
     def _as_round(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs and actions from which :meth:`step` learns chosen rows."""
+        """Return inputs and actions with which :meth:`step` learns the chosen rows ``x``."""
         return x.unsqueeze(-2), torch.zeros_like(place)
 
     def _check_mask_of_log(self, mask: Tensor | None) -> None:
-        """Refuse a mask of rounds in TorchScript, where :meth:`learn` takes none."""
+        """Refuse a mask of rounds in TorchScript if :meth:`learn` takes none."""
         if mask is not None and not self.takes_mask:
             raise TypeError("mask: expected None, because rounds may be learnt in order")
 
@@ -231,11 +232,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return passes(in_type_of(inputs, self._like())).flatten(inputs.dim() - self.item_dims).all(-1)
 
     def _own_scale(self, reward: Tensor) -> Tensor:
-        """Return the constructor's noise scale, shaped as rewards."""
+        """Return the constructor's noise scale, in the shape of the rewards."""
         raise NotImplementedError
 
     def _accepts(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
-        """Return whether :meth:`step` takes such rounds. For files, which raise nothing."""
+        """Return whether :meth:`step` takes such rounds. For files, which cannot raise."""
         raise NotImplementedError
 
     # The protocol, once for TorchScript and once for Python.
@@ -252,10 +253,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
     @in_python(_forward_in_python)
     def forward(self, inputs: Tensor | None = None) -> Tensor:
-        """Return the score of each arm, ``(*B, ..., K)``, by which arms are chosen.
+        """Return each arm's score, ``(*B, ..., K)``, from which arms are chosen.
 
-        A score may hold a bonus for uncertainty or a random draw, and with a link it may be a predictor instead of a mean. It is
-        differentiable in the inputs.
+        A score may include a bonus for uncertainty or a random draw. With a link it may be a predictor instead of a mean.
+        Scores are differentiable in the inputs.
         """
         return self._scored(self._read(self._given(inputs)))
 
@@ -270,17 +271,17 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def select(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Return the chosen arm of each decision: int64, ``(*B, ...)``.
 
-        It is an index, or the id of an arm where arms may come and go. Changes no state. Of equal scores the first is chosen, but
-        rounding may tell the scores of equal arms apart. So until a first reward is learnt, a policy that does not draw may
-        choose the first arm in all decisions of a batch.
+        The arm is an index, or an id if arms may come and go. Changes no state. Of equal scores the first is chosen, but
+        rounding may separate the scores of equal arms. So before the first reward, a deterministic policy may choose the first
+        arm in all decisions of a batch.
 
         Args:
-            inputs: of one decision, or of many that are made from the same state; see the class.
+            inputs: of one decision, or of many made from the same state; see the class.
             mask: True where an arm is available, ``(*B, ..., K)``, or ``(K)`` for all decisions. The features of an unavailable
                 arm must be finite too.
 
         Raises:
-            TypeError: ``inputs`` holds no real numbers or is a tensor of integers, or ``mask`` holds no booleans.
+            TypeError: ``inputs`` does not hold real numbers or is a tensor of integers, or ``mask`` does not hold booleans.
             ValueError: a shape, device or value is wrong, or a decision has no available arm.
         """
         with torch.no_grad():
@@ -298,8 +299,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def probabilities(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Return the probability with which each arm is chosen, ``(*B, ..., K)``.
 
-        Changes no state. A deterministic policy has probabilities of 0 and 1. Where the scores are random
-        (:class:`ThompsonSampling`), the probabilities are estimates. Arguments and errors are those of :meth:`select`.
+        Changes no state. A deterministic policy has probabilities of 0 and 1. If the scores are random
+        (:class:`ThompsonSampling`), the probabilities are estimates. Arguments and errors are as in :meth:`select`.
         """
         with torch.no_grad():
             return self._mixture(self._read(self._given(inputs).detach()), mask)
@@ -313,11 +314,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def select_with_probability(
         self, inputs: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Choose an arm in each decision, and return its propensity too, for a log.
+        """Choose an arm in each decision, and return its propensity for the log.
 
-        Changes no state. The arm, int64 ``(*B, ...)``, is drawn from :meth:`probabilities`. So the propensity, ``(*B, ...)``, is
-        the probability of this very draw, also where it is an estimate of :meth:`select`'s: weighting by its inverse is unbiased.
-        Arguments and errors are those of :meth:`select`.
+        Changes no state. The arm, int64 ``(*B, ...)``, is drawn from :meth:`probabilities`. So the propensity, ``(*B, ...)``,
+        is the exact probability of this draw, even where it only estimates that of :meth:`select`: inverse propensity weighting
+        is unbiased. Arguments and errors are as in :meth:`select`.
         """
         place, probability = drawn_with_probability(self.probabilities(inputs, mask))
         return self._named(place), probability
@@ -334,7 +335,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def step(self, inputs: Tensor | None, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the rewards of decisions, in order.
 
-        Non-tensor arguments are converted once, without rounding. Who has kept the chosen arm's features alone passes them as the
+        Non-tensor arguments are converted once, without rounding. If you kept only the chosen arm's features, pass them as the
         only arm: ``policy.step(x.unsqueeze(-2), 0, reward)``.
 
         Args:
@@ -344,9 +345,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
             noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
 
         Raises:
-            TypeError: an argument holds no real numbers, or ``action`` no integers.
-            ValueError: a shape, device or value is wrong, there is no such arm, or a round outweighs all that the state's dtype
-                can resolve. No buffer has changed.
+            TypeError: an argument does not hold real numbers, or ``action`` does not hold integers.
+            ValueError: a shape, device or value is wrong, an arm does not exist, or a round outweighs the others beyond what
+                the state's dtype can resolve. No buffer has changed.
         """
         with torch.no_grad():
             given, place, rows = self._given(inputs), self._placed(action), self._dims()
@@ -396,20 +397,20 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Learn from many rewards, in blocks: see :meth:`Estimator.learn`.
 
         With a model for each arm, each arm learns its own rounds in blocks, and ``block_size`` counts the rounds of all arms.
-        While a scaler moves, and without a block form, the rounds are learnt in order, as by :meth:`step`. A log that holds the
-        chosen arms' features alone is learnt by ``policy.learn(rows.unsqueeze(-2), zeros, rewards)``, without a copy. Arguments
-        and errors are those of :meth:`step`, and ``block_size`` and ``mask`` of :meth:`Estimator.learn`.
+        While a scaler moves, or without a block form, the rounds are learnt in order, as by :meth:`step`. For a log of only the
+        chosen arms' features, call ``policy.learn(rows.unsqueeze(-2), zeros, rewards)``, which makes no copy. Arguments and
+        errors are as in :meth:`step`; ``block_size`` and ``mask`` are as in :meth:`Estimator.learn`.
         """
         self._check_mask_of_log(mask)
         place = self._placed(action)
         self._learn_rounds(self._chosen(self._given(inputs), place), place, reward, noise_scale, block_size, mask)
 
     def _scored(self, x: Tensor) -> Tensor:
-        """Return the scores of what has been read."""
+        """Return the scores of encoded inputs."""
         return self._scores(self._features(x))
 
     def _mixture(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the probabilities of arms, the mean over draws of the scores."""
+        """Return the probabilities of the arms, averaged over draws of the scores."""
         x = self._features(x)
         first = x.dim() - self.item_dims
         sizes = list(x.shape[:first]) + [self._draws()] + list(x.shape[first:])
@@ -422,12 +423,12 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Return the number of draws of random scores to average over."""
         return self.draws
 
-    # Python only, from here on.
+    # Python only from here on.
 
     def predict(self, inputs: ArrayLike | None = None) -> Tensor:
         """Return the estimated mean reward of each arm, ``(*B, ..., K)``, differentiable.
 
-        ``policy(inputs)`` returns scores instead, by which arms are chosen. Changes no state. Python only.
+        ``policy(inputs)`` returns scores instead. Changes no state. Python only.
         """
         policy, x = self._decider(inputs)
         return policy._means_now(x)
@@ -435,10 +436,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def interval(self, inputs: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
         """Return lower and upper confidence bounds of each arm's mean reward.
 
-        Shapes: ``(*B, ..., K)`` twice. They are cut to what ``theta_bound`` allows; see :meth:`Estimator.interval`. The label of
-        :meth:`plot_confidence` says whether a theorem covers the bounds. They are a heuristic while a scaler moves, and a theorem
-        asks for an encoder that does not change. With a model for each arm, an estimator with a guarantee covers the bounds of
-        all arms at once. Changes no state. Python only.
+        Shapes: ``(*B, ..., K)`` twice. They are clipped to the range that ``theta_bound`` allows; see
+        :meth:`Estimator.interval`. The label of :meth:`plot_confidence` says whether a theorem covers the bounds. They are a
+        heuristic while a scaler moves, and a theorem needs a fixed encoder. With a model for each arm, the estimator's
+        guarantee covers the bounds of all arms at once. Changes no state. Python only.
         """
         policy, x = self._decider(inputs)
         return policy._bounds_now(x)
@@ -455,27 +456,28 @@ class Policy(Citable, WithDelegated, Generic[E]):
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
-        The intervals are those of :meth:`interval`; a policy such as :class:`Greedy` does not use them. The chosen arm is marked
-        by a diamond. On the right stands what decides: the scores, which are not cut; for a policy that draws, the probabilities,
-        and the diamond marks the likeliest arm. The label of the axis says whether a theorem covers the intervals, or whether
-        they are a heuristic. Unavailable arms are grey. Needs matplotlib. Changes no state.
+        The intervals are those of :meth:`interval`; a policy such as :class:`Greedy` does not use them. A diamond marks the
+        chosen arm. The right axis shows the scores, which are not clipped. For a randomized policy it shows the probabilities,
+        and the diamond marks the likeliest arm. The axis label says whether a theorem covers the intervals or they are a
+        heuristic. Unavailable arms are grey. Needs matplotlib. Changes no state.
 
         Args:
-            inputs: of one decision, as in :meth:`select`; or of many, of which ``index`` names one.
+            inputs: of one decision, as in :meth:`select`; or of many, one of which ``index`` selects.
             ax: matplotlib axes; None for a new figure of pyplot.
             names: of the K arms; None for "arm 0" and so on.
             mask: as in :meth:`select`.
             index: which decision of ``(*B, ...)``, an integer or a tuple. None for a single one.
-            label: of the policy, to compare two of them on the same arms in the same axes: both calls have a label, which stands
-                at the chosen arm. The second policy is drawn a little below the first, and no scores on the right.
+            label: name of the policy, to compare two policies on the same arms in the same axes. Both calls need a label, which
+                is written at the chosen arm. The second policy is drawn a little below the first, and the right axis is left
+                out.
 
         Returns:
             The figure and the axes.
 
         Raises:
-            ImportError: there is no matplotlib.
-            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, an ``index`` of no decision, or axes with
-                arms where a ``label`` is missing or that hold other arms or two policies.
+            ImportError: matplotlib is not installed.
+            TypeError, ValueError: as :meth:`select`; also for a wrong number of names, an ``index`` out of range, a missing
+                ``label`` on axes with arms, or axes that hold other arms or two policies.
 
         Example:
             >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2)
@@ -492,17 +494,17 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return draw_confidence(policy, x, ax, names, mask, index, label, self._why_heuristic())
 
     def number_of_actions(self, inputs: ArrayLike | None = None) -> int:
-        """Return K, the number of arms of a decision on some inputs."""
+        """Return K, the number of arms of a decision on the given inputs."""
         policy, x = self._decider(inputs, False)
         return policy._count(policy._checked(x, None)[0])
 
     @property
     def action_ids(self) -> list[int] | None:
-        """The ids of arms that may come and go, in the order of scores; None for others."""
+        """The ids of arms that may come and go, in the order of scores; or None."""
         return None
 
     def reset(self) -> None:
-        """Put the policy back to its state before the first round, in place. Python only."""
+        """Reset the policy to its state before the first round, in place. Python only."""
         self.learner.reset()
 
     def _means(self, x: Tensor) -> Tensor:
@@ -519,22 +521,22 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self.estimator(features), *self.estimator.interval(features)
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
-        """Learn the rounds in a mask at once, ``(*B, n)``, in a program."""
+        """Learn the rounds in a mask, ``(*B, n)``, at once, in an exported program."""
         raise NotImplementedError
 
     def _why_no_blocks(self) -> str | None:
-        """Return why no program can learn blocks, or None if one can."""
+        """Return why exported programs cannot learn blocks, or None if they can."""
         if self.has_own_step:
-            return f"{type(self).__name__} has a step of its own"
+            return f"{type(self).__name__} has its own step"
         learner: Any = self.learner
         for part in (self.estimator, learner):
             if not getattr(part, "has_blocks", False):
                 return f"{type(part).__name__} has no block form"
-        moves = "the scaler has not frozen, until when rounds are learnt in order"
+        moves = "the scaler has not frozen, and until then rounds are learnt in order"
         return None if learner._learns_blocks_now() else moves
 
     def _alone(self, inputs: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rounds with the chosen arm as the only arm, where that is enough."""
+        """Return rounds with the chosen arm as the only arm, where that suffices."""
         if not (self.has_arm_inputs and self.learns_rows):
             return inputs, self._named(place)
         return of_chosen(inputs, place).unsqueeze(place.dim()), torch.zeros_like(place)
@@ -544,11 +546,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return [self._learner()]
 
     def with_ids(self) -> Any:
-        """Return the policy whose arms have ids, this one or the one in it; or None."""
+        """Return the policy whose arms have ids, this one or a nested one; or None."""
         return None
 
     def _why_heuristic(self) -> str:
-        """Return why no theorem covers the intervals, where the policy knows of a reason."""
+        """Return why no theorem covers the intervals, if the policy knows a reason."""
         return ""
 
     def _call(self, name: str = "step") -> str:
@@ -566,7 +568,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         )
 
     def _decider(self, inputs: Any, with_gradients: bool = True) -> "tuple[Policy, Any]":
-        """Return the policy that decides, and its inputs: under an encoder, another one."""
+        """Return the policy that decides, and its inputs: under an encoder, both change."""
         return self, inputs
 
     def _owners(self) -> tuple[Any, Any]:
@@ -590,7 +592,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return False
 
     def _to_score(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return what :meth:`_features` gets where some arms are unavailable."""
+        """Return the input of :meth:`_features` when some arms are unavailable."""
         return x
 
     def _exactly(self, x: Any) -> AbstractContextManager[Any]:
@@ -619,7 +621,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         (learner, estimator), is_on_arrays = self._owners(), self._is_on_arrays()
         view = learner.view_for(inputs) if is_on_arrays else None
         if view is not None and mask is None:
-            rows = plain_array(inputs, estimator._buffers["theta_hat"])  # which surely passes all checks
+            rows = plain_array(inputs, estimator._buffers["theta_hat"])  # certain to pass all checks
             if rows is not None and rows.size * learner.multiplications < SMALL_PRODUCT:
                 if self._are_inputs(learner, rows.shape) and (not learner.validate or is_ordinary(rows)):
                     return view.run(self._on(view)._scored, rows), None
@@ -653,7 +655,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self._bounds(self._checked(inputs, None)[0])
 
     def _are_inputs(self, learner: Any, shape: tuple[int, ...]) -> bool:
-        """Return whether a shape is one of decisions' inputs."""
+        """Return whether a shape is valid for the inputs of decisions."""
         n, dims = self.item_dims, learner.batch_dims
         is_short = len(shape) < dims + n or (n == 2 and shape[-2] == 0)
         return not is_short and shape[-1] == learner.dim and (not dims or shape[:dims] == learner.batch_shape)
@@ -674,7 +676,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return x
 
     def _wrong_shape(self, shape: Any, lead: tuple[str, ...], name: str = "step") -> ValueError:
-        """Return the error of inputs of a wrong shape."""
+        """Return the error for inputs of a wrong shape."""
         learner, more, how = self._learner(), "", ""
         sizes = [(*learner.batch_shape, *lead, *("K",) * (self.item_dims - 1), learner.dim)]
         if self.item_dims == 2:
@@ -715,9 +717,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _plain_round(
         self, learner: Any, state: Tensor, inputs: Any, action: Any, reward: Any
     ) -> tuple[Any, ...] | None:
-        """Return the arguments of a round that surely passes all checks; or None.
+        """Return the arguments of a round that is sure to pass all checks; or None.
 
-        Other rounds, and so all errors, take the long way.
+        All other rounds, including wrong ones, take the slow path.
         """
         number = plain_number(reward, state)
         rows: Any = None if number is None else plain_array(inputs, state)
@@ -730,7 +732,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return (x, k, number, learner.noise_scale) if learner is self else (x, number, learner.noise_scale)
 
     def _plain_row(self, rows: Any, k: int) -> Any:
-        """Return what a round is learnt from, as an array; or None."""
+        """Return the row to learn from, as an array; or None."""
         return rows[k] if k < len(rows) else None
 
     def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
@@ -740,7 +742,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _checked_rounds(
         self, inputs: Any, action: Any, reward: Any, noise_scale: Any
     ) -> tuple[Tensor, Any, Any, Tensor | None, bool]:
-        """Return checked rows, places, rewards, noise scales, and whether they are one."""
+        """Return checked rows, positions, rewards, noise scales, and whether one round."""
         x, dims = self._checked_inputs(inputs, ("n",)), self._learner().batch_dims
         extra = x.dim() - self.item_dims - dims
         if extra > 1:
@@ -751,11 +753,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self._chosen_of_checked(x, place), place, reward, noise_scale, extra == 0
 
     def _chosen_of_checked(self, x: Tensor, place: Any) -> Tensor:
-        """Return what rounds are learnt from; a single place may be an integer."""
+        """Return the rows to learn from. A single position may be an integer."""
         return x[place] if type(place) is int and self.item_dims == 2 else self._chosen(x, place)
 
     def _checked_places(self, action: Any, shape: tuple[int, ...], device: torch.device, count: int) -> Any:
-        """Return the places of actions, one alone as an integer, or raise."""
+        """Return the positions of actions, a single one as an integer; or raise."""
         action = self._placed(action)
         one = integer_at_hand(action) if not shape and device.type == "cpu" else None
         if one is not None and 0 <= one < count:
@@ -775,7 +777,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
 
 def of_inputs(error: ValueError) -> ValueError:
-    """Return an estimator's refusal of features ``x`` as one of a policy's inputs."""
+    """Return an estimator's error about ``x`` as one about a policy's ``inputs``."""
     name, _, rest = str(error).partition(": ")
     return refusal(f"inputs: {rest}") if name == "x" else error
 
@@ -799,7 +801,7 @@ def one_hot(scores: Tensor) -> Tensor:
 def drawn(probabilities: Tensor) -> Tensor:
     """Draw an index from each row of probabilities: ``(..., K)`` to ``(...)``, int64."""
     up_to = probabilities.to(torch.float64).cumsum(-1)
-    # Below 1 by more than rounding, so that the last arm with a probability is the last that may be drawn.
+    # Below 1 by more than rounding, so that no arm after the last one with a positive probability is drawn.
     u = (1.0 - 1e-15) * torch.rand(probabilities.shape[:-1] + (1,), dtype=torch.float64, device=probabilities.device)
     return (u * up_to[..., -1:] >= up_to).sum(-1)
 

@@ -1,4 +1,4 @@
-"""Base of the policies that hold a rule of choice and a state."""
+"""Base of the policies with a rule of choice and their own state."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ from torchonline.regression.estimator import Estimator
 
 
 class PolicyLearner(Policy, Learner):
-    """Base of the policies made of a rule of choice and a state.
+    """Base of the policies with a rule of choice and their own state.
 
-    The estimator and what a subclass keeps beside it change together or not at all.
+    The estimator and the subclass's own buffers change together or not at all.
     """
 
     if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class PolicyLearner(Policy, Learner):
         options: Any = {"dtype": state.dtype, "device": state.device, "validate": estimator.validate}
         Learner.__init__(self, dim, batch_shape=batch_shape, **options)
         self.policy, self.is_random = policy, policy.is_random
-        # A file would hold the parts twice.
+        # Otherwise a file would hold the parts twice.
         self.__dict__["_arguments"] = {}
         self.noise_scale = estimator.noise_scale
         self.is_small = estimator.runs_on_arrays and math.prod(batch_shape) * estimator.dim**2 < SMALL_STEP
@@ -83,7 +83,7 @@ class PolicyLearner(Policy, Learner):
     # TorchScript does not compile the methods below.
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A policy in a checkpoint of version 0.1 has no such attribute.
+        # Checkpoints of version 0.1 lack this attribute.
         Learner.__setstate__(self, {"is_random": state["_modules"]["policy"].is_random} | state)
 
     reset = Learner.reset

@@ -1,4 +1,4 @@
-"""Multiples of a radius, and a master that learns which pays."""
+"""Multiples of a radius, and a master that learns the best one."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -31,15 +31,15 @@ from torchonline.policies.policy import drawn, one_hot
 from torchonline.regression.estimator import Estimator
 
 RULES = ("ucb", "exp4")
-# Rewards among which a reward is ranked.
+# Number of last rewards among which a reward is ranked.
 WINDOW = 256
 
 
 class RadiusMultiples:
-    """Mixin of the policies whose radius is one of several multiples.
+    """Mixin for policies that choose among multiples of the radius.
 
-    A subclass says in :meth:`_estimates` how it scores arms, and in :meth:`_most_named` how many arms the multiples name at
-    most. It calls :meth:`_agreement` before it learns from a round, and :meth:`_credit_` after.
+    A subclass implements :meth:`_estimates`, which scores arms, and :meth:`_most_named`, the largest number of arms that the
+    multiples can name. It calls :meth:`_agreement` before it learns a round, and :meth:`_credit_` after.
     """
 
     if TYPE_CHECKING:
@@ -55,12 +55,12 @@ class RadiusMultiples:
     slots: Tensor
     places: Tensor
 
-    # A checkpoint of a master with other values of these is refused.
+    # Checkpoints with other values of these are refused.
     statistics_depend_on: tuple[str, ...] = ("is_ucb", "scales", "lowest", "highest")
     argument_of: dict[str, str] = {"is_ucb": "rule", "lowest": "reward_range", "highest": "reward_range"}
 
     def _set_options(self, estimator: Any, scales: Any, rule: Any, reward_range: Any) -> None:
-        """Check the options, and set them: the base class needs them to make the buffers."""
+        """Check and set the options, which the base class needs to create the buffers."""
         if not isinstance(estimator, Estimator):
             wanted = f"expected an Estimator{suggestion(estimator)}"
             raise TypeError(f"estimator: {wanted}, got {type(estimator).__name__}")
@@ -119,7 +119,7 @@ class RadiusMultiples:
         shares = self.shares()
         if self.is_ucb:
             return mean + along(row_dots(shares, self.multiples), mean) * error
-        # A multiple of its own for each decision.
+        # Each decision draws its own multiple.
         shares = shares.reshape(list(shares.shape[:-1]) + [1] * (mean.dim() - shares.dim()) + [shares.size(-1)])
         index = drawn(shares.expand(list(mean.shape[:-1]) + [shares.size(-1)]))
         return mean + self.multiples.take(index).unsqueeze(-1) * error

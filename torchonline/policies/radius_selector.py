@@ -1,4 +1,4 @@
-"""Arms with a model each, and a master that learns which radius pays."""
+"""Disjoint arms, and a master that learns the best multiple of the radius."""
 
 from torch import Tensor
 
@@ -10,7 +10,7 @@ from torchonline.regression.estimator import Estimator
 
 
 class RadiusSelector(RadiusMultiples, DisjointArms):
-    r"""UCB at several multiples of the radius, of which a master learns the best.
+    r"""UCB at several multiples of the radius, and a master that learns the best one.
 
     All multiples share the estimators. In a round, each multiple s names the arm
     :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The master plays the arm of one
@@ -24,33 +24,34 @@ class RadiusSelector(RadiusMultiples, DisjointArms):
       .. math:: \hat L_s \leftarrow \hat L_s + \frac{\text{loss}\cdot 1[a_s = a]}{\sum_u p_u 1[a_u = a] + \eta_t/2},\qquad
                 \eta_t = \sqrt{\frac{\log M}{\min(K, M)\,t}}
 
-      after the played arm a. A loss is 1 - the gain. Guarantee: over T rounds, the sum of the played losses exceeds the sum of
-      the losses of the arms that the best multiple named, on the same history, by at most
-      :math:`4\sqrt{T\min(K, M)\log M}` in expectation, for any statistics (docs/radius_selector_theory.md). This is not the
-      regret against that multiple played alone, whose statistics would be others. Conditions: the master chooses the arms,
-      without a mask; each reward is learnt before the next decision; K does not change.
+      after the played arm a. A loss is 1 minus the gain. Guarantee: over T rounds, the sum of the played losses exceeds the sum
+      of the losses of the arms that the best multiple named, on the same history, by at most :math:`4\sqrt{T\min(K, M)\log M}`
+      in expectation, for any statistics (docs/radius_selector_theory.md). This is not the regret against that multiple played
+      alone, whose statistics would differ. Conditions: the master chooses the arms, without a mask; each reward is learnt
+      before the next decision; K does not change.
 
-    A gain is the rank of the reward: the share of the last 256 rewards, this one included, that are below it, where equal rewards
-    count by half. So the unit, the origin, the range and the tails of rewards do not matter to the master, and neither does how
-    much one reward exceeds another: a multiple that wins seldom but by far looks bad. The guarantee holds for ranks. With a
-    ``reward_range``, gains are rewards, scaled to [0, 1] and cut to it.
+    A gain is the rank of the reward: the share of the last 256 rewards, this one included, that are below it; equal rewards
+    count half. So the master ignores the unit, the origin, the range and the tails of rewards, and also how much one reward
+    exceeds another: a multiple that wins rarely but by a lot looks bad. The guarantee holds for ranks. With a ``reward_range``,
+    gains are rewards, scaled and clipped to [0, 1].
 
     The confidence sets of :class:`DisjointArms` hold under every rule, since they do not depend on how arms are chosen. The
-    regret bound of UCB at multiple 1 does not carry over. The estimators learn rewards as they come. :meth:`step` recomputes the
-    named arms and the probabilities from the present state. So credits are off if other rounds were learnt since the decision,
-    and where a mask had left out a named arm. :class:`SharedRadiusSelector` is for arms that share one estimator.
+    regret bound of UCB at multiple 1 does not carry over. The estimators learn the rewards themselves. :meth:`step` recomputes
+    the named arms and the probabilities from the present state. So credits are wrong if other rounds were learnt since the
+    decision, or if a mask had excluded a named arm. :class:`SharedRadiusSelector` is for arms that share one estimator.
 
-    Cost: that of :class:`DisjointArms`, O(K M) more for a decision, and a decision more for a step.
+    Cost: that of :class:`DisjointArms`, plus O(K M) for a decision, and plus one decision for a step.
 
     Args:
-        estimator: of one arm, of m features. It is a pattern: every arm gets a new estimator with the same options, whose radius
-            is what the multiples multiply.
+        estimator: of one arm, with m features. It serves as a template: every arm gets a new estimator with the same options.
+            The multiples multiply its radius.
         actions: K, the number of arms at first.
-        scales: the M multiples, above 0. Keep 1, so that the estimator's own choice is never out of reach.
+        scales: the M multiples, above 0. Include 1, so that the estimator's own radius stays available.
         rule: "ucb" or "exp4".
-        reward_range: lowest and highest reward; None for gains that are ranks.
+        reward_range: lowest and highest reward; None for gains by rank.
         most_actions: number of arms that share ``delta``; None for ``actions``. Name more if arms will be added.
-        scaler: a :class:`StandardScaler` of the context with m outputs, shared by the arms; None where contexts are features.
+        scaler: a :class:`StandardScaler` of the context with m outputs, shared by the arms; None to use the contexts as
+            features.
 
     Shape:
         - ``plays``, ``gains``, ``losses``: ``(*B, M)``; ``recent``, rewards: ``(*B, 256)``, or None with a ``reward_range``.
@@ -65,7 +66,7 @@ class RadiusSelector(RadiusMultiples, DisjointArms):
         Neu, Explore no more: improved high-probability regret bounds for non-stochastic bandits, NeurIPS 2015, for EXP4-IX.
     """
 
-    # TorchScript reads the annotations of the class itself alone.
+    # TorchScript reads only the annotations of the class itself.
     copied: list[str]
     pooled: list[str]
 

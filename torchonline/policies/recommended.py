@@ -1,4 +1,4 @@
-"""The recommended bandit, by what is known of the rewards."""
+"""The recommended bandit for each kind of rewards."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack, overload
@@ -12,11 +12,11 @@ from torchonline.policies.scaled import ScaledPolicy
 from torchonline.policies.scaler import StandardScaler
 from torchonline.regression.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
 
-# Magnitudes double the features: of more than this, they cost time and save few errors.
+# Magnitudes double the number of features. With more features than this, they cost time and save few errors.
 MOST_WITH_MAGNITUDES = 48
 # For the features of an encoder.
 RIDGE_OF_ENCODERS = 2.0
-# Appended to scaled features: the ridge shrinks an arm's level a quarter as much as its other parameters.
+# Appended to scaled features: the ridge shrinks an arm's intercept a quarter as much as its other parameters.
 INTERCEPT = 2.0
 
 BOUNDED = (
@@ -27,14 +27,14 @@ CUT = "ridge regression on residuals cut at a quantile, whose radius follows the
 
 @dataclass(frozen=True)
 class Kind:
-    """What to learn with from a kind of rewards, and why."""
+    """The estimator for a kind of rewards, and the reason for it."""
 
     estimator: type[Any]
     why: str
-    # The estimator that has a theorem instead.
+    # The alternative with a theorem.
     theorem: str
     options: dict[str, float] = field(default_factory=dict)
-    # The ridge is d over the first on features and their magnitudes, d + 1 over the second without magnitudes.
+    # The ridge is d over the first number with magnitudes, and d + 1 over the second without.
     ridge_divisors: tuple[int, int] = (4, 5)
 
 
@@ -48,7 +48,7 @@ KINDS = {
 }
 
 
-# Type checkers learn from these which policy it is.
+# The overloads tell type checkers which policy is returned.
 @overload
 def bandit(
     dim: int,
@@ -110,33 +110,32 @@ def bandit(
 ) -> Policy:
     """Return the recommended bandit for raw features and default arguments.
 
-    It standardises the features as they come, adds the magnitudes of up to 48 features and a constant, learns a linear model of
-    all by ridge regression, and plays the arm whose upper bound is largest, with a radius that follows the residuals. The
-    constant is 2, so that the ridge shrinks the level of an arm a quarter as much as its other parameters. The first 32 rounds
-    are standardised again as the scaler learns. Its repr says what was chosen and why. Nothing has to be tuned; no theorem
-    holds, because the scaler moves and the radius is a heuristic.
-    docs/benchmark.md compares it with other libraries, and docs/encoders.md puts it on an encoder. For a theorem, put the
-    estimator that the repr names under :class:`UCB` or :class:`DisjointArms`.
+    The bandit standardises the features online, appends the magnitudes of up to 48 features and a constant, learns a linear
+    model by ridge regression, and plays the arm with the largest upper confidence bound. The radius follows the residuals. The
+    constant is 2, so that the ridge shrinks an arm's intercept a quarter as much as its other parameters. The first 32 rounds
+    are standardised again as the scaler learns. The repr says what was chosen and why. Nothing needs tuning. No theorem holds,
+    because the scaler moves and the radius is a heuristic. docs/benchmark.md compares it with other libraries, and
+    docs/encoders.md puts it on an encoder. For a theorem, put the estimator that the repr names under :class:`UCB` or
+    :class:`DisjointArms`.
 
-    "binary" and "unit" learn by :class:`AdaptiveRidgeRegression` with radius_scale=0.6 and floor=0.15, and for "binary" with
-    ceiling=1, which refuses larger rewards and changes nothing else. The others learn by
-    :class:`RobustRidgeRegression` with radius_scale=0.8; for "heavy" it is 0.65, and quantile=0.9.
+    "binary" and "unit" use :class:`AdaptiveRidgeRegression` with radius_scale=0.6 and floor=0.15. "binary" adds ceiling=1,
+    which only refuses larger rewards. The others use :class:`RobustRidgeRegression` with radius_scale=0.8; "heavy" has
+    radius_scale=0.65 and quantile=0.9.
 
-    The bound of an action that was never played starts from the mean reward of all rounds, or from 0 if that is more. This
-    usually gets the action tried, but not if it is added beside one that pays far more than the mean. Ridge regression shrinks
-    the level of an action to 0: of rewards that differ by less than a hundredth of their size, such as 1000 and 1001, it may stay
-    with a worse one; subtract a typical reward. "binary" and "unit" refuse rewards below 0, and "binary" also those above 1.
+    The upper bound of an unplayed action starts from the mean reward of all rounds, or from 0 if 0 is larger. So the action is
+    usually tried, but not if it is added beside one that pays far more than the mean. Ridge regression shrinks each action's
+    intercept towards 0. If rewards differ by less than a hundredth of their size, such as 1000 and 1001, the bandit may stay
+    with a worse action; subtract a typical reward. "binary" and "unit" refuse rewards below 0, and "binary" also those above 1.
 
-    Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step, where cutting sorts 256 numbers besides; m is
-    2 d + 1 with magnitudes, d + 1 without them, and d without a scaler.
+    Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step. A step that clips residuals also sorts 256
+    numbers. The m is 2 d + 1 with magnitudes, d + 1 without them, and d without a scaler.
 
     Args:
         dim: d, number of features.
         rewards: "binary" or "unit" for rewards in [0, 1]; "count"; "real" for any unit; "heavy" for outliers that carry no
-            information. Outliers of the last three are cut. Bounded rewards that are rarely above 0 must be named as such.
-        actions: K, if every action has a model of its own: ``inputs`` are contexts then. None if each arm has its own
-            features.
-        scale: False for features that an encoder learns: there is no scaler then, and the ridge is 2.
+            information. The last three clip outliers. Bounded rewards that are rarely above 0 must be "binary" or "unit".
+        actions: K, if every action has its own model; ``inputs`` are then contexts. None if each arm has its own features.
+        scale: False for features from a trained encoder, for no scaler and a ridge of 2.
         magnitudes: whether to add the magnitudes of :class:`StandardScaler`, so that the model can prefer the middle of a
             feature's range, or its ends. None for True with up to 48 features, and False with more, where magnitudes cost time
             and save few errors. The ridge is d / 6 with magnitudes (d / 4 for "count" and "real"), and (d + 1) / 5 without them;

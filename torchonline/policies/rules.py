@@ -61,16 +61,16 @@ def _options_of(cls: Any) -> frozenset[str]:
 class Rule(Policy[E]):
     """Base of the rules of choice, over one estimator and arms with features.
 
-    A subclass says how arms are scored, in :meth:`scores_of` or, from the features, in ``_scores``. A rule that draws its choices
-    from the scores says with which probabilities, in :meth:`distribution`, and sets ``is_random``. Any rule works for other
-    arrangements of arms too, such as :class:`~torchonline.DisjointArms`.
+    A subclass implements :meth:`scores_of`, or ``_scores`` if its scores need the features. A randomized rule also implements
+    :meth:`distribution`, the probabilities of the arms, and sets ``is_random``. Any rule works for other arrangements of arms
+    too, such as :class:`~torchonline.DisjointArms`.
 
     Args:
         estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
             d, the number of features, for :class:`~torchonline.RidgeRegression`.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+            :class:`~torchonline.RidgeRegression`, only with a number of features.
     """
 
     # Whether `scores_of` uses the widths.
@@ -78,15 +78,15 @@ class Rule(Policy[E]):
     __constants__: tuple[str, ...] = (*Policy.__constants__, "uses_widths")
     __signature__ = PolicySignature()
 
-    # Editors show this for every subclass, where a constructor is called; without it, that of nn.Module.
+    # Editors show this docstring where any subclass is constructed; without it, that of nn.Module.
     def __init__(self, estimator: E | int | None = None, **options: Unpack[RidgeOptions]) -> None:
-        """Build it; the docstring of the class explains the arguments."""
+        """Build the policy; the docstring of the class explains the arguments."""
         super().__init__()
         self.estimator = estimator_or_default(type(self).__name__, estimator, options)
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls: Any = type(self)
-        # An option that the constructor has passed on to the estimator would have no effect on the policy.
+        # Setting an option that the constructor passed on to the estimator would have no effect.
         estimator = vars(self).get("_modules", {}).get("estimator")
         theirs = {} if estimator is None else vars(estimator)
         if name in theirs and name in _options_of(cls) and differs(value, theirs[name]):
@@ -98,7 +98,7 @@ class Rule(Policy[E]):
         return f"# {self.note}" if self.note else ""
 
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
-        """Return scores, given predictors and widths: ``(*B, ..., K)`` thrice."""
+        """Return scores, given predictors and widths: ``(*B, ..., K)`` three times."""
         raise NotImplementedError
 
     def _scores(self, features: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ class Rule(Policy[E]):
     def _accepts(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
         return self.estimator._accepts(x, reward, noise_scale)
 
-    # TorchScript compiles none of these, and files have none of them.
+    # TorchScript does not compile the members below, and exported files lack them.
 
     @delegated
     def dim(self) -> int:  # type: ignore[override]
@@ -203,15 +203,15 @@ class UCB(Rule[E]):
     with the estimator's ``radius`` :math:`\beta` and ``width``; an estimator may raise :math:`x_k^\top\hat\theta`. When the
     estimator's confidence set holds, no score is below its arm's :math:`x_k^\top\theta^*`; and if no estimate is raised, the
     :math:`x_k^\top\theta^*` of the chosen arm is at most twice its :math:`\beta\|x_k\|_M` below the best. Without a link,
-    :math:`x_k^\top\theta^*` is the mean reward, and this is the regret of the round. Cost of a decision among K arms: O(K d^2),
-    one matrix product.
+    :math:`x_k^\top\theta^*` is the mean reward, and this gap is the regret of the round. Cost of a decision among K arms:
+    O(K d^2), one matrix product.
 
     Args:
         estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
             d, the number of features, for :class:`~torchonline.RidgeRegression`.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+            :class:`~torchonline.RidgeRegression`, only with a number of features.
 
     Example:
         >>> policy, arms = UCB(RidgeRegression(2)), torch.eye(2, dtype=torch.float64)
@@ -231,10 +231,10 @@ class ThompsonSampling(Rule[E]):
     .. math:: \tilde\theta = \hat\theta + \beta M^{1/2}\eta,\quad \eta \sim N(0, I),\qquad
               \text{score}_k = x_k^\top\tilde\theta
 
-    with the estimator's ``radius`` :math:`\beta`. Each decision has one draw for all of its arms. Draws follow torch's global
-    seed, which a fork copies: give each forked worker a seed of its own. Over ridge regression, under sub-Gaussian noise, the
-    regret is :math:`\tilde O(d^{3/2}\sqrt T)` (Abeille and Lazaric, Linear Thompson sampling revisited, AISTATS 2017); over other
-    estimators no theorem holds. Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
+    with the estimator's ``radius`` :math:`\beta`. Each decision uses one draw for all its arms. Draws follow torch's global
+    seed. A fork copies the seed, so give each forked worker a different one. Over ridge regression, under sub-Gaussian noise,
+    the regret is :math:`\tilde O(d^{3/2}\sqrt T)` (Abeille and Lazaric, Linear Thompson sampling revisited, AISTATS 2017); over
+    other estimators no theorem holds. Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
 
     :meth:`probabilities` averages over ``draws`` parameters: an estimate of a probability p has a standard error of
     :math:`\sqrt{p(1-p)/\text{draws}}`, and costs O(K d) for each draw. :meth:`select_with_probability` chooses by one of these
@@ -246,7 +246,7 @@ class ThompsonSampling(Rule[E]):
         draws: number of parameters drawn for :meth:`probabilities`.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+            :class:`~torchonline.RidgeRegression`, only with a number of features.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -283,7 +283,7 @@ class Greedy(Rule[E]):
             d, the number of features, for :class:`~torchonline.RidgeRegression`.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
-            :class:`~torchonline.RidgeRegression`, beside a number of features only.
+            :class:`~torchonline.RidgeRegression`, only with a number of features.
 
     Example:
         >>> policy, arms = Greedy(2), torch.eye(2)  # over RidgeRegression(2)
@@ -299,7 +299,7 @@ class Greedy(Rule[E]):
         return predictor
 
 
-# The scores that are written against torchonline.core.ops, and so run on NumPy views.
+# Scores written with torchonline.core.ops, which run on NumPy views too.
 ON_ARRAYS = (UCB.scores_of, Greedy.scores_of)
 
 

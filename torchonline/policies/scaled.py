@@ -1,4 +1,4 @@
-"""Policies on features as they come."""
+"""Policies on raw features, standardised online."""
 
 from torchonline.policies.composed import ComposedPolicy
 from torchonline.policies.rules import Rule, as_rule
@@ -14,16 +14,16 @@ class ScaledPolicy(ComposedPolicy):
         k = policy.select(arms)
         policy.step(arms, k, reward)
 
-    The inner policy decides and learns on ``scaler(x)``. :meth:`step` then updates the scaler with x; deciding never does. The
-    confidence set is a heuristic while the scaler moves, see :class:`StandardScaler`: with the scaler's ``freeze_after``, the
-    estimator starts anew when the scaler freezes, and has its guarantee from then on. Without it, the first 32 rounds of
-    :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are put into the scaler's new coordinates until round 63
-    (docs/disjoint_arms.md).
+    The inner policy decides and learns on ``scaler(x)``. :meth:`step` then updates the scaler with x; a decision never does.
+    The confidence set is a heuristic while the scaler moves, see :class:`StandardScaler`. With the scaler's ``freeze_after``,
+    the estimator restarts when the scaler freezes, and has its guarantee from then on. Without it, the first 32 rounds of
+    :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are converted to the scaler's new coordinates until
+    round 63 (docs/disjoint_arms.md).
 
-    Cost: that of the inner policy, O(K d) more for a decision and O(d) more for a step.
+    Cost: that of the inner policy, plus O(K d) for a decision and O(d) for a step.
 
     Args:
-        policy: a rule of choice, or an estimator to play by :class:`UCB`, of as many features as the scaler returns.
+        policy: a rule of choice, or an estimator for :class:`UCB`, with as many features as the scaler returns.
         scaler: a :class:`StandardScaler` of the policy's ``batch_shape``, dtype and device.
 
     Shape:

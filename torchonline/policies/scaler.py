@@ -1,4 +1,4 @@
-"""Standardisation of features as they come."""
+"""Online standardisation of features."""
 
 import math
 from typing import TYPE_CHECKING, Any, Unpack
@@ -38,13 +38,14 @@ from torchonline.core.stepping import one_at_a_time
 # The mean of |z| is about 0.8 for normal z.
 MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8
 
-# Rows that are kept. After so many, moments and rows are compared.
+# Number of rows that are kept. After each window, the moments are compared with the rows.
 WINDOW = 32
-# Rows are cut at so many deviations. A code in a share p of the rows multiplies the variance by 1 / (1 - p REACH^2).
+# Rows are clipped at this many deviations. An outlier code in a share p of the rows multiplies the variance by 1 / (1 - p
+# REACH^2).
 REACH = 6.0
 # Of 32 normal rows, the 21st distance from the median is about one deviation. Eleven outliers do not reach it.
 RANK = 20
-# So many far rows of the kept ones are a change, not outliers.
+# This many far rows among the kept ones are a change, not outliers.
 NEEDED = 12
 
 
@@ -60,7 +61,7 @@ def _standardised_arrays(
     features: Any = np.empty((*x.shape[:-1], dim * (1 + magnitudes) + (intercept > 0.0)), x.dtype)
     features[..., -1] = intercept
     z = features[..., :dim]
-    # Three quarters of the time of operators, which allocate.
+    # Takes three quarters of the time of operators, which allocate.
     np.subtract(x, mean, out=z)
     # For one row, a sum of squares takes less time than a maximum and a minimum. vdot overflows without a warning.
     if z.ndim > 1 or not np.vdot(z, z) <= most:
@@ -69,7 +70,8 @@ def _standardised_arrays(
     size = z * z
     size *= share
     size += squares
-    # Only where a row has no share in the squares may they be 0 and its offset not. One float64 learner's share is a float.
+    # The squares can be 0 with an offset other than 0 only where the row has no share in them. The share of a single float64
+    # learner is a float.
     if type(share) is not float or share == 0.0:
         z *= size > 0.0
     size += size == 0.0
@@ -96,7 +98,7 @@ def standardised(
 ) -> Tensor:
     """Standardise and clip rows; append magnitudes and an intercept above 0.
 
-    ``share`` is that of the row's squared offset in the sum of squares; ``factor`` multiplies its offset.
+    ``share`` weighs the row's squared offset in the sum of squares; ``factor`` multiplies the offset.
     """
     most = squarable(mean)
     offset = (x - mean).clamp(-most, most)
@@ -111,7 +113,7 @@ def standardised(
 
 
 def is_far(offset: Tensor, squares: Tensor, share: Tensor) -> Tensor:
-    """Return whether the share of a squared offset is above the sum of squares."""
+    """Return whether ``share`` times the squared offset exceeds the sum of squares."""
     return offset * offset * share > squares
 
 
@@ -130,35 +132,36 @@ def has_far(offset: Tensor, squares: Tensor, share: Tensor) -> bool:
 
 
 def cut(offset: Tensor, squares: Tensor, share: Tensor) -> Tensor:
-    """Cut offsets where they are far, if the feature has a scale."""
+    """Clip far offsets, if the feature has a scale."""
     bound = sqrt(squares / or_one(share))
     return where(is_far(offset, squares, share) & (squares > 0.0), clip(offset, bound), offset)
 
 
 class StandardScaler(Learner):
-    r"""Standardise features by their running mean and standard deviation.
+    r"""Standardisation of features by their running mean and standard deviation.
 
     .. math:: z = \text{clip}\bigl((x - \text{mean}) / \text{deviation}, \pm\text{clip}\bigr)
 
-    Mean and standard deviation (divisor n - 1) are those of n rows: x, and the rows that :meth:`step` has seen, cut as below.
-    Welford's algorithm keeps them. So the first rows are never far out: before a freeze, abs(z) is at most
-    :math:`(n-1)/\sqrt n`. Scale a row before ``step`` shows it; afterwards it would count twice. Before two rows have been seen,
-    z is 0, and so is a feature that is the same in all n rows. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended for each
-    feature: a model that is linear in z and its magnitude can say that the middle of a feature's range is good, or bad. The
-    magnitude of a constant feature is -0.56. With ``intercept``, a constant is appended: the larger, the less a ridge shrinks the
-    level of an estimate.
+    Mean and standard deviation (divisor n - 1) are those of n rows: x, and the rows that :meth:`step` has seen, clipped as
+    below. Welford's algorithm keeps them. So the first rows are never far out: before a freeze, abs(z) is at most
+    :math:`(n-1)/\sqrt n`. Scale a row before you pass it to ``step``; afterwards it would count twice. Until two rows have been
+    seen, z is 0. A feature that is the same in all n rows also has z = 0. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended
+    for each feature, so that a linear model can prefer or avoid the middle of a feature's range. The magnitude of a constant
+    feature is -0.56. With ``intercept``, a constant is appended: the larger the constant, the less a ridge shrinks the
+    intercept of an estimate.
 
-    No row ruins the scale of a feature that varies. ``step`` cuts each feature of a row at 6 deviations from the mean before
-    it learns from the row. It keeps the last 32 rows uncut. The first 32 enter uncut. Then, where some are outliers, mean and
-    deviation are computed again from these rows, cut at 6 robust deviations from their median. After each further 32 rows, a
-    feature of which 12 of them are more than 6 deviations from the mean has changed: mean and deviation become those of a
-    mixture, half of the rows before and half of the last 32. So they follow a scale that is 20 times larger or more within 63
-    rows. They follow a smaller change, a smaller scale or another level as plain moments do. Rows without outliers have plain
-    moments. A constant feature has no scale: the first other value enters as it is, an outlier too.
+    No single row ruins the scale of a feature that varies. ``step`` clips each feature of a row at 6 deviations from the mean
+    before it learns from the row. It keeps the last 32 rows unclipped. The first 32 rows enter unclipped. Then, if some are
+    outliers, mean and deviation are recomputed from these rows, clipped at 6 robust deviations from their median. After each
+    further 32 rows, a feature counts as changed if 12 of the 32 are more than 6 deviations from the mean. Mean and deviation
+    then become those of a mixture, half of the earlier rows and half of the last 32. So they follow a scale that is 20 times
+    larger or more within 63 rows. They follow a smaller change, a smaller scale or another level as plain moments do. Rows
+    without outliers have plain moments. A constant feature has no scale: the first other value enters unclipped, even if it is
+    an outlier.
 
-    What it does to a guarantee. The coordinates move while the scaler learns, so what an estimator has learnt before refers to
-    other coordinates than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after``, mean
-    and deviation are a function of the first so many rows, whatever x is. An estimator that starts then, or starts anew as in
+    Effect on guarantees. The coordinates move while the scaler learns, so an estimator's statistics refer to other coordinates
+    than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after``, mean and deviation
+    depend only on the first ``freeze_after`` rows, for every x. An estimator that starts then, or restarts as in
     :class:`DisjointArms`, keeps its guarantee from then on, for a mean reward that is linear in the output.
 
     Cost of a row: O(d), and memory for 32 rows.
@@ -168,8 +171,8 @@ class StandardScaler(Learner):
         clip: largest magnitude of a standardised feature.
         magnitudes: whether to append a magnitude for each feature.
         intercept: the constant to append, above 0; True for 1, False for none.
-        freeze_after: rows after which mean and deviation stay as they are, from 2 on (after 1 row all features stay 0); None for
-            never. With fewer than 32, outliers among them stay.
+        freeze_after: number of rows after which mean and deviation are fixed; None for never. Use at least 2: after 1 row, all
+            features stay 0. With fewer than 32, outliers among these rows are not clipped.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -217,7 +220,7 @@ class StandardScaler(Learner):
         self.features = self.dim * (1 + self.magnitudes) + (self.intercept > 0.0)
         # The largest norm of a standardised row, for an estimator's feature_bound.
         self.bound = math.sqrt(self.dim * self._largest_square() + self.intercept**2)
-        # TorchScript sees no constants of a module.
+        # TorchScript does not see a module's constants.
         self.window, self.rank, self.needed, self.reach, self.squared_reach = WINDOW, RANK, NEEDED, REACH, REACH**2
         self._create_buffers()
 
@@ -246,7 +249,7 @@ class StandardScaler(Learner):
     def _scaled_in_python(self, x: Any) -> Any:
         if not self.is_view or self.batch_dims or x.ndim > 1:
             return self._standardised(x)
-        # A step standardises the row of the decision before it again: remember one row, and all that its result depends on.
+        # A step standardises the row of its decision again: cache one row, with all that its result depends on.
         own: dict[str, Any] = self.__dict__
         row = x.tobytes(), own["mean"].tobytes(), own["squares"].tobytes(), int(own["rounds"])
         features: Any
@@ -269,12 +272,12 @@ class StandardScaler(Learner):
 
     @torch.jit.export
     def _scaled_again(self, x: Tensor) -> Tensor:
-        """Standardise rows that were seen, ``(*B, d)``, by a scaler without a freeze."""
+        """Standardise rows seen before, ``(*B, d)``, with a scaler that does not freeze."""
         count = real(self.rounds, x)
         return self._weighed(x, 0.0 * count, sqrt(at_least(count - 1.0, 0.0)))
 
     def _weighed(self, x: Tensor, share: Tensor, factor: Tensor) -> Tensor:
-        """Standardise rows with these share and factor of :func:`standardised`."""
+        """Standardise rows with a given share and factor: see :func:`standardised`."""
         mean, squares = self.mean, self.squares
         if self.batch_dims:
             share, factor = along(share, x), along(factor, x)
@@ -284,7 +287,8 @@ class StandardScaler(Learner):
 
     def _weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return a row's share and factor in :func:`standardised`, ``(*B)`` each."""
-        # The last of n rows has (n - 1) / n of its offset from the mean before it. With two rows, abs(z) would not depend on x.
+        # Counting a row as the n-th shrinks its offset from the mean to (n - 1) / n. With two rows, abs(z) would not depend on
+        # x.
         before, rounds = real(self.rounds, x), self.rounds
         if self.freeze_after is None:
             share = before / (before + 1.0)
@@ -320,7 +324,7 @@ class StandardScaler(Learner):
             x: ``(*B, d)`` or ``(*B, n, d)``.
 
         Raises:
-            TypeError: ``x`` holds no real numbers, or is a tensor of integers.
+            TypeError: ``x`` does not hold real numbers, or is a tensor of integers.
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
         with torch.no_grad():
@@ -358,29 +362,29 @@ class StandardScaler(Learner):
             self._review_(due)
 
     def _share(self, count: Tensor) -> Tensor:
-        """Return the factor of a squared offset at the cut, 0 in first rows."""
+        """Return the factor of a squared offset in the clip level, 0 in the first rows."""
         return (count >= self.window) * (count - 1.0) / self.squared_reach
 
     def _review_(self, due: Tensor) -> None:
-        """Compare the moments with the rows that are kept, where ``due``, ``(*B)``."""
+        """Compare the moments with the kept rows where ``due``, ``(*B)``."""
         mean, squares, rows = self.mean, self.squares, self.recent.mT
         share = self._share(along(real(self.rounds, mean), mean))
         far = is_far(rows - column(mean), column(squares), column(share))
         has_changed = along(due, mean) & (total(real(far, rows)) >= self.needed) & (squares > 0.0)
-        # The first rows have entered uncut: with outliers, the moments are those of the cut rows.
+        # The first rows entered unclipped: with outliers, the moments become those of the clipped rows.
         is_first = along(due & (number(self.rounds) == self.window), mean)
         if may_hold(is_first | has_changed):
             self._renew_(is_first, has_changed)
 
     def _renew_(self, is_first: Tensor, has_changed: Tensor) -> None:
-        """Compute moments from the kept rows: of first rows with outliers, or changed."""
+        """Recompute moments from the kept rows, after outliers in the first or a change."""
         mean, squares = self.mean, self.squares
         most = 0.01 * squarable(mean)
         rows, half = self.recent.mT, self.window // 2
         ordered = ascending(rows)
         middle = 0.5 * ordered[..., half - 1] + 0.5 * ordered[..., half]
         offset = at_most(at_least(rows - column(middle), -most), most)
-        # A robust deviation: of a feature that is mostly constant, the least distance other than 0.
+        # A robust deviation; for a feature that is mostly constant, the smallest distance other than 0.
         distance = ascending(abs(offset))
         spread = distance[..., self.rank]
         spread = where(spread > 0.0, spread, smallest(where(distance > 0.0, distance, most + 0.0 * distance)))
@@ -393,18 +397,18 @@ class StandardScaler(Learner):
         start = middle + centre
         gap = at_most(at_least(start - mean, -most), most)
         is_new = is_start | has_changed
-        # After a change, the rows before it and those kept have one half each, so that both fit.
+        # After a change, the earlier rows and the kept rows weigh one half each, so that both fit.
         count = along(real(self.rounds - 1, mean), mean)
         mixed = 0.5 * (squares / count) + 0.5 * variance + 0.25 * gap * gap
         squares_now = count * where(is_start, variance, mixed)
-        # Not mean + gap: after a huge outlier that difference has lost the digits of the start.
+        # Not mean + gap: after a huge outlier, the gap has lost the digits of the start.
         assign_(mean, where(is_new, where(is_start, start, mean + 0.5 * gap), mean))
         assign_(squares, where(is_new, squares_now, squares))
 
     # TorchScript does not compile the methods below.
 
     def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
-        # Rows that were not kept count as the mean.
+        # An older state without rows: fill in the mean.
         mean = state_dict.get(f"{prefix}mean")
         if f"{prefix}recent" not in state_dict and isinstance(mean, Tensor) and mean.shape == self.mean.shape:
             state_dict[f"{prefix}recent"] = mean.detach().unsqueeze(-2).repeat_interleave(WINDOW, -2)
@@ -418,7 +422,7 @@ class StandardScaler(Learner):
 
 
 def check_scaler(scaler: Any, features: int, batch_shape: tuple[int, ...], state: Tensor) -> None:
-    """Raise unless a policy's scaler is None, or fits so many features and its state."""
+    """Raise unless a policy's scaler is None or fits its features and its state."""
     if scaler is None:
         return
     if not isinstance(scaler, StandardScaler):

@@ -1,4 +1,4 @@
-"""Arms with features of their own, and a master that learns which radius pays."""
+"""Arms with features, and a master that learns the best multiple of the radius."""
 
 from typing import Any
 
@@ -15,25 +15,25 @@ from torchonline.regression.estimator import Estimator
 
 
 class SharedRadiusSelector(RadiusMultiples, ComposedPolicy):
-    r"""Arms with features, one estimator, and a master that learns which radius pays.
+    r"""UCB on arms with features, and a master that learns the best radius multiple.
 
-    It is the master of :class:`RadiusSelector`. A round::
+    The master is that of :class:`RadiusSelector`. A round::
 
         k = policy.select(arms)
         policy.step(arms, k, reward)
 
     :meth:`step` needs all arms of the decision, because it computes which multiples named the played arm. Everything else is as
-    in :class:`RadiusSelector`: the rules, the gains, what is a heuristic, and the guarantee of ``"exp4"``, with M in place of
-    min(K, M): 4 sqrt(T M log M). K may vary from round to round.
+    in :class:`RadiusSelector`: the rules, the gains, the heuristics, and the guarantee of ``"exp4"``, with M in place of min(K,
+    M): 4 sqrt(T M log M). K may vary from round to round.
 
     Cost: O(K m^2) for a decision and for a step.
 
     Args:
-        estimator: of m features; its radius is what the multiples multiply.
-        scales: the M multiples, above 0. Keep 1, so that the estimator's own choice is never out of reach.
+        estimator: with m features. The multiples multiply its radius.
+        scales: the M multiples, above 0. Include 1, so that the estimator's own radius stays available.
         rule: "ucb" or "exp4".
-        reward_range: lowest and highest reward; None for gains that are ranks.
-        scaler: a :class:`StandardScaler` of the arms' features with m outputs; None if they need none.
+        reward_range: lowest and highest reward; None for gains by rank.
+        scaler: a :class:`StandardScaler` of the arms' features with m outputs; None to use them as they are.
 
     Shape:
         - arms: ``(*B, ..., K, d)``, with d = m if there is no scaler; scores ``(*B, ..., K)``.

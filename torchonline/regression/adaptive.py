@@ -38,16 +38,16 @@ from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_, remove_outer_
 from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 
-# A round that makes up more than this of what is known in its direction is not replaced, for rounding's sake.
+# Because of rounding, a round is not replaced if it holds more than this share of the information in its direction.
 MOST_OF_A_DIRECTION = {torch.float64: 0.999, torch.float32: 0.99}
 
-# Rewards below 0 by no more than this are 0 but for rounding, and those above a ceiling, in units of it, are the ceiling.
+# The tolerance for rewards below 0 and, in units of the ceiling, for rewards above it.
 ROUNDING = 1e-6
 
 
 def _at_mean_of_arrays(estimate: Any, rounds: Any, mean: Any) -> Any:
     if rounds.all():
-        return estimate  # the usual: all arms have been played
+        return estimate  # the usual case: all arms have been played
     return np.where(along(rounds, estimate) == 0, np.maximum(estimate, along(mean, estimate)), estimate)
 
 
@@ -60,7 +60,7 @@ def at_mean(estimate: Tensor, rounds: Tensor, mean: Tensor) -> Tensor:
 class AdaptiveEstimator(Estimator):
     """Base of the ridge regressions whose radius follows their residuals.
 
-    A subclass says what it keeps of a residual, and what it learns from, in :meth:`_keep_`.
+    A subclass implements :meth:`_keep_`: how a residual updates the spread, and what the parameter learns.
     """
 
     takes_one_row = True
@@ -82,16 +82,16 @@ class AdaptiveEstimator(Estimator):
     ) -> None:
         ridge = positive_integer("dim", dim) / 5.0 if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, noise_scale, restart_every=restart_every, **options)
-        # A round without noise would outweigh all others for ever.
+        # A round without noise would outweigh all others forever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
-        # TorchScript sees no constants of a module.
+        # TorchScript does not see a module's constants.
         self.most_of_a_direction = MOST_OF_A_DIRECTION[self._initial_options["dtype"]]
-        # Nothing is known of the parameter's length that could cut an interval.
+        # No bound on the parameter's norm is known that could clip an interval.
         self.theta_bound = LARGEST[self._initial_options["dtype"]]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # A subclass may learn from other features than it is given, which would then stay in its statistics.
+        # A subclass may learn from other features than the given ones, which would then stay in its statistics.
         if "_observe" in cls.__dict__ and "can_replace" not in cls.__dict__:
             cls.can_replace = False
 
@@ -113,7 +113,7 @@ class AdaptiveEstimator(Estimator):
         return gain / at_least(real(self.seen, gain), 1.0)
 
     def _keep_(self, residual: Tensor) -> Tensor:
-        """Renew the spread, and return the residual that the parameter learns from."""
+        """Update the spread, and return the residual that the parameter learns from."""
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -138,7 +138,7 @@ class AdaptiveEstimator(Estimator):
         quadratic, cross, growth = dot(old, V_inv_a), dot(new, V_inv_a), dot(new, matvec(self.V_inv, new))
         most = self.most_of_a_direction
         is_safe = (quadratic >= 0.0) & (quadratic < most)
-        # The new features' quadratic, once the old ones are out. They may make up no more of their direction.
+        # The new features' quadratic without the old ones. The same limit holds for them.
         growth = growth + cross * cross / (1.0 - real(is_safe, quadratic) * quadratic)
         is_safe = is_safe & (growth >= 0.0) & (growth < most / (1.0 - most))
         factor = real(is_safe, quadratic)
@@ -161,15 +161,15 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
     in round t, with residuals before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
 
-    :class:`UCB` and the radius masters raise low estimates before they add the radius times the width. In :class:`DisjointArms`,
-    the estimate of an arm without rounds is at least the mean reward of all arms: its model starts from 0, which may be less
-    than any arm pays. With a ``floor``, for rewards of at least 0, every estimate is at least the smaller of the floor and half
-    of that mean. Where an arm has not been played, ridge regression may put its reward far below 0. The floor helps while the
-    other arms pay little more than it. Other policies use the estimates as they are.
+    :class:`UCB` and the radius masters raise low estimates before they add the radius times the width. In
+    :class:`DisjointArms`, the estimate of an unplayed arm is at least the mean reward of all arms: its model starts from 0,
+    which may be less than any arm pays. With a ``floor``, for rewards of at least 0, every estimate is at least the smaller of
+    the floor and half of that mean. Far from the contexts in which an arm was played, ridge regression may predict rewards far
+    below 0. The floor helps while the other arms pay little more than the floor. Other policies use the estimates as they are.
 
-    Guarantee: none. The radius is a heuristic. It has no factor of the dimension, and shrinks as predictions get better. Radius
-    and default ridge, d / 5, were found on real data, with d standardised features and no magnitudes. :class:`RidgeRegression`
-    has a theorem. A round with a noise scale of its own is learnt as x and r, each times ``noise_scale`` and divided by the
+    Guarantee: none. The radius is a heuristic. It has no factor of the dimension, and shrinks as predictions improve. Radius
+    and default ridge, d / 5, were tuned on real data, with d standardised features and no magnitudes. :class:`RidgeRegression`
+    has a theorem. A round with its own noise scale is learnt as x and r, each multiplied by ``noise_scale`` and divided by the
     round's.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32).
@@ -179,12 +179,12 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         noise_scale: above 0, a first guess of the residuals' size, in units of the reward.
         ridge: above 0; None for d / 5.
         radius_scale: above 0, the radius in units of the residuals' root mean square.
-        floor: above 0, in units of the reward; rewards below 0 are refused then. None for estimates as they are.
+        floor: above 0, in units of the reward; rewards below 0 are then refused. None for no floor.
         ceiling: above 0; rewards above it are refused. It changes no estimate. None for no limit.
 
     Shape:
-        - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square; ``gain``, the sum
-          of rewards; ``target``, what the last round was learnt from: ``(*B)``.
+        - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square; ``gain``, the
+          sum of rewards; ``target``, the response learnt in the last round: ``(*B)``.
 
     Example:
         >>> learner, x = AdaptiveRidgeRegression(1), torch.ones(1)
@@ -272,24 +272,26 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
 
 class RobustRidgeRegression(AdaptiveEstimator):
-    r"""Ridge regression on cut residuals, for rewards of any unit and with outliers.
+    r"""Ridge regression on clipped residuals, for rewards in any unit, with outliers.
 
-    The last ``window`` residuals :math:`|r - x^\top\hat\theta|`, this round's included, have the quantile q. A round is one step
-    of ridge regression on the cut residual, and the radius follows the root mean square of the cut residuals, ``spread``:
+    Let q be the quantile of the last ``window`` residuals :math:`|r - x^\top\hat\theta|`, this round's included. A round is one
+    step of ridge regression on the clipped residual. The radius follows the root mean square of the clipped residuals,
+    ``spread``:
 
     .. math:: V \leftarrow V + xx^\top,\quad
               \hat\theta \leftarrow \hat\theta + V^{-1}x\;\text{clip}(r - x^\top\hat\theta,\ \pm\text{cut}\cdot q),\qquad
               \text{radius} = \text{radius\_scale}\cdot\text{spread}
 
-    In the first ``warmup`` rounds, a residual is cut at three times the largest before it instead; the first other than 0 is not
-    cut. The spread is 1 at first. A window of zeros leaves it as it is, so that arms without any reward do not end exploration.
-    If all rewards are multiplied by a number, so are predictions, and radii after the first residual other than 0. The estimate
-    of an arm without rounds is raised as in :class:`AdaptiveRidgeRegression`, to the mean of the cut rewards.
+    In the first ``warmup`` rounds, a residual is clipped at three times the largest one before it instead; the first residual
+    other than 0 is not clipped. The spread starts at 1. If all residuals in the window are 0, the spread is kept; otherwise
+    exploration would stop on arms that never pay. If all rewards are multiplied by a number, so are predictions, and radii
+    after the first residual other than 0. The estimate of an unplayed arm is raised as in :class:`AdaptiveRidgeRegression`, to
+    the mean of the clipped rewards.
 
-    Guarantee: none. The radius is a heuristic. It needs neither the noise scale nor the parameter's norm, and plays well on real
-    data under heavy-tailed noise (docs/benchmark.md). Do not use it for bounded rewards that are rarely above 0, whose successes
-    it cuts. :class:`HeavyTailRegression` has a theorem. A round with a ``noise_scale`` of its own is learnt as x and r divided
-    by it.
+    Guarantee: none. The radius is a heuristic. It needs neither the noise scale nor the parameter's norm, and plays well on
+    real data under heavy-tailed noise (docs/benchmark.md). Do not use it for bounded rewards that are rarely above 0: it clips
+    their successes. :class:`HeavyTailRegression` has a theorem. A round with its own ``noise_scale`` is learnt as x and r
+    divided by it.
 
     Cost of a round: O(d^2 + w log w) time for a window of w, and two d x d matrices (three in float32).
 
@@ -297,14 +299,14 @@ class RobustRidgeRegression(AdaptiveEstimator):
         dim, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
         ridge: above 0; None for d / 5.
         radius_scale: above 0, the radius in units of the spread.
-        quantile: in (0, 1); 0.9 cuts more than 0.95.
-        cut: above 0, where residuals are cut, in units of the quantile.
+        quantile: in (0, 1); 0.9 clips more than 0.95.
+        cut: above 0, the clip level of residuals in units of the quantile.
         window: number of residuals that are kept.
         warmup: rounds before the quantile is used.
 
     Shape:
-        - ``residuals``, ``(*B, window)``; ``spread``; ``seen``, number of residuals so far; ``gain``, the sum of the cut
-          rewards; ``target``, what the last round was learnt from: ``(*B)``.
+        - ``residuals``, ``(*B, window)``; ``spread``; ``seen``, number of residuals so far; ``gain``, the sum of the clipped
+          rewards; ``target``, the response learnt in the last round: ``(*B)``.
 
     Example:
         >>> learner, x = RobustRidgeRegression(1), torch.ones(1)
@@ -351,7 +353,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
         put_(residuals, number(self.seen) % self.window, size)
         count = at_most(seen + 1.0, float(self.window))
         ordered = ascending(residuals)
-        # The quantile, by linear interpolation. A quantile of 0 cuts nothing. The zeros of unused slots come first.
+        # The quantile, by linear interpolation. A quantile of 0 clips nothing. The zeros of unused slots come first.
         unused = self.window - count
         position = self.quantile * (count - 1.0)
         low = floor(position)
@@ -361,6 +363,6 @@ class RobustRidgeRegression(AdaptiveEstimator):
         limit = number(where(limit <= 0.0, size + math.inf, limit))
         kept = minimum(residuals, column(limit))
         square = number(total(kept * kept) / count)
-        # A spread of 0 would end exploration, on an arm that never pays.
+        # A spread of 0 would end exploration on an arm that never pays.
         assign_(self.spread, where(square == 0.0, number(self.spread), sqrt(square)))
         return clip(residual, limit)

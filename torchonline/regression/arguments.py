@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 def on_rows(method: Callable[[S, Tensor], T]) -> Callable[[S, ArrayLike], T]:
-    """Decorate an estimator's method of rows: check them, compute without autocast.
+    """Decorate an estimator's method on rows: check the rows, disable autocast.
 
-    TorchScript compiles the method alone.
+    TorchScript compiles only the method.
     """
 
     def look(self: Any, x: Any) -> Any:
@@ -71,7 +71,7 @@ def learn_on_tensors(
 ) -> None:
     """Check the values of rounds, then learn from them on tensors, all or nothing.
 
-    ``place`` is that of the chosen arm, for a learner that needs it. ``name`` is what errors call the features.
+    ``place`` is the position of the chosen arm, for a learner that needs it. ``name`` is the features' name in errors.
     """
     reward = as_reward(reward)
     if is_readable(reward):
@@ -101,15 +101,15 @@ def places_of_arrays(place: Any, dims: int) -> Any:
 
 
 def with_places(rounds: list[Any], places: Any) -> list[Any]:
-    """Put the place of the chosen arm behind the features of each round."""
+    """Insert the position of the chosen arm after the features of each round."""
     return [(x, place, *rest) for (x, *rest), place in zip(rounds, places, strict=True)]
 
 
 def plain_round(learner: Any, x: Any, reward: Any) -> tuple[Any, float, float] | None:
     """Return a plain round as :func:`rounds_of_arrays` does; or None.
 
-    A plain round needs no conversion and surely passes all checks. Other rounds, and so all errors, take the long way.
-    ``learner`` is on NumPy views.
+    A plain round needs no conversion and is sure to pass all checks. All other rounds, including wrong ones, take the slow
+    path. ``learner`` is on NumPy views.
     """
     state = learner._buffers["theta_hat"]
     rows, number = plain_array(x, state), plain_number(reward, state)
@@ -147,7 +147,7 @@ def checked_responses(
 ) -> tuple[Any, Tensor | None]:
     """Return rewards and noise scales of a shape, in the state's type; or raise.
 
-    ``name`` is what errors call the rewards.
+    ``name`` is the rewards' name in errors.
     """
     if type(reward) is not float or shape or not (state.is_cpu and state.dtype is torch.float64):
         reward = check_tensor(name, reward, state, is_real=True)
@@ -180,7 +180,7 @@ def as_actions(action: Any, shape: tuple[int, ...], device: torch.device, count:
 
 
 def out_of_range(index: int, count: int) -> ValueError:
-    """Return the error of an index of no arm."""
+    """Return the error for an arm index out of range."""
     return ValueError(f"action: expected indices from 0 to {count - 1}, got {index}")
 
 
@@ -189,7 +189,7 @@ def rounds_of_arrays(
 ) -> list[Any]:
     """Check the values; return each round's arguments as arrays and Python numbers."""
     rows = as_array(x)
-    # A single learner's numbers are Python's, which have no precision of their own to impose.
+    # A single learner uses Python numbers, which impose no precision.
     is_number = not (learner.batch_dims or learner.output_shape)
     values: Any = Tensor.tolist if is_number else as_array
     rewards: Any = reward if type(reward) is float else values(reward)
@@ -200,7 +200,7 @@ def rounds_of_arrays(
         check_array(name, rows)
     if is_one:
         return [(rows, rewards, scales)]
-    # Copies: the rows may be views of the very buffers that learning from the first of them changes.
+    # Copies: the rows may be views of buffers that learning the first row changes.
     rows = np.moveaxis(rows, learner.batch_dims, 0).copy()
     if not is_number:
         rewards = np.moveaxis(rewards, learner.batch_dims, 0).copy()
@@ -235,6 +235,6 @@ def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -
     check_values("x", torch.as_tensor(x))
     name = self.response if is_response else "x"
     raise refusal(
-        f"{name}: expected a round that adds less than {most:.1e} to the statistics in its direction, all that the state's dtype "
-        f"can resolve, got {largest:.1e}; scale the features down or raise ridge"
+        f"{name}: expected a round that adds less than {most:.1e} to the statistics in its direction, the most that the "
+        f"state's dtype can resolve, got {largest:.1e}; scale the features down or raise ridge"
     )

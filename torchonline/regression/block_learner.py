@@ -23,16 +23,16 @@ from torchonline.regression.blocks import (
 class BlockLearner(Learner):
     """Base of the learners that learn a log part by part.
 
-    A subclass says in :meth:`_rows_of_next_part` how many rounds are next, and learns them in :meth:`_learn_part`. Python goes
-    through :func:`~torchonline.regression.blocks.learn_blocks`, which checks arguments and learns all or nothing, and TorchScript
-    through :meth:`_learn_log`.
+    A subclass implements :meth:`_rows_of_next_part`, the number of rounds to learn next, and :meth:`_learn_part`, which learns
+    them. Python calls :func:`~torchonline.regression.blocks.learn_blocks`, which checks arguments and learns all or nothing.
+    TorchScript calls :meth:`_learn_log`.
     """
 
     if TYPE_CHECKING:
         noise_scale: Any
         has_blocks: bool
 
-    # Whether a subclass has a step of its own, which `learn` then calls.
+    # Whether a subclass has its own step, which `learn` then calls.
     has_own_step = False
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -44,9 +44,9 @@ class BlockLearner(Learner):
         return torch.full_like(reward, self.noise_scale)
 
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
-        """Return how many rounds to take next from a log of which ``done`` are learnt.
+        """Return how many rounds of a log to learn next, after ``done`` rounds.
 
-        They are one block where that is right for all learners and arms.
+        The rounds are one block if that suits all learners and arms.
         """
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class BlockLearner(Learner):
         return None if self.has_blocks else "which has no sums over rounds to add"
 
     def _is_in_order(self, rows: int, block_size: int | None) -> bool:
-        """Return whether so many rounds are learnt one after another."""
+        """Return whether ``rows`` rounds are learnt one after another."""
         return not self._learns_blocks_now()
 
     def _learn_part(
@@ -83,7 +83,7 @@ class BlockLearner(Learner):
         mask: Tensor | None,
         block_size: int | None,
     ) -> None:
-        """Learn from the rounds that are next, ``(*B, n)``, in the type of the state.
+        """Learn the next rounds, ``(*B, n)``, in the type of the state.
 
         Features are ``(*B, n, d)``. ``action`` is None for learners without actions; ``mask`` is None if all learn.
         """
@@ -128,7 +128,7 @@ class BlockLearner(Learner):
 class BlockEstimator(BlockLearner):
     """The part of an estimator that learns blocks.
 
-    They may be masked, end an epoch of ``restart_every`` rounds, or be sums of several workers.
+    Blocks may be masked, end an epoch of ``restart_every`` rounds, or be sums over several workers.
     """
 
     if TYPE_CHECKING:
@@ -145,8 +145,8 @@ class BlockEstimator(BlockLearner):
     def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
         """Learn from n rounds at once, from the statistics before the first of them.
 
-        Shapes are ``(*B, n, d)``, ``(*B, n, *output_shape)`` twice and ``(*B)``. Not on NumPy views. A round of which x is 0
-        must add nothing; ``count`` is the number of rounds to count, which may be less than n. Sums over rounds go through
+        Shapes are ``(*B, n, d)``, ``(*B, n, *output_shape)`` twice and ``(*B)``. Not on NumPy views. A round with x = 0 must
+        add nothing; ``count`` is the number of rounds to count, which may be less than n. Sums over rounds go through
         :meth:`_totals`. A subclass without this method learns rounds in order.
         """
         raise NotImplementedError
@@ -164,7 +164,7 @@ class BlockEstimator(BlockLearner):
         return max(min(8192, (1 << 23) // (self.dim * self.rounds.numel())), 256)
 
     def _at_most_an_epoch(self, size: int) -> int:
-        if size < 1:  # a file does not check its arguments, and must not wait for ever
+        if size < 1:  # a file does not check its arguments, and must not loop forever
             size = 1
         epoch = size if self.restart_every is None else self.restart_every
         # Not min(): torch.export would keep it, although it knows which of the two is smaller.
@@ -193,12 +193,12 @@ class BlockEstimator(BlockLearner):
             self._learn_block(x, reward, noise_scale, mask)
 
     def _learn_own_blocks(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
-        """Learn the rounds in a mask, in blocks that end by each learner's own rounds.
+        """Learn the rounds in a mask, in blocks sized by each learner's own rounds.
 
-        Blocks that ended by the counts of others would look ahead: whether another learner has rounds to come may depend on
+        Blocks sized by the counts of other learners would look ahead: whether another learner has rounds to come may depend on
         rewards of this block (docs/blocks.md).
         """
-        # Places of each learner's own rounds, in order, then those of the others.
+        # Positions of each learner's own rounds, in order, then those of the other rounds.
         places = (~mask).to(torch.uint8).argsort(dim=-1, stable=True)
         count, most, asks = mask.sum(-1), mask.size(-1), self._can_ask(self.rounds)
         start = torch.zeros_like(count)
@@ -223,7 +223,7 @@ class BlockEstimator(BlockLearner):
         return int(self._most(count.unsqueeze(-1)).max())
 
     def _learn_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
-        """Learn from n rounds of each learner, and start anew where they end an epoch."""
+        """Learn n rounds of each learner, and restart where they end an epoch."""
         if not self._learns_blocks_now():
             for i in range(x.size(-2)):
                 taken = None if mask is None else mask.select(-1, i)
@@ -233,7 +233,7 @@ class BlockEstimator(BlockLearner):
         if self.restart_every is None:
             self._learn_rows(x, reward, noise_scale, mask)
             return
-        # A block is no longer than an epoch, so it ends one epoch at most.
+        # A block is no longer than an epoch, so it ends at most one epoch.
         taken = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
         place = self.rounds.unsqueeze(-1) + taken.cumsum(-1)
         later = taken & (place > self.restart_every)
@@ -249,7 +249,7 @@ class BlockEstimator(BlockLearner):
         return self.has_blocks
 
     def _learn_rows(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
-        """Learn from rounds at once, of which each learner takes those in its mask."""
+        """Learn rounds at once, each learner only the rounds in its mask."""
         if mask is None:
             self._observe_block(x, reward, noise_scale, torch.zeros_like(self.rounds) + self._count_rows(x))
             return
@@ -264,7 +264,7 @@ class BlockEstimator(BlockLearner):
         self._put_back_(before, count == 0)
 
     def _learn_where(self, mask: Tensor | None, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from a round of each learner in a mask, ``(*B)``, and of no other."""
+        """Learn a round of each learner in a mask, ``(*B)``, and of no other learner."""
         if mask is None:
             self._learn_round(x, reward, noise_scale)
             return
@@ -282,7 +282,7 @@ class BlockEstimator(BlockLearner):
         return found
 
     def _put_back_(self, before: dict[str, Tensor], where: Tensor) -> None:
-        """Put the statistics back to what they were, where ``(*B)``."""
+        """Restore the statistics where ``where``, ``(*B)``, is True."""
         for name, buffer in self.named_buffers():
             if buffer is not None and name in before:
                 assign_(buffer, torch.where(along(where, buffer), before[name], buffer))
@@ -291,7 +291,7 @@ class BlockEstimator(BlockLearner):
     def _totals(self, sums: list[Tensor]) -> list[Tensor]:
         """Return sums over a block's rounds, ``(*B, ...)``, of all workers.
 
-        There is one worker, unless a :class:`~torchonline.distributed.SharedLearner` says otherwise.
+        There is one worker, except under a :class:`~torchonline.distributed.SharedLearner`.
         """
         return sums
 
@@ -326,15 +326,15 @@ class BlockEstimator(BlockLearner):
 
     @in_python(_note_in_python)
     def _note(self, is_bad: Tensor) -> None:
-        """Note what must not be learnt, ``(*B)``, where a program or a file watches.
+        """Note the rounds to refuse, ``(*B)``, in an exported program or file.
 
-        Only there is an attribute ``refused``, ``(*B)``: see :mod:`torchonline.export.guard`.
+        Only these have an attribute ``refused``, ``(*B)``: see :mod:`torchonline.export.guard`.
         """
         if hasattr(self, "refused"):
             self.refused = self.refused | is_bad
 
 
 def rounds_at(values: Tensor, place: Tensor) -> Tensor:
-    """Return rounds by place: ``(*B, n, ...)`` and ``(*B, m)`` to ``(*B, m, ...)``."""
+    """Select rounds: ``(*B, n, ...)`` and ``(*B, m)`` to ``(*B, m, ...)``."""
     rows = place if values.dim() == place.dim() else place.unsqueeze(-1)
     return values.take_along_dim(rows, place.dim() - 1)

@@ -17,23 +17,23 @@ from torchonline.regression.arguments import as_actions, places_of_arrays, round
 
 def most_inflation(like: Tensor, dim: int) -> float:
     """Return the largest inflation factor of a block, in the type of the state."""
-    # Rounding moves an inverse by the roundoff times d times its largest inflation factor. So much is allowed in float64, in
-    # which Cholesky factors are computed; and so much in the type of the state, which holds the inverse. Nothing is proved of
-    # float32.
+    # Rounding changes an inverse by the roundoff times d times its largest inflation factor. The first limit is for float64, in
+    # which Cholesky factors are computed. The second is for the type of the state, which holds the inverse. Nothing is proved
+    # for float32.
     return min(1e-3 / 2.0**-52, 0.1 / roundoff(like)) / dim
 
 
 def rows_of_block(learnt: int, dim: int) -> int:
-    """Return the usual size of the block that follows so many rounds."""
+    """Return the default size of the block after ``learnt`` rounds."""
     # Information is never older than an eighth of the rounds, and no temporary array has more than 8192 rows.
     return min(max(dim, learnt // 8), 8192)
 
 
 def learns_at_once(cls: Any, at_once: str, in_order: tuple[str, ...]) -> bool:
-    """Return whether no subclass has redefined a method in ``in_order`` alone.
+    """Return whether no subclass overrides only a method in ``in_order``.
 
-    ``at_once`` names the method for many rounds, ``in_order`` those for one. A subclass with an update of its own may not know of
-    its parent's method for many.
+    ``at_once`` names the method for many rounds, ``in_order`` those for one. A subclass with its own update may not match its
+    parent's method for many rounds.
     """
 
     def depth(name: str) -> int:
@@ -43,7 +43,7 @@ def learns_at_once(cls: Any, at_once: str, in_order: tuple[str, ...]) -> bool:
 
 
 def has_own_step(cls: Any) -> bool:
-    """Return whether a class redefines ``step`` and inherits ``learn``."""
+    """Return whether a class overrides ``step`` and inherits ``learn``."""
     return hasattr(cls, "learn") and not learns_at_once(cls, "learn", ("step",))
 
 
@@ -52,7 +52,7 @@ def learn_by_step(self: Any, block_size: int | None, mask: Any, *arguments: Any,
     if block_size is not None:
         positive_integer("block_size", block_size)
     if mask is not None:
-        raise TypeError(f"mask: expected None for {type(self).__name__}, which has a step of its own, and no learn")
+        raise TypeError(f"mask: expected None for {type(self).__name__}, which has its own step and no learn")
     self.step(*arguments, noise_scale=noise_scale)
 
 
@@ -76,13 +76,13 @@ def rows_of_workers(self: Any, x: Tensor) -> int:
 
 
 def first_worker_says(self: Any, condition: bool) -> bool:
-    """Return the first worker's condition, which rounding may not change."""
+    """Return the first worker's condition, so that rounding cannot split workers."""
     workers = self.__dict__.get("_workers")
     return condition if workers is None else workers.first_says(condition)
 
 
 def refuse_block(self: Any, error: ValueError) -> None:
-    """Raise an error, or note it: of several workers, the first one decides later."""
+    """Raise an error; with several workers, note it for the first one to decide."""
     workers = self.__dict__.get("_workers")
     if workers is None:
         raise error
@@ -90,7 +90,7 @@ def refuse_block(self: Any, error: ValueError) -> None:
 
 
 def check_block(self: Any, inflation: Tensor, is_response: bool = False) -> None:
-    """Refuse a block after which rounding would decide on the inverse."""
+    """Refuse a block after which rounding would dominate the inverse."""
     dtype, most = self._state().dtype, most_inflation(self._state(), self.dim)
     if not is_readable(inflation):
         self._note(~(inflation < most))
@@ -137,13 +137,13 @@ def learn_blocks(log: "Log", block_size: int | None) -> None:
 
 
 class Log:
-    """The checked arguments of ``learn``, which are converted block by block.
+    """Checked arguments of ``learn``, converted block by block.
 
     Args:
         learner: an estimator or a policy with a state, which learns.
         x: features, or the inputs of a policy's decisions.
         reward, noise_scale, mask: see :meth:`Estimator.learn`.
-        policy: whose decisions the rounds are; None for rounds of an estimator.
+        policy: the policy that made the decisions; None for rounds of an estimator.
         action: of a policy's decisions.
     """
 
@@ -185,7 +185,7 @@ class Log:
     def block(self, first: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Return some rounds in the type of the state, checked.
 
-        They are what is learnt from, rewards, noise scales, the places of arms if the learner needs them, and the mask.
+        They are the rows to learn from, rewards, noise scales, the positions of arms if the learner needs them, and the mask.
         """
         learner, policy = self.learner, self.policy
         x, reward, scales = self._converted(first, rows)
@@ -224,7 +224,7 @@ class Log:
         """Return an argument as a tensor, or as an array whose blocks become tensors."""
         if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
             if value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
-                return np.asarray(value)  # of a memory map too, of which blocks alone are read
+                return np.asarray(value)  # also of a memory map, of which only blocks are read
         return as_dense(name, as_tensor(name, value, self.state.device))
 
     def _apart(self, values: Any) -> Any:
@@ -269,7 +269,7 @@ def share_memory(values: Any, written: Tensor) -> bool:
 
 
 def check_learners(mask: Any, shape: tuple[int, ...], state: Tensor) -> Tensor:
-    """Return which learners learn which rounds, as a tensor; or raise."""
+    """Return the mask of learners and rounds as a tensor, or raise."""
     wanted = "booleans, True where a round is learnt"
     if not isinstance(mask, Tensor):
         array = array_of("mask", mask, wanted)

@@ -31,12 +31,14 @@ from torchonline.regression.heavy_tail import HeavyTailRegression
 def checked_discount(dim: int, discount: Any) -> float:
     """Return a discount with a memory of at least ``dim`` rounds.
 
-    With less the ridge would fade between two turns.
+    With a shorter memory, the ridge would fade between two turns.
     """
     memory = max(2, positive_integer("dim", dim))
     discount = within("discount", discount, 0.0, 1.0)
     if memory * (1.0 - discount) > 1.0 + 1e-9:
-        raise ValueError(f"discount: expected at least {1.0 - 1.0 / memory:g}, {memory} rounds, got {discount}")
+        raise ValueError(
+            f"discount: expected at least {1.0 - 1.0 / memory:g}, a memory of {memory} rounds, got {discount}"
+        )
     return discount
 
 
@@ -45,8 +47,8 @@ def learn_weighted_(
 ) -> None:
     r"""Update the estimate and :math:`P = V^{-1}AV^{-1}` by a weighted round.
 
-    V grows by :math:`aa^\top`, which is left to the caller, and A by :math:`\rho aa^\top`.
-    ``quadratic`` is :math:`a^\top V^{-1}a` before V grows, and ``error`` the target less :math:`a^\top\hat\theta`, ``(*B)``.
+    V grows by :math:`aa^\top`, which is left to the caller, and A by :math:`\rho aa^\top`. ``quadratic`` is
+    :math:`a^\top V^{-1}a` before V grows, and ``error`` the target minus :math:`a^\top\hat\theta`, ``(*B)``.
     """
     Pa = matvec(P, a)
     h = V_inv_a / along(1.0 + quadratic, a)
@@ -90,16 +92,16 @@ class DiscountedEstimator(Estimator):
         return [matvec(P, x), matvec(V_inv, x), matvec(P, e), matvec(V_inv, e)]
 
     def _root_growth(self) -> Tensor:
-        """Return what the radius multiplies by the scale of the noise."""
+        """Return the factor of the noise scale in the radius."""
         growth = self.dim * log(number(self.squared_trace) / (self.dim * number(smallest(self.squared_prior))))
         return sqrt(at_least(growth, 0.0) + self.log_term)
 
     def _bias(self) -> Tensor:
-        """Return what the ridge adds to the radius."""
+        """Return the ridge's term in the radius."""
         return self.theta_bound * number(largest(self.prior / sqrt(self.squared_prior)))
 
     def _fade_(self) -> Tensor:
-        """Forget, and renew the ridge in the coordinate whose turn it is.
+        """Discount the statistics, and renew the ridge in one coordinate in turn.
 
         Return the observation of 0 that renews it, ``(*B, d)``.
         """
@@ -111,7 +113,7 @@ class DiscountedEstimator(Estimator):
         assign_(self.prior, fading * self.prior + renewed)
         assign_(self.squared_prior, fading * fading * self.squared_prior + (1.0 + fading) * renewed)
 
-        # Observe 0 in the coordinate whose turn it is, with the ridge that all have lost.
+        # Observe 0 in this coordinate, with the ridge that all coordinates have lost.
         e = self.turn_weight * e
         V_inv_e = matvec(self.V_inv, e)
         quadratic = dot(e, V_inv_e)
@@ -136,16 +138,16 @@ class DiscountedRidgeRegression(DiscountedEstimator):
               b &\leftarrow \gamma b + a\tilde r, \qquad \hat\theta = V^{-1}b, \qquad
               \text{width}(x) = \|x\|_{V^{-1}\tilde VV^{-1}},
 
-    with :math:`a = x` and :math:`\tilde r = r`; a round with a ``noise_scale`` :math:`R_t` of its own has :math:`a = xR/R_t` and
+    with :math:`a = x` and :math:`\tilde r = r`; a round with its own ``noise_scale`` :math:`R_t` has :math:`a = xR/R_t` and
     :math:`\tilde r = rR/R_t`. A round of age n weighs :math:`\gamma^n`, so the memory is 1 / (1 - ``discount``) rounds. V and
     :math:`\tilde V` start at :math:`\lambda I`. The coordinate vectors :math:`e_j` take turns to renew the ridge, which keeps
-    updates of rank one. With :math:`\Lambda, \tilde\Lambda` for what the ridge has in V and :math:`\tilde V`, which are diagonal,
+    updates of rank one. With :math:`\Lambda, \tilde\Lambda` for the ridge's share of V and :math:`\tilde V`, both diagonal,
 
     .. math:: \text{radius} = R\sqrt{d\log\frac{\operatorname{tr}\tilde V}{d\min_i\tilde\Lambda_{ii}} + 2\log\tfrac1\delta}
               + S\max_i\Lambda_{ii}/\tilde\Lambda_{ii}^{1/2}.
 
-    Guarantee. Assume that the noise is R-sub-Gaussian given the past and x, with R = ``noise_scale`` (:math:`R_t` in a round that
-    has its own), and that all parameters :math:`\theta_t` are no longer than S = ``theta_bound``. Then in each round, with
+    Guarantee. Assume that the noise is R-sub-Gaussian given the past and x, with R = ``noise_scale`` (:math:`R_t` in a round
+    that has its own), and that all parameters :math:`\theta_t` have norm at most S = ``theta_bound``. Then in each round, with
     probability at least 1 - ``delta``, for all x at once,
 
     .. math:: |x^\top(\hat\theta - \theta_t)| \le \text{radius}\cdot\text{width}(x)
@@ -175,8 +177,8 @@ class DiscountedRidgeRegression(DiscountedEstimator):
 
     Reference:
         Russac, Vernade and Cappe, Weighted Linear Bandits for Non-Stationary Environments, NeurIPS 2019 (D-LinUCB). What
-        differs: the ridge, which there is renewed in all coordinates at once, the terms of the radius for it, and the claim,
-        which there is for all rounds at once.
+        differs: the ridge, which the paper renews in all coordinates at once; the ridge's terms in the radius; and the claim,
+            which the paper makes for all rounds at once.
     """
 
     guarantee = "in each round"
@@ -196,7 +198,7 @@ class DiscountedRidgeRegression(DiscountedEstimator):
     ) -> None:
         noise_scale = positive("noise_scale", noise_scale)
         super().__init__(dim, ridge, radius_scale, noise_scale, theta_bound, **options)
-        # A round without noise would outweigh all others for ever.
+        # A round without noise would outweigh all others forever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         self.delta = within("delta", delta, 0.0, 1.0)
         self._set_discount(discount, self.delta)
@@ -233,8 +235,8 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     weighs :math:`\gamma^n` in :math:`\hat\theta`. In the radius, :math:`d\log(\operatorname{tr}A/(\lambda d))`, which is at
     least :math:`\log\det(A/\lambda)`, takes the place of ``logdet``, and each round multiplies ``bias`` by :math:`\gamma`.
 
-    Guarantee: none, whether the parameter moves or not (docs/drift_theory.md). ``restart_every`` of :class:`HeavyTailRegression`,
-    which starts anew, has a theorem.
+    Guarantee: none, whether the parameter moves or not (docs/drift_theory.md). :class:`HeavyTailRegression` with
+    ``restart_every`` has a theorem.
 
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), about twice the time of
     :class:`HeavyTailRegression`.
@@ -255,8 +257,8 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
 
     Reference:
         Russac, Vernade and Cappe, Weighted Linear Bandits for Non-Stationary Environments, NeurIPS 2019 (D-LinUCB). What
-        differs: the regression; the ridge, which there is renewed in all coordinates at once; and the newest round, which there
-        weighs 1 and here :math:`\gamma`.
+        differs: the regression; the ridge, which the paper renews in all coordinates at once; and the newest round, which
+            weighs 1 in the paper and :math:`\gamma` here.
     """
 
     guarantee = "none"
@@ -278,7 +280,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     ) -> None:
         inherited: Any = arguments_of(locals()) | options
         del inherited["discount"], inherited["options"]
-        # Set before the base class writes the options down.
+        # Set before the base class records the options.
         self.discount = checked_discount(dim, discount)
         super().__init__(**inherited)
         self.turn_weight = math.sqrt(dim * (1.0 - self.discount) * self.ridge)
@@ -290,14 +292,14 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         self._observe(x, reward, noise_scale)
-        # Forget a little of everything, but not the ridge.
+        # Discount everything but the ridge.
         theta_hat, P, A, fading = self.theta_hat, self.P, self.A, self.discount
         # P and theta_hat do not depend on the scale.
         scale_(self._precision(), fading)
         scale_(self._weighted_precision(), fading * fading)
         self.bias[...] = fading * self.bias
 
-        # A reward of 0 in the direction whose turn it is, with the weight that all directions have lost.
+        # Observe 0 in one direction in turn, with the weight that all directions have lost.
         a = self.turn_weight * coordinate_vector(self.rounds % self.dim, theta_hat)
         rho = 1.0 + fading
         Wa, Ra = matvec(self.V_inv, a), matvec(self.A_inv, a)
@@ -305,5 +307,5 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
         learn_weighted_(theta_hat, P, a, Wa, quadratic, -dot(a, theta_hat), rho)
         add_outer_(self._precision(), a, Wa, quadratic)
         add_outer_(self._weighted_precision(), root_rho * a, root_rho * Ra, rho_aRa)
-        # A running sum of logarithms would keep its rounding errors for ever.
+        # A running sum of logarithms would keep its rounding errors forever.
         self.logdet[...] = self.dim * log(trace(A) / (self.dim * self.ridge))

@@ -35,7 +35,7 @@ from torchonline.regression.blocks import learn_in_blocks, learns_at_once
 NOISE_OF_UNIT_REWARDS = 0.5
 
 ON_ROWS = ("predictor", "width", "raised", "_squared_width")
-# What a theorem about the confidence set is about.
+# The members that a theorem about the confidence set depends on.
 OF_CONFIDENCE = (
     "_observe",
     "_observe_block",
@@ -60,12 +60,12 @@ class Estimator(BlockEstimator):
     r"""Base of all linear estimators: a prediction, a confidence set and an update.
 
     A subclass implements :meth:`radius` and :meth:`_observe`, which run on tensors and on NumPy views. :meth:`_initial_state`
-    names further buffers. A subclass with an ``output_shape`` predicts that many responses from the same features, and has no
+    names further buffers. A subclass with an ``output_shape`` predicts that many responses from the same features, and fits no
     policy. Widths are :math:`\|x\|_{V^{-1}}`, unless a subclass has another :meth:`width_matrix`. ``forward`` and ``width`` are
     differentiable in x.
 
     *The confidence set holds* means :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` for all rounds
-    and all x at once. A guarantee says this with probability at least 1 - ``delta``, unless it names another.
+    and all x at once. A guarantee says this with probability at least 1 - ``delta``, unless it names another probability.
 
     Args:
         dim: d, number of features.
@@ -75,8 +75,8 @@ class Estimator(BlockEstimator):
         theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
             length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
-            counts the rounds since the last start. A guarantee holds in each epoch in which the parameter does not move, for
-            that epoch alone (docs/drift.md).
+            counts the rounds since the last start. A guarantee holds for each epoch separately, if the parameter does not move
+            in that epoch (docs/drift.md).
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -95,18 +95,18 @@ class Estimator(BlockEstimator):
     V_inv: Tensor
     rounds: Tensor
 
-    # What `step` calls the response.
+    # The name of the response in `step`.
     response = "reward"
     positive_definite: tuple[str, ...] = ("V", "V_inv")
     inverses: tuple[tuple[str, str], ...] = (("V", "V_inv"),)
-    # Buffers that the arms of a DisjointArms have in common: every arm's rounds change all of them.
+    # Buffers that the arms of a DisjointArms share: a round of one arm changes them for all arms.
     pooled: tuple[str, ...] = ()
-    # Where a theorem proves the confidence set, under the docstring's conditions: "in all rounds" or "in each round". "none" for
-    # a heuristic, and "" where the class does not say: a subclass that changes the set begins with "".
+    # Where a theorem proves the confidence set, under the docstring's conditions: "in all rounds" or "in each round"; "none"
+    # for a heuristic; "" if the class does not say. A subclass that changes the set starts with "".
     guarantee = ""
     # Whether the features of an earlier round can be replaced by others.
     can_replace = False
-    # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for that of all learners of a batch.
+    # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for all learners of a batch.
     takes_one_row = True
     # Whether a step can run on NumPy views.
     runs_on_arrays = True
@@ -117,7 +117,7 @@ class Estimator(BlockEstimator):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        torch.jit.export(cls.radius)  # files have it, whatever else calls it
+        torch.jit.export(cls.radius)  # files have it even if nothing else calls it
         if not cls.__dict__.keys().isdisjoint(ON_ROWS) and "takes_one_row" not in cls.__dict__:
             cls.takes_one_row = False
         if not cls.__dict__.keys().isdisjoint(OF_CONFIDENCE) and "guarantee" not in cls.__dict__:
@@ -137,14 +137,14 @@ class Estimator(BlockEstimator):
         super().__init__(dim, **options)
         dtype = self._initial_options["dtype"]
         self.output_shape = output_shape
-        if not output_shape:  # otherwise the subclass has buffers of these names
+        if not output_shape:  # with outputs, the subclass has buffers of these names
             self.noise_scale = checks.non_negative("noise_scale", noise_scale)
             self.theta_bound = checks.positive("theta_bound", theta_bound)
         self.ridge = checks.positive("ridge", ridge)
         checks.check_size("ridge", self.ridge, torch.finfo(dtype).max, dtype)
         self.radius_scale = checks.positive("radius_scale", radius_scale)
         self.restart_every = None if restart_every is None else checks.positive_integer("restart_every", restart_every)
-        # Whether `learn` learns from many rounds at once. TorchScript sees no class attributes.
+        # Whether `learn` learns many rounds at once. TorchScript does not see class attributes.
         has_form = type(self)._observe_block is not Estimator._observe_block
         is_own = self.has_own_step or not learns_at_once(type(self), "_observe_block", ("_observe", "_learn_round"))
         self.has_blocks = has_form and not is_own
@@ -152,7 +152,7 @@ class Estimator(BlockEstimator):
         self.response_shape = (*self.batch_shape, *output_shape)
         size = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1)
         self.is_small = self.runs_on_arrays and size < SMALL_STEP
-        # Of a decision, for each number of its features.
+        # Multiplications of a decision for each entry of its features.
         self.multiplications = self.dim
         # A float32 sum of many outer products needs compensation.
         self.compensated = dtype == torch.float32
@@ -163,7 +163,7 @@ class Estimator(BlockEstimator):
         return {"theta_hat": theta_hat} | V | {"rounds": torch.zeros((), dtype=torch.int64)}
 
     def _create_buffers(self) -> None:
-        # An option out of the range of the state's dtype would be infinite there, or 0.
+        # An option outside the range of the state's dtype would become infinite or 0.
         dtype = self._initial_options["dtype"]
         for name in ("noise_scale", "theta_bound", "feature_bound", "minimum_scale", "floor"):
             value = self.__dict__.get(name)
@@ -173,7 +173,7 @@ class Estimator(BlockEstimator):
         self.evolving = [
             name for name, buffer in self._buffers.items() if buffer is not None and name not in self.unchanging
         ]
-        # Numbers that are read, also under torch.device("meta") and in fake mode.
+        # Readable numbers, even under torch.device("meta") and in fake mode.
         with torch.device("cpu"), unset_fake_temporarily():
             self.starts = [start for item in self._initial_state().items() if (start := _start(*item)) is not None]
 
@@ -189,8 +189,8 @@ class Estimator(BlockEstimator):
     def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
         """Replace the features of an earlier round: ``(*B, d)`` twice, ``(*B)``.
 
-        Features and ``target``, which the round was learnt from, are times the round's weight, 0 for no change. Return whether it
-        was done: a round that outweighs the others stays.
+        Features and ``target``, the response that was learnt, are multiplied by the round's weight; 0 changes nothing. Return
+        whether the round was replaced: a round that outweighs the others stays.
         """
         raise NotImplementedError
 
@@ -199,14 +199,14 @@ class Estimator(BlockEstimator):
         return self.V_inv
 
     def width_allowance(self) -> Tensor | None:
-        """Return what widths add to M's diagonal against rounding, ``(*B)``, or None."""
+        """Return the addition to M's diagonal against rounding, ``(*B)``, or None."""
         return None
 
     def moves_of_width(self, x: Tensor) -> list[Tensor]:
-        """Return vectors in whose span a round at x will move M, ``(*B, d)`` each.
+        """Return vectors whose span holds M's change in a round at x, ``(*B, d)`` each.
 
-        That is, M moves by a sum of multiples of products ``u v'`` of them, to rounding. FixedArms follows such moves, and
-        notices others.
+        That is, M changes by a linear combination of products ``u v'`` of them, up to rounding. FixedArms follows such changes,
+        and detects others.
         """
         # V grows by a multiple of xx'.
         return [matvec(self.width_matrix(), x)]
@@ -216,7 +216,7 @@ class Estimator(BlockEstimator):
         return predictor
 
     def raised(self, predictor: Tensor) -> Tensor:
-        """Return what :class:`UCB` adds its bonus to: by default, the predictors."""
+        """Return the estimates that :class:`UCB` adds a bonus to; by default predictors."""
         return predictor
 
     def estimate_and_bonus(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,7 +228,7 @@ class Estimator(BlockEstimator):
         return estimate, along(self.radius(), estimate) * self.width(x)
 
     def possible_reward(self, values: Tensor) -> Tensor:
-        """Return the possible rewards nearest to some numbers. Python only."""
+        """Return the possible rewards nearest to ``values``. Python only."""
         return values
 
     def forward(self, x: Tensor) -> Tensor:
@@ -252,7 +252,7 @@ class Estimator(BlockEstimator):
         x = converted(x, self.theta_hat)
         is_one_list = self.batch_dims == 0 or self._is_shared(x)
         square = self._squared_width(x) if is_one_list else self._squared_width(self.grouped(x)).reshape(x.shape[:-1])
-        # Not 0, where a square root has no slope.
+        # Not 0, where the square root is not differentiable.
         return sqrt(at_least(square, 1e-38))
 
     @torch.jit.export
@@ -260,8 +260,9 @@ class Estimator(BlockEstimator):
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return lower and upper confidence bounds of the mean reward, ``(*B, ...)``.
 
-        They are cut to what ``theta_bound`` allows. A lower bound above the upper one says that no parameter of that norm is in
-        the set: ``theta_bound`` is too small, the rewards are not of the family, or the event of probability ``delta`` is here.
+        They are clipped to the range that ``theta_bound`` allows. If a lower bound is above the upper one, no parameter of that
+        norm is in the set: ``theta_bound`` is too small, the rewards are not of the family, or the failure event of probability
+        ``delta`` has occurred.
         """
         x = converted(x, self.theta_hat)
         predictor = self.predictor(x)
@@ -280,27 +281,29 @@ class Estimator(BlockEstimator):
         label: str | None = None,
         **style: Any,
     ) -> tuple[Any, Any]:
-        r"""Draw the shadow of the confidence set on two coordinates, and its center.
+        r"""Draw the confidence set's projection onto two coordinates, and its center.
 
-        The set :math:`\{\theta : \|\theta - \hat\theta\|_{M^{-1}} \le \text{radius}\}`, with the M of :meth:`width_matrix`, is an
-        ellipsoid. Its shadow on coordinates i and j is the ellipse around :math:`(\hat\theta_i, \hat\theta_j)` of the same radius
-        and the rows and columns i and j of M: the parameters in the set have exactly these pairs of coordinates. It is not cut
-        to ``theta_bound``. The title says whether a theorem covers the set. Needs matplotlib. Changes no state.
+        The set :math:`\{\theta : \|\theta - \hat\theta\|_{M^{-1}} \le \text{radius}\}`, with the M of :meth:`width_matrix`, is
+        an ellipsoid. Its projection onto coordinates i and j is the ellipse around :math:`(\hat\theta_i, \hat\theta_j)` with
+        the same radius and the rows and columns i and j of M: the parameters in the set have exactly these pairs of
+        coordinates. The set is not clipped to ``theta_bound``. The title says whether a theorem covers the set. Needs
+        matplotlib. Changes no state.
 
         Args:
             ax: matplotlib axes; None for a new figure of pyplot.
             coordinates: i and j, two different ones from 0 to d - 1.
-            index: which learner of a batch, an integer or a tuple; of several outputs, also which output. None for a single one.
-            truth: the true parameter ``(d)``, to be marked, where it is known.
-            label: written at the right end of the ellipse, for several sets in the same axes.
+            index: which learner of a batch, an integer or a tuple; with several outputs, also which output. None for a single
+                one.
+            truth: the true parameter ``(d)``, to be marked if it is known.
+            label: written above the ellipse, for several sets in the same axes.
             style: options of matplotlib for its line, such as ``color`` and ``linestyle``.
 
         Returns:
             The figure and the axes.
 
         Raises:
-            ImportError: there is no matplotlib.
-            TypeError: the confidence set is no such ellipsoid.
+            ImportError: matplotlib is not installed.
+            TypeError: the confidence set is not such an ellipsoid.
             ValueError: ``coordinates``, ``index`` or the shape of ``truth`` is wrong, or the radius is infinite.
 
         Example:
@@ -325,7 +328,7 @@ class Estimator(BlockEstimator):
         return row_dots(rows_times(x, matrix), x)
 
     def _is_shared(self, x: Tensor) -> bool:
-        """Return whether all learners get one row, ``(d)``: on NumPy views alone."""
+        """Return whether all learners get one row, ``(d)``: only on NumPy views."""
         return len(x.shape) == 1
 
     def grouped(self, x: Tensor) -> Tensor:
@@ -337,17 +340,18 @@ class Estimator(BlockEstimator):
     def step(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> None:
         """Learn from the reward of a decision, or from several in order.
 
-        What is no tensor is converted once, exactly.
+        Non-tensor arguments are converted once, without rounding.
 
         Args:
             x: features of the chosen arm, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
             reward: ``(*B)`` or ``(*B, n)``, in the units of ``noise_scale``.
-            noise_scale: this round's, if it is known before the reward, shaped like ``reward``; None for the constructor's.
+            noise_scale: that of the round, if it is known before the reward, shaped like ``reward``; None for the
+                constructor's.
 
         Raises:
-            TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.
-            ValueError: a shape, device or value is wrong, or a round outweighs all that the state's dtype can resolve. No buffer
-                has changed.
+            TypeError: an argument does not hold real numbers, or ``x`` is a tensor of integers.
+            ValueError: a shape, device or value is wrong, or a round outweighs the others beyond what the state's dtype can
+                resolve. No buffer has changed.
         """
         self._learn(x, reward, noise_scale)
 
@@ -381,30 +385,30 @@ class Estimator(BlockEstimator):
     ) -> None:
         """Learn from many rounds, in blocks that are learnt at once.
 
-        A block is a few matrix products and a Cholesky factor, at O(n d^2 + d^3) for n rounds, where :meth:`step` makes n passes
-        over matrices of d^2 entries. The confidence set keeps its guarantee, under the conditions in docs/blocks.md: rounds come
-        in an order in which each noise meets its condition given all that came before, and no arm was chosen with knowledge of
-        a reward that is learnt later. A round that is learnt twice voids it. A learner without a block form (``has_blocks`` is
-        False) learns the rounds in order, as :meth:`step` does.
+        A block is a few matrix products and a Cholesky factor, at O(n d^2 + d^3) for n rounds, where :meth:`step` makes n
+        passes over matrices of d^2 entries. The confidence set keeps its guarantee, under the conditions in docs/blocks.md:
+        rounds come in an order in which each noise meets its condition given all that came before, and no arm was chosen with
+        knowledge of a reward that is learnt later. Learning a round twice voids it. A learner without a block form
+        (``has_blocks`` is False) learns the rounds in order, as :meth:`step` does.
 
         Args:
             x: features of the chosen arms, ``(*B, n, d)``; or one round, ``(*B, d)``. An array or tensor of another type is
                 converted block by block.
             reward: ``(*B, n)``, in the units of ``noise_scale``.
             noise_scale: of each round, if it is known before the reward, shaped like ``reward``; None for the constructor's.
-            block_size: rounds in a block. None, also for rewards that came together, for blocks of an eighth of the rounds
-                learnt, but at least d and at most 8192. A first block that is much longer than d makes the set wider.
+            block_size: rounds in a block. None for blocks of an eighth of the rounds learnt, but at least d and at most 8192;
+                also right for rewards that came together. A first block that is much longer than d makes the set wider.
             mask: True where a learner of a batch learns the round, ``(*B, n)``; None for all.
 
         Raises:
-            TypeError: an argument holds no real numbers, or ``x`` is a tensor of integers.
+            TypeError: an argument does not hold real numbers, or ``x`` is a tensor of integers.
             ValueError: a shape, device or value is wrong, or the state's dtype cannot resolve what the rounds add. No buffer has
                 changed.
         """
         self._learn_log(self.theta_hat, x, None, reward, noise_scale, mask, block_size)
 
     def _learn_round(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from a round of each learner; start anew where it ends an epoch."""
+        """Learn a round of each learner; restart where it ends an epoch."""
         self._observe(x, reward, noise_scale)
         if self.restart_every is not None:
             due = self.rounds >= self.restart_every
@@ -442,7 +446,7 @@ class Estimator(BlockEstimator):
         return is_time_to_refine(rounds)
 
     def _forget_(self, due: Tensor) -> None:
-        """Put the learners that are ``due``, ``(*B)``, back to their initial state."""
+        """Reset the learners that are ``due``, ``(*B)``, to their initial state."""
         for name, buffer in self.named_buffers():
             for start, fill, is_diagonal in self.starts:
                 if buffer is not None and name == start:
@@ -452,7 +456,7 @@ class Estimator(BlockEstimator):
                         fill_(entries, along(due, entries), fill)
 
     def _of_chosen(self, index: Tensor, names: list[str]) -> dict[str, Tensor]:
-        """Return copies of some buffers of the learners of a batch that ``index`` names."""
+        """Return copies of named buffers of the learners at ``index`` of a batch."""
         found: dict[str, Tensor] = {}
         for name, buffer in self.named_buffers():
             if buffer is not None and name in names:
@@ -471,7 +475,7 @@ class Estimator(BlockEstimator):
                     flat.index_copy_(0, index, values[name].reshape(index.shape + flat.shape[1:]))
 
     def _statistics(self, names: list[str]) -> dict[str, Tensor]:
-        """Return some buffers by name."""
+        """Return the named buffers."""
         found: dict[str, Tensor] = {}
         for name, buffer in self.named_buffers():
             if buffer is not None and name in names:
@@ -485,7 +489,7 @@ class Estimator(BlockEstimator):
         self._note(~(quadratic < 1.0 / roundoff(quadratic)))
 
     def _accepts(self, x: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
-        """Return whether :meth:`step` takes such values. For files, which raise nothing.
+        """Return whether :meth:`step` takes such values. For files, which cannot raise.
 
         Shapes: ``(*B, [n], d)`` and ``(*B, [n])`` twice to ``(*B, [n])``.
         """
@@ -518,12 +522,12 @@ class Estimator(BlockEstimator):
                 checks.check_values("noise_scale", noise_scale, self.smallest_noise_scale)
 
     def _check_features(self, name: str, x: Tensor) -> None:
-        """Refuse wrong features, ``(..., d)``, which errors call ``name``. Python only."""
+        """Refuse wrong features, ``(..., d)``, called ``name`` in errors. Python only."""
         if self.validate:
             checks.check_values(name, x)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # An estimator in a checkpoint of version 0.1 has no such attribute.
+        # Checkpoints of version 0.1 lack this attribute.
         super().__setstate__({"multiplications": state["dim"]} | state)
 
     def _state(self) -> Any:
@@ -531,7 +535,7 @@ class Estimator(BlockEstimator):
         return self._buffers["theta_hat"]
 
     def _is_ordinary(self, reward: Any) -> bool:
-        """Return whether an array or a float surely passes :meth:`_check_rewards`."""
+        """Return whether an array or a float is sure to pass :meth:`_check_rewards`."""
         return checks.is_ordinary(reward)
 
 

@@ -1,4 +1,4 @@
-"""One-pass heavy-tailed regression with a proved, computable radius, and its UCB."""
+"""One-pass heavy-tailed regression with a proved, computable radius."""
 
 import math
 from typing import Unpack
@@ -15,10 +15,10 @@ from torchonline.regression.heavy_tail_certificate import Forecast, HeavyTailCer
 class HeavyTailRegression(HeavyTailCertificate):
     r"""Linear regression under heavy-tailed noise, with a certified radius.
 
-    Let z be the centre of the interval :math:`x^\top\hat\theta \pm w`, :math:`w = \text{radius}\cdot\text{width}(x)`, cut to what
-    ``theta_bound`` allows. With the noise scale :math:`\nu` of the round, :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2`
-    (``moment_order`` 2), :math:`\psi = \text{clip}((r - z)/\sigma, \pm\tau)` and :math:`a = x/\sigma`, a round is one step of
-    ridge regression on the clipped pseudo-reward :math:`z + \sigma\psi`:
+    Let z be the centre of the interval :math:`x^\top\hat\theta \pm w`, :math:`w = \text{radius}\cdot\text{width}(x)`, clipped
+    to the range that ``theta_bound`` allows. With the noise scale :math:`\nu` of the round,
+    :math:`\sigma^2 = \nu^2 + \min(w, S\|x\|)^2` (``moment_order`` 2), :math:`\psi = \text{clip}((r - z)/\sigma, \pm\tau)` and
+    :math:`a = x/\sigma`, a round is one step of ridge regression on the clipped pseudo-reward :math:`z + \sigma\psi`:
 
     .. math:: V \leftarrow V + aa^\top,\quad
               \hat\theta \leftarrow \hat\theta + V^{-1}a\,(\psi + (z - x^\top\hat\theta)/\sigma),\quad
@@ -35,10 +35,10 @@ class HeavyTailRegression(HeavyTailCertificate):
               \text{radius} = \sqrt{2\log\tfrac1\delta + \log\det\tfrac{A}{\lambda} + \lambda S^2} + \text{bias}.
 
     Features may be of any size and chosen in any way, and no horizon is needed. With ``noise="symmetric"`` the same holds for
-    noise that is symmetric given the past and x, with no moment at all; skewed noise breaks it. UCB has expected regret
+    noise that is symmetric given the past and x, without any moment; skewed noise breaks it. UCB has expected regret
     :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds at ``moment_order`` 2, ``delta`` = 1/T and the default
-    ``ridge``, for features no longer than L and :math:`\nu_t` bounded away from 0. Proofs, the formulas for other moment orders
-    and delays: docs/heavy_tail_regression.md.
+    ``ridge``, for features of norm at most L and :math:`\nu_t` bounded away from 0. Proofs, the formulas for other moment
+    orders and delays: docs/heavy_tail_regression.md.
 
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), the same in every round. With ``noise="symmetric"``,
     which does not clip, ``step`` refuses an outlier of some 10^7 error bars in float64.
@@ -48,7 +48,7 @@ class HeavyTailRegression(HeavyTailCertificate):
         dtype: torch.float64 or torch.float32, of the state. The proof is for float64.
         radius_scale: multiplies the radius, and changes the update too. Other than 1 it is a heuristic.
         noise: "moment", or "symmetric" (uses neither ``noise_scale`` nor ``moment_order``).
-        moment_order: p in (1, 2]. 2 is finite variance; less is for noise without a variance, and more cautious.
+        moment_order: p in (1, 2]. Use 2 for finite variance. A smaller p is for noise without a variance, and is more cautious.
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward; the standard
             deviation at p = 2. 1/2 holds for rewards in [0, 1]; larger noise needs a larger number. Too large costs regret; too
             small voids the guarantee, often without a trace in the data.
@@ -112,7 +112,7 @@ class HeavyTailRegression(HeavyTailCertificate):
     def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
         theta_hat, forecast = self.theta_hat, self._forecast_rows(x)
         mean = matvec(x, theta_hat)
-        # Rounding is worse than in a round, because the block's rounds are weighed before any of them is learnt.
+        # Rounding is worse than in a single round, because all rounds of the block are weighed before any is learnt.
         least = self._least_noise(self.rounds + count, mean, 1e-6)
         scale, rho, b, pull = self._weigh(forecast, mean, reward, noise_scale, least)
         theta_hat += self._absorb_block_(forecast, scale, rho, b, pull, count)

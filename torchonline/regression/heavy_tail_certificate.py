@@ -44,9 +44,9 @@ from torchonline.regression.estimator import Estimator
 
 
 class Forecast(NamedTuple):
-    """What the statistics say of a round's features before the response.
+    """The statistics of a round's features before the response.
 
-    Of a block of n rounds, each has a dimension n after ``*B``.
+    For a block of n rounds, each field has a dimension n after ``*B``.
     """
 
     x: Tensor  # the features, (*B, d)
@@ -55,7 +55,7 @@ class Forecast(NamedTuple):
     xWx: Tensor  # x'V^-1 x, (*B)
     xPx: Tensor  # x'P x, (*B)
     square: Tensor  # x'x, (*B)
-    slack: Tensor  # 8 roundoffs times x'x, (*B). Times trace(M), it bounds most of what rounding has taken from x'Mx.
+    slack: Tensor  # 8 roundoffs times x'x, (*B). Times trace(M), it bounds most of what x'Mx has lost to rounding.
 
 
 class HeavyTailCertificate(Estimator):
@@ -92,7 +92,7 @@ class HeavyTailCertificate(Estimator):
         return self.P
 
     def width_allowance(self) -> Tensor | None:
-        # It gives back most of what rounding may have taken from P.
+        # It makes up for most of what P may have lost to rounding.
         return 8.0 * roundoff(self.P) * trace(self.P)
 
     def moves_of_width(self, x: Tensor) -> list[Tensor]:
@@ -112,7 +112,7 @@ class HeavyTailCertificate(Estimator):
     def _least_noise(self, rounds: Tensor, like: Tensor, factor: float) -> Tensor:
         """Return the least noise scale, in units of the bound of a mean.
 
-        ``rounds``, ``(*B)``, counts those that will have been learnt.
+        ``rounds``, ``(*B)``, counts the rounds learnt, the present ones included.
         """
         least = max(factor, math.sqrt(45.0 * roundoff(like)))
         return along(least * sqrt(real(rounds, like)), like)
@@ -162,7 +162,7 @@ class HeavyTailCertificate(Estimator):
         return nu**p * (tau0 * reach + 2.0 * error) ** (1.0 - eps) + error * error
 
     def _absorb_(self, forecast: Forecast, scale: Tensor, rho: Tensor, b: Tensor) -> Tensor:
-        """Add a round to all but theta_hat; return the direction of theta_hat's move."""
+        """Update all but theta_hat by a round; return the direction of theta_hat's move."""
         # rho is the weight of the round in A, b the bias of its clipping.
         x, Wx, Px, xWx, xPx, _, slack = forecast
         bias, inverse = number(self.bias), 1.0 / scale
@@ -181,7 +181,7 @@ class HeavyTailCertificate(Estimator):
         rows_inverse = along(inverse, x)
         a, g = rows_inverse * x, rows_inverse * Wx
 
-        # From here on x may change, as it may be a view of what is written.
+        # From here on x may change, because it may be a view of a written buffer.
         self.bias[...] = where(b <= rho * bias * root, near, far)
         increase_(self.logdet, log1p(rho_aRa))
         h = g / along(1.0 + quadratic, x)
@@ -196,7 +196,7 @@ class HeavyTailCertificate(Estimator):
     def _absorb_block_(
         self, forecast: Forecast, scale: Tensor, rho: Tensor, b: Tensor, pull: Tensor, count: Tensor
     ) -> Tensor:
-        """Add a block of rounds to all but theta_hat; return theta_hat's move.
+        """Update all but theta_hat by a block of rounds; return theta_hat's move.
 
         ``pull``, ``(*B, n)`` or ``(*B, n, outputs)``, multiplies a in the move. ``count``, ``(*B)``, is the number of rounds, of
         all workers together.
@@ -206,7 +206,7 @@ class HeavyTailCertificate(Estimator):
         aRa = (at_least(row_dots(matmul(x, self.A_inv), x), 0.0) + slack * along(trace(self.A_inv), slack)) / (
             scale * scale
         )
-        # A round of x = 0 moves nothing.
+        # A round with x = 0 moves nothing.
         b = where(forecast.square > 0.0, b, 0.0 * b)
         near, far = (b * b / at_least(rho, 1e-30)).sum(-1), (b * sqrt(aRa)).sum(-1)
         moves = pull if pull.dim() > rho.dim() else pull.unsqueeze(-1)

@@ -40,7 +40,7 @@ class HuberRegression(Estimator):
               \hat\theta \leftarrow \Pi_{\|\theta\|\le S}\bigl(\hat\theta + V^{-1}x\,\psi/\sigma\bigr)
 
     with the projection in the norm of V. The radius after t >= 1 rounds is
-    :math:`\beta_t = 107\,\ell\,\tau_0\,t^e + \sqrt{\lambda(2+4S^2)}`, and its second term alone before.
+    :math:`\beta_t = 107\,\ell\,\tau_0\,t^e + \sqrt{\lambda(2+4S^2)}`, and before the first round its second term.
 
     Guarantee: :math:`\|\hat\theta_{t+1}-\theta^*\|_V \le \beta_t` for all t up to ``horizon`` with probability
     1 - 4 ``delta``, for noise with mean 0 and :math:`E|\eta_t|^p \le \nu_t^p` given the past, features of norm at most
@@ -50,7 +50,7 @@ class HuberRegression(Estimator):
     another proof. The radius is about 5000 in the paper's experiment; ``radius_scale`` near 1e-3, a heuristic, works there.
     :class:`HeavyTailRegression` has a proved radius of practical size.
 
-    With ``horizon=None`` the learner starts anew after 64, then 128, 256, ... rounds, with the constants of the next length. A
+    With ``horizon=None`` the learner restarts after 64, then 128, 256, ... rounds, with the constants of the next length. A
     regret of at most :math:`C\sqrt T` at a known horizon T, with C not decreasing in T, becomes at most
     :math:`(2+\sqrt2)\,C\sqrt{T+64}`, with C as for T + 64 (docs/drift_theory.md).
 
@@ -60,15 +60,15 @@ class HuberRegression(Estimator):
     Args:
         dim, theta_bound, restart_every, batch_shape, dtype, device, validate: as in :class:`Estimator`.
         radius_scale: multiplies the radius, and changes :math:`\sigma` too. The guarantee is stated for 1.
-        horizon: T, number of rounds the radius is for. More rounds run on without a guarantee. None if it is not known, which
-            costs regret; ``restart_every``, if given, is then the horizon.
+        horizon: T, number of rounds that the radius covers. Later rounds have no guarantee. None if T is unknown, which costs
+            regret; ``restart_every``, if given, is then the horizon.
         moment_order: p in (1, 2].
         noise_scale: :math:`\nu \ge 0`, the p-norm :math:`(E|\eta|^p)^{1/p}` of the noise, in units of the reward.
             1/2 holds for rewards in [0, 1]; larger noise needs a larger number.
         feature_bound: L > 0, a bound on the norm of features. Longer ones are not refused, and void the guarantee.
         ridge: :math:`\lambda > 0`; None for the paper's d.
-        delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it is for all epochs together: an epoch of T rounds
-            gets 32 ``delta`` / T, and None is 1 / 256, which leaves each epoch the paper's.
+        delta: in (0, 1); None for the paper's 1 / (8 T). Without a horizon it covers all epochs together: an epoch of T rounds
+            gets 32 ``delta`` / T, and None is 1 / 256, which gives each epoch the paper's value.
         alpha: > 0; the step is 1 / alpha of a Newton step. The paper's is 4; the guarantee is for 4/7 to 79.
         minimum_scale: :math:`\sigma_{\min} > 0`; None for the paper's 1 / sqrt(T).
         radius: "paper".
@@ -96,7 +96,7 @@ class HuberRegression(Estimator):
     statistics_depend_on: tuple[str, ...] = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge")
     statistics_depend_on += ("delta", "alpha", "minimum_scale", "radius_scale", "restart_every")
     later_options = {"clip_residuals": True, "project": True, "adaptive_scale": True}
-    if TYPE_CHECKING:  # numbers where the horizon is known, else buffers
+    if TYPE_CHECKING:  # numbers if the horizon is known, else buffers
         epoch_length: Tensor
         tau0: Any
         slope: Any
@@ -137,7 +137,7 @@ class HuberRegression(Estimator):
         eps = self.moment_order - 1.0
         self.power = (1.0 - eps) / (2.0 * (1.0 + eps))
         self.radius_start = math.sqrt(self.ridge * (2.0 + 4.0 * self.theta_bound**2))
-        # Fewer rounds are not worth the constants of a new start.
+        # Shorter epochs are not worth the constants of a restart.
         self.first_epoch = 64
         usual = 1.0 / (4.0 * self.first_epoch) if self.horizon is None else 1.0 / (8.0 * self.horizon)
         self.delta = usual if delta is None else within("delta", delta, 0.0, 1.0)

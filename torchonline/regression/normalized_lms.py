@@ -16,29 +16,29 @@ class NormalizedLMS(Estimator):
 
     .. math:: \hat\theta \leftarrow \hat\theta + \mu\,\frac{a\,(\tilde r - a^\top\hat\theta)}{\lambda + \|a\|^2}
 
-    with :math:`\mu` = ``step_size``, :math:`\lambda` = ``ridge``, :math:`a = x` and :math:`\tilde r = r`. A round with a
-    ``noise_scale`` :math:`R_t` of its own has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`. With :math:`\mu` near 1 a
-    prediction is nearly the last reward of the same features; with a small :math:`\mu` it averages about :math:`1/\mu` rewards.
+    with :math:`\mu` = ``step_size``, :math:`\lambda` = ``ridge``, :math:`a = x` and :math:`\tilde r = r`. A round with its own
+    ``noise_scale`` :math:`R_t` has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`. With :math:`\mu` near 1 a prediction is
+    nearly the last reward of the same features; with a small :math:`\mu` it averages about :math:`1/\mu` rewards.
 
     Guarantee. For every sequence of x and r, every u and every T, with :math:`w_t = 1/(\lambda + \|a_t\|^2)`,
 
     .. math:: \sum_t w_t\bigl(a_t^\top(\hat\theta_t - u)\bigr)^2 \le \|u\|^2/\mu + \sum_tw_t(\tilde r_t - a_t^\top u)^2:
 
-    the errors of predictions are together no larger than the noise, whatever it is. docs/drift_theory.md has the proof, and the
-    bound for a parameter that moves. The confidence set always holds and says nothing: V stays :math:`\lambda I`, the width is
-    :math:`\|x\|/\sqrt\lambda`, and the radius :math:`\sqrt\lambda\,(\|\hat\theta\| + S)` with S = ``theta_bound``. So choose with
-    :class:`~torchonline.Greedy`.
+    the prediction errors are in total no larger than the noise, for any noise. docs/drift_theory.md has the proof, and the
+    bound for a parameter that moves. The confidence set always holds and is uninformative: V stays :math:`\lambda I`, the width
+    is :math:`\|x\|/\sqrt\lambda`, and the radius :math:`\sqrt\lambda\,(\|\hat\theta\| + S)` with S = ``theta_bound``. So choose
+    with :class:`~torchonline.Greedy`.
 
-    Cost of a round: O(d) time, and two d x d matrices that stay (three in float32).
+    Cost of a round: O(d) time, and two constant d x d matrices (three in float32).
 
     Args:
         dim, theta_bound, radius_scale, batch_shape, dtype, device, validate: as in :class:`Estimator`.
         step_size: :math:`\mu` in (0, 1].
         ridge: :math:`\lambda > 0`, in units of the square of a feature; small beside :math:`\|x\|^2`.
-        noise_scale: R > 0; it matters only in rounds that have a noise scale of their own.
+        noise_scale: R > 0; used only in rounds with their own noise scale.
 
     Shape:
-        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``, which stay; ``rounds``, ``(*B)``.
+        - ``theta_hat``, ``(*B, d)``; ``V``, ``V_inv``, ``(*B, d, d)``, which do not change; ``rounds``, ``(*B)``.
 
     Example:
         >>> learner, x = NormalizedLMS(2, step_size=0.5), torch.tensor([1.0, 0.0])

@@ -13,16 +13,16 @@ from torchonline.core.figures import GREY, axes_or_new, label_top, next_style
 from torchonline.core.inputs import one_of_many
 from torchonline.regression.estimator import Estimator
 
-# Arms that have names of their own at the axis; among more, every so many.
+# Most arms that are all named at the axis. Among more arms, only every n-th is named.
 MOST_NAMES = 60
-# Mark of a policy's arms in given axes, and how far below the first policy's arms the second one's are, in rows.
+# The gid of a policy's arms in axes, and how far below the first policy's arms the second policy's are, in rows.
 ARMS, BELOW = "torchonline: arms", 0.4
 # With these methods of Estimator, the confidence set is an ellipsoid around theta_hat.
 OF_ELLIPSOID = ("predictor", "width", "interval", "_squared_width")
 
 
 class Knowledge(NamedTuple):
-    """What is drawn of one decision: ``(K)`` each, and the index of an arm."""
+    """The drawn values of one decision: ``(K)`` each, and the index of an arm."""
 
     estimate: Tensor
     low: Tensor
@@ -44,8 +44,7 @@ def draw_confidence(
 ) -> tuple[Any, Any]:
     """Draw the estimates and intervals of a decision; see ``plot_confidence``.
 
-    ``heuristic`` says why no theorem covers the intervals,
-    where the policy does not know.
+    ``heuristic`` says why no theorem covers the intervals, if the policy itself cannot know.
     """
     with torch.no_grad():
         known, column, mark = _looked_at(policy, inputs, mask, index)
@@ -83,22 +82,22 @@ def draw_confidence(
 
 
 def _label_of_first(axes: Any, count: int, label: str | None) -> str:
-    """Return the label of the policy that is drawn already, or "".
+    """Return the label of the policy already drawn, or "".
 
-    Raise if the next one cannot stand below it.
+    Raise if the next policy cannot be drawn below it.
     """
     others = [line.get_label() for line in axes.lines if line.get_gid() == ARMS]
     if others and (label is None or others[0].startswith("_")):
         raise ValueError("label: expected one in each call of plot_confidence on the same axes, got None")
     if len(others) > 1:
-        raise ValueError("ax: expected the arms of at most one other policy, got two; give each policy axes of its own")
+        raise ValueError("ax: expected the arms of at most one other policy, got two; give each policy its own axes")
     if others and axes.get_ylim() != (count - 0.4, -0.9):
         raise ValueError(f"ax: expected the axes of another policy with {count} arms, got others")
     return str(others[0]) if others else ""
 
 
 def _looked_at(policy: Any, inputs: Any, mask: Any, index: Any) -> tuple[Knowledge, str, str]:
-    """Return what is known of one decision, the name of its column, and the mark's."""
+    """Return the values of one decision, the name of its column, and the mark's name."""
     rule = policy._rule
     if not policy.is_deterministic():
         column = policy.probabilities(inputs, mask)
@@ -122,7 +121,7 @@ def _status_of_policy(policy: Any, heuristic: str) -> str:
     if scaler is not None and (scaler.freeze_after is None or bool((scaler.rounds < scaler.freeze_after).any())):
         heuristic = heuristic or "the scaler moves"
     delta: Any = getattr(one, "delta", None)
-    # Arms with a model each share it.
+    # Disjoint arms share delta.
     return status_of(one, delta * getattr(policy, "most_actions", 1) if delta else delta, heuristic)
 
 
@@ -143,12 +142,12 @@ def status_of(estimator: Any, delta: Any, heuristic: str = "") -> str:
 
 def _promised(estimator: Any, name: str) -> str:
     """Return an option of an estimator, with its value if it is one number."""
-    value = getattr(estimator, name)  # of several outputs, a tensor
+    value = getattr(estimator, name)  # a tensor if there are several outputs
     return f"{name} = {value:g}" if isinstance(value, float) else name
 
 
 def _noise_of(estimator: Any) -> str:
-    """Return what the theorem of an estimator supposes of the rewards' law."""
+    """Return the assumption on the rewards' law in an estimator's theorem."""
     link = getattr(estimator, "link", None)
     if link is not None:
         return f"link = {type(link).__name__}"
@@ -192,7 +191,7 @@ def draw_confidence_set(
     label: str | None,
     style: dict[str, Any],
 ) -> tuple[Any, Any]:
-    """Draw the shadow of a confidence ellipsoid; see ``plot_confidence_set``."""
+    """Draw the projection of a confidence ellipsoid; see ``plot_confidence_set``."""
     center, radius, block = _shadow(estimator, tuple(coordinates), index)
     point = None
     if truth is not None:
@@ -224,7 +223,7 @@ def draw_confidence_set(
 
 
 def _shadow(estimator: Any, coordinates: tuple[Any, ...], index: Any) -> tuple[list[float], float, Any]:
-    """Return the center, radius and matrix of a shadow, or raise."""
+    """Return the center, radius and matrix of a projection, or raise."""
     cls = type(estimator)
     own = [name for name in OF_ELLIPSOID if getattr(cls, name) is not getattr(Estimator, name)]
     if own and not estimator.output_shape:
@@ -245,13 +244,13 @@ def _shadow(estimator: Any, coordinates: tuple[Any, ...], index: Any) -> tuple[l
         center, radius = theta[place].double().cpu(), float(estimator.radius()[place])
         matrix = estimator.width_matrix()[place[: estimator.batch_dims]].double().cpu()
     if not math.isfinite(radius):
-        raise ValueError(f"radius: expected a finite number, got {radius}; the set has no shadow")
+        raise ValueError(f"radius: expected a finite number, got {radius}; the set has no projection")
     pair = list(coordinates)
     return center[pair].tolist(), radius, matrix[pair][:, pair].numpy()
 
 
 def _aligned(values: Tensor, are_shares: bool) -> list[str]:
-    """Return numbers as text with as many digits after the point."""
+    """Return numbers as text with equally many digits after the point."""
     if are_shares:
         return [f"{100.0 * value:.1f} %" for value in values.tolist()]
     largest = float(values[values.isfinite()].abs().max()) if bool(values.isfinite().any()) else 0.0

@@ -19,8 +19,8 @@ class RidgeRegression(Estimator):
     .. math:: V \leftarrow V + aa^\top,\quad \hat\theta \leftarrow \hat\theta + V^{-1}a\,(\tilde r - a^\top\hat\theta),\qquad
               \text{radius}^2 = R^2\bigl(\log\det(V/\lambda) + 2\log(1/\delta)\bigr) + \lambda S^2
 
-    V starts at :math:`\lambda I`, and :math:`a = x`, :math:`\tilde r = r`. A round with a ``noise_scale`` :math:`R_t` of its own
-    has :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which is weighted least squares. Widths are :math:`\|x\|_{V^{-1}}`.
+    V starts at :math:`\lambda I`, and :math:`a = x`, :math:`\tilde r = r`. A round with its own ``noise_scale`` :math:`R_t` has
+    :math:`a = xR/R_t` and :math:`\tilde r = rR/R_t`, which gives weighted least squares. Widths are :math:`\|x\|_{V^{-1}}`.
 
     Guarantee. Assume that the noise is R-sub-Gaussian given the past and x, with R = ``noise_scale`` (:math:`R_t` in a round that
     has its own), and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - ``delta``, for all rounds
@@ -68,7 +68,7 @@ class RidgeRegression(Estimator):
     ) -> None:
         noise_scale = positive("noise_scale", noise_scale)
         super().__init__(dim, ridge, radius_scale, noise_scale, theta_bound, restart_every, **options)
-        # A round without noise would outweigh all others for ever.
+        # A round without noise would outweigh all others forever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         self.delta = within("delta", delta, 0.0, 1.0)
         self.radius_kind = one_of("radius", radius, ("mixture", "classic"))

@@ -34,10 +34,10 @@ from torchonline.regression.heavy_tail_certificate import Forecast, HeavyTailCer
 class SystemIdentification(HeavyTailCertificate):
     r"""Identification of the system :math:`y = \Theta^\top x + w` under heavy tails.
 
-    Features x are what the next state y depends on, such as the state and the input side by side. A round,
-    ``learner.step(x, next_state)``, is one of :class:`HeavyTailRegression` on each of y's n components, the outputs, with all but
-    :math:`\hat\Theta` in common. Output i has a centre :math:`z_i` and, in units of its noise scale :math:`\nu_i`, an error
-    :math:`c_i` of its prediction. With :math:`\sigma^2 = 1 + \max_i c_i^2` (``moment_order`` 2), :math:`a = x/\sigma` and
+    The next state y depends on the features x, such as the state and the input side by side. A round,
+    ``learner.step(x, next_state)``, is one of :class:`HeavyTailRegression` on each of y's n components, the outputs, which
+    share all but :math:`\hat\Theta`. Output i has a centre :math:`z_i` and a prediction error :math:`c_i` in units of its noise
+    scale :math:`\nu_i`. With :math:`\sigma^2 = 1 + \max_i c_i^2` (``moment_order`` 2), :math:`a = x/\sigma` and
     :math:`\psi_i = \text{clip}((y_i - z_i)/(\nu_i\sigma), \pm\tau)`,
 
     .. math:: V \leftarrow V + aa^\top,\quad \hat\theta_i \leftarrow \hat\theta_i + V^{-1}a\,(\nu_i\psi_i +
@@ -46,16 +46,17 @@ class SystemIdentification(HeavyTailCertificate):
     Widths are in the norm of ``P`` :math:`= V^{-1}AV^{-1}`.
 
     Guarantee. Assume for each output i that :math:`E[w_{t,i} \mid \text{past}, x_t] = 0`, that
-    :math:`E[|w_{t,i}|^p \mid \text{past}, x_t] \le \nu_i^p` with p = ``moment_order``, and that the column
-    :math:`\|\theta_i\| \le S_i`. Then with probability at least 1 - ``delta``, for all rounds, all outputs and all x at once,
+    :math:`E[|w_{t,i}|^p \mid \text{past}, x_t] \le \nu_i^p` with p = ``moment_order``, and that its column of :math:`\Theta`
+    has :math:`\|\theta_i\| \le S_i`. Then with probability at least 1 - ``delta``, for all rounds, all outputs and all x at
+    once,
 
     .. math:: |x^\top(\hat\theta_i - \theta_i)| \le \text{radius}_i\cdot\text{width}(x),\qquad
               \text{radius}_i = \nu_i\Bigl(\sqrt{2\log\tfrac n\delta + \log\det\tfrac{A}{\lambda}
               + \lambda S_i^2/\nu_i^2} + \text{bias}\Bigr).
 
-    The noises of the outputs may depend on each other. Features may be of any size and chosen by anything that knows the past, so
-    closed loops are allowed, stable or not. That the error goes to 0 is not promised: :meth:`error_bound` bounds it, and shrinks
-    where :meth:`smallest_eigenvalue` grows. Proof, and the price beside n learners: docs/heavy_tail_regression.md.
+    The noises of the outputs may depend on each other. Features may be of any size and depend on the past in any way, so closed
+    loops are allowed, stable or not. The error need not go to 0: :meth:`error_bound` bounds it, and shrinks if
+    :meth:`smallest_eigenvalue` grows. Proof, and the price compared with n learners: docs/heavy_tail_regression.md.
 
     Cost of a round: O(d^2 + dn) time and memory, the same in every round; five d x d matrices (seven in float32).
 
@@ -64,7 +65,7 @@ class SystemIdentification(HeavyTailCertificate):
         outputs: n, number of components of the next state.
         noise_scale: :math:`\nu_i > 0`, as in :class:`HeavyTailRegression`, in units of output i: a number for all outputs or a
             sequence of n.
-        theta_bound: :math:`S_i > 0`, a bound on the norm of the column of :math:`\Theta`: a number or a sequence of n.
+        theta_bound: :math:`S_i > 0`, a bound on the norm of column i of :math:`\Theta`: a number or a sequence of n.
         ridge: :math:`\lambda > 0`, with outputs measured in noise scales; None for d / max (S_i / nu_i)^2.
         delta: probability in (0, 1) that the confidence set of any output ever fails.
 
@@ -242,7 +243,7 @@ class SystemIdentification(HeavyTailCertificate):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return sigma, rho, b, and the factors of a in theta_hat's move.
 
-        Shapes are ``(*B)``, or ``(*B, n)`` for a block, and one dimension more for what each output has. ``least`` is that of
+        Shapes are ``(*B)``, or ``(*B, n)`` for a block, and one dimension more for values of each output. ``least`` is that of
         :meth:`_least_noise`. ``own``, ``bounds`` and ``radii`` are noise scales, bounds and radii of the outputs.
         """
         bound = bounds * along(sqrt(forecast.square), mean)

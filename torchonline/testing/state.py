@@ -49,7 +49,10 @@ def with_a_bad_round(subject: Subject, log: dict[str, Any], batch_shape: Shape, 
         for value in values:
             spoilt = log[name].clone()
             row = spoilt.select(len(batch_shape), at)
-            row[(-1,) * row.dim()] = value
+            if name == subject.features:
+                row[..., -1] = value
+            else:
+                row[(-1,) * row.dim()] = value
             found.append((name, log | {name: spoilt}))
     return found
 

@@ -31,7 +31,7 @@ class CappedGLBOMD(UCB[GLMRegression]):
     Args:
         dim: d, number of features.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that the link does not have.
+            refuses rewards that are impossible under the link.
         radius: "empirical", "tight" or "paper".
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
             (docs/promises.md).

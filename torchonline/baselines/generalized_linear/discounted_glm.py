@@ -113,7 +113,7 @@ class DiscountedGLB(UCB[DiscountedGLMRegression]):
         dim: d, number of features.
         discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that the link does not have.
+            refuses rewards that are impossible under the link.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
             (docs/promises.md).
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs

@@ -115,7 +115,7 @@ class OFUGLB(LevelSetUCB):
         dim: d, number of features.
         horizon: T, number of rounds that the history has room for.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that the link does not have.
+            refuses rewards that are impossible under the link.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
             (docs/promises.md).
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs

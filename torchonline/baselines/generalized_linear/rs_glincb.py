@@ -187,7 +187,7 @@ class RSGLinCB(UCB[RSGLinCBRegression]):
         dim: d, number of features.
         horizon: T, number of rounds that the constants and the history are for.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that the link does not have.
+            refuses rewards that are impossible under the link.
         constants: "theory", or "program" for those of the paper's experiments.
         warm_up_factor: of :math:`\gamma`, and its square of the bound for warm-up rounds; None for 25 in theory, recalled, and
             for 1 in the program.

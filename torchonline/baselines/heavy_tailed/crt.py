@@ -129,7 +129,7 @@ class CRT(UCB[CRTRegression]):
         radius_factor: c > 0; less than the paper's 2 voids the guarantee.
         radius_scale: multiplies the radius. Other than 1 it is a heuristic.
         batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. float32 is for where the last digits do not matter.
+        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
         device: where the state lives.
         validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
             accelerator, a check of values makes the host wait for the device.

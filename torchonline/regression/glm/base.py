@@ -29,12 +29,12 @@ from torchonline.links import Link, Logistic
 from torchonline.regression.blocks import refuse_block
 from torchonline.regression.estimator import Estimator
 
-# Nodes of the Gauss-Legendre rule that the prior of a round's predictor lives on.
+# Number of Gauss-Legendre nodes that carry the prior of a round's predictor.
 NODES = 32
 
 
 def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link, float]:
-    """Check a link, logistic for None, up to the largest predictor, and return both."""
+    """Check a link up to the largest predictor; return both. None means logistic."""
     bound = 1.0
     for name, value in (("theta_bound", theta_bound), ("feature_bound", feature_bound)):
         number = checks.positive(name, value)
@@ -43,13 +43,13 @@ def checked_link(link: Any, theta_bound: Any, feature_bound: Any) -> tuple[Link,
         bound *= number
     link = checks.instance_of("link", Logistic() if link is None else link, Link, "a torchonline.links.Link")
     link.check_bound(bound)
-    if not link.is_global:  # lengths of features are compared with their bound to six digits
+    if not link.is_global:  # norms of features are compared with their bound to six digits
         Link.check_bound(link, bound * (1.0 + 1e-5))
     return link, bound
 
 
 def checked_min_slope(link: Link, theta_bound: float, bound: float) -> float:
-    """Return a link's smallest slope, or blame ``theta_bound`` if it is below 1e-12."""
+    """Return a link's smallest slope. Refuse ``theta_bound`` if it is below 1e-12."""
     slope = link.min_slope(bound)
     if slope < 1e-12:
         expected = "one within which the link has slopes of at least 1e-12"
@@ -72,13 +72,13 @@ class GeneralizedEstimator(Estimator):
 
     The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link. Confidence sets and policies work on the predictor
     :math:`x^\top\theta`, which orders the arms as their means do; ``forward`` and ``interval`` return mean rewards. A round's
-    ``noise_scale`` is the square root of its dispersion: the average of n tries has 1 / sqrt(n) times that of one.
+    ``noise_scale`` is the square root of its dispersion: the mean of n trials has 1 / sqrt(n) times the scale of one trial.
 
     Args:
         dim, batch_shape, device, validate: as in :class:`~torchonline.regression.estimator.Estimator`.
         dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that the link does not have.
+            refuses rewards that are impossible under the link.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
             (docs/promises.md).
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
@@ -110,14 +110,14 @@ class GeneralizedEstimator(Estimator):
         ridge = self._usual_ridge() if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, link.noise_scale, theta_bound, **options)
         self.link = link
-        # A round without noise would outweigh all others for ever.
+        # A round without noise would outweigh all others forever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
-        # Beyond this predictor the mean cannot be computed, and counts as that of the end.
+        # Beyond this predictor, where the mean cannot be computed, the mean at this end is used.
         self.end = link.reach if link.is_global or math.isinf(link.reach) else self.predictor_bound
         self.longest = self.feature_bound
 
     def _usual_ridge(self) -> float:
-        """Return the ridge in the place of None."""
+        """Return the default ridge."""
         return self.dim
 
     def _options(self) -> list[tuple[str, float]]:
@@ -141,7 +141,7 @@ class GeneralizedEstimator(Estimator):
 
     def _count_curvature_(self, x: Tensor, product: Tensor, curvature: Tensor, quadratic: Tensor) -> None:
         """Add ``curvature x x'`` to V and count the round."""
-        # A round writes this first, since x may lie in any buffer.
+        # Written first, because x may be a view of any buffer.
         root = along(sqrt(curvature), x)
         self._add_outer_(root * x, root * product, quadratic)
 
@@ -153,7 +153,7 @@ class GeneralizedEstimator(Estimator):
 
     @in_python(_check_cost_in_python)
     def _check_cost(self, cost: Tensor) -> None:
-        """Refuse a round whose cost in radius, or what else it adds, is not finite."""
+        """Refuse a round if its cost in radius, or another addition, is not finite."""
         return
 
     def _check_length_in_python(self, square: Any) -> None:
@@ -166,7 +166,7 @@ class GeneralizedEstimator(Estimator):
 
     @in_python(_check_length_in_python)
     def _check_length(self, square: Tensor) -> None:
-        """Refuse features, of squared length ``square``, too long for the constants."""
+        """Refuse features, with squared norm ``square``, that exceed the bound."""
         return
 
     def _check_features(self, name: str, x: Tensor) -> None:
@@ -181,7 +181,7 @@ class GeneralizedEstimator(Estimator):
         return checks.passes(reward) & (self.link.possible(reward) == reward)
 
     def _is_ordinary(self, reward: Any) -> bool:
-        is_click = (reward == 0.0) | (reward == 1.0)  # which every link takes
+        is_click = (reward == 0.0) | (reward == 1.0)  # which every link accepts
         return is_click if isinstance(is_click, bool) else bool(is_click.all())
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
@@ -202,8 +202,8 @@ class MixtureEstimator(GeneralizedEstimator):
     law that the statistics suggest, on ``NODES`` Gauss-Legendre nodes within 6 standard deviations and :math:`\pm S\|x\|`.
     The nodes are a prior themselves, so there is no quadrature error.
 
-    ``misspecified`` becomes True, and stays so, when the squared radius falls below 0. If the assumptions hold that happens with
-    probability ``delta`` at most; it seldom does when they do not.
+    ``misspecified`` becomes True, and stays True, when the squared radius falls below 0. If the assumptions hold, this happens
+    with probability at most ``delta``. If they do not hold, it still happens rarely.
 
     Shape:
         - ``squared_radius``, ``misspecified`` (bool), ``(*B)``.
@@ -265,7 +265,7 @@ class MixtureEstimator(GeneralizedEstimator):
         r"""Start from a guess of the parameter, before the first round. Eager Python only.
 
         Args:
-            theta: the guess, ``(*B, d)``, of a norm of at most ``theta_bound``. :meth:`reset` forgets it.
+            theta: the guess, ``(*B, d)``, with norm at most ``theta_bound``. :meth:`reset` forgets it.
             distance: a bound on the distance from the guess to the true parameter, which the confidence sets rely on; None for
                 :math:`S + \|\theta\|`, which needs no knowledge.
         """

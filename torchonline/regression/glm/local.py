@@ -1,4 +1,4 @@
-"""Generalized linear regression with local curvature, and LocalGLB over it."""
+"""Generalized linear regression with local curvature, the estimator of LocalGLB."""
 
 from typing import Unpack
 
@@ -24,7 +24,7 @@ from torchonline.links import Link
 from torchonline.regression.glm.base import GLMOptions, MixtureEstimator
 from torchonline.regression.glm.proximal import ProximalStep
 
-# Steps of Newton's method for a block; and where the host cannot ask for values, so that all of them are made.
+# Most Newton steps for a block; and their number where the host cannot read values, so that all are made.
 BLOCK_STEPS, BLIND_STEPS = 20, 12
 
 
@@ -39,9 +39,9 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
               \hat\theta \leftarrow \hat\theta - \frac{z-y}q\,u,\qquad V \leftarrow V + c\,xx^\top,
 
     where c is the least curvature that the loss can have between y and the interval of the confidence set before the reward,
-    :math:`z \pm \text{radius}\sqrt q` cut to :math:`\pm S\|x\|`: :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in it
+    :math:`z \pm \text{radius}\sqrt q` clipped to :math:`\pm S\|x\|`: :math:`c\,(b-y)^2 \le 2D_m(b, y)/g` for all b in it
     (:math:`D_m` is the divergence of m). The squared radius grows by the cost of the round. Widths are :math:`\|x\|_{V^{-1}}`.
-    As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher information, whatever S is.
+    As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher information, for any S.
 
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
     whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
@@ -49,9 +49,9 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
     first round, for any ``ridge``, any way of choosing x, and any horizon. Proof: docs/generalized_linear_theory.md. No regret
     bound is proved for UCB over it; docs/glb_omd.md measures the regret.
 
-    Cost of a round: O(d^2) time, ``NODES`` exponentials, at most 10 halvings and 6 Newton steps
-    on one number, the same in every round; two d x d matrices (three in float32). A root that Newton's method has not reached
-    costs radius, but not the guarantee.
+    Cost of a round: O(d^2) time, ``NODES`` exponentials, at most 10 halvings and 6 Newton steps on one number, the same in
+    every round; two d x d matrices (three in float32). If Newton's method stops before the root, the radius grows but the
+    guarantee stays.
 
     Args:
         dim, link, theta_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
@@ -59,7 +59,7 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones: where :math:`S\|x\|` is large, the
             interval of a predictor leaves no curvature, and the statistics would not grow. With a link whose self-concordance R
             is the same everywhere (all but ``Gamma`` and ``CustomLink``), an L that is too large costs nothing.
-        ridge: :math:`\lambda > 0`; None for d / (1 + R S), which depends on L with those two links alone.
+        ridge: :math:`\lambda > 0`; None for d / (1 + R S), which depends on L only with those two links.
 
     Example:
         >>> learner = LocalGLMRegression(2, theta_bound=3.0)
@@ -86,11 +86,11 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         link = self.link
         self.is_unimodal = link.is_unimodal
         self._set_proximal_step()
-        # TorchScript sees no constants of a module.
+        # TorchScript does not see a module's constants.
         self.block_steps, self.blind_steps = BLOCK_STEPS, BLIND_STEPS
-        # Of Newton's method for a block: the price of stopping, relative to the squared radius.
+        # Newton's method for a block stops at this price, relative to the squared radius.
         self.tolerance = max(1e-12, 1e3 * torch.finfo(self._initial_options["dtype"]).eps)
-        # A step of a block could leave the interval that another link is defined on.
+        # With another link, a block's step could leave the interval on which the link is defined.
         self.has_blocks = self.has_blocks and link.is_global
         self._create_buffers()
 
@@ -104,7 +104,7 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         product = matvec(self.V_inv, x)
         q = number(at_least(dot(x, product), 1e-30))
         z, bound = number(dot(x, theta_hat)), number(self.theta_bound * sqrt(square))
-        # The interval in which the confidence set has the true predictor; a little more, for rounding.
+        # The confidence interval of the true predictor, slightly widened against rounding.
         error = number((1.0 + 1e-9) * sqrt(at_least(self.squared_radius, 0.0) * q))
         low, high = clip(z - error, bound), clip(z + error, bound)
 
@@ -117,7 +117,7 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         theta_hat -= along(pull, x) * product
 
     def _observe_block(self, x: Tensor, reward: Tensor, noise_scale: Tensor, count: Tensor) -> None:
-        # The prior of each round's predictor, and the interval that has the true one, are those before the block.
+        # The prior and the confidence interval of each round's predictor are those before the block.
         theta_hat, rounds, G = self.theta_hat, self.rounds, self.V
         weight, square = 1.0 / (noise_scale * noise_scale), row_dots(x, x)
         self._check_length(square)
@@ -159,18 +159,18 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
             G_move = matvec(G, move)
             residual = gradient.squeeze(-1) + G_move
             length = sqrt(at_least(dot(residual, matvec(self.V_inv, residual)), 0.0))
-            # What the confidence set pays for stopping here. A radius of 0 must not stop the learning.
+            # The price of stopping here, which the confidence set pays. A radius of 0 must not stop the learning.
             price = length * (sqrt(at_least(dot(move, G_move), 0.0)) + at_least(radius, 1.0))
             if i == steps or not self._is_any(price > self.tolerance * at_least(radius * radius, 1.0)):
                 break
             step = torch.cholesky_solve(residual.unsqueeze(-1), torch.linalg.cholesky_ex(G + hessian)[0]).squeeze(-1)
-            # Along the step, the second derivative grows by no more than exp(size). This share of it surely descends.
+            # Along the step, the second derivative grows by no more than exp(size). This share of the step is sure to descend.
             size = at_least(R * self._most(abs(matvec(x, step))), 1e-8)
             move = move - along(log1p(size) / size, step) * step
         return move, residual, length
 
     def _curvature(self, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return the most curvature that is sure for a truth in [``low``, ``high``]."""
+        """Return the largest curvature that is sure for a truth in [``low``, ``high``]."""
         R = self.concordance
         curvature = 2.0 * self.link.slope(y) / (2.0 + R * maximum(abs(low - y), abs(high - y)))
         if self.is_unimodal:

@@ -25,25 +25,25 @@ class GLMRegression(MixtureEstimator):
 
     Widths are :math:`\|x\|_{V^{-1}}`. With ``radius="empirical"``, :math:`\eta` is about the smallest number with
     :math:`\mu'(y)(b-y)^2 \le 2\eta D_m(b, y)` for all predictors b and y in [-SL, SL], with the divergence :math:`D_m` of m;
-    otherwise it is the paper's 1 + R S L, which is larger.
+    with the other radii it is the paper's 1 + R S L, which is larger.
 
     Guarantee. Under the conditions of :class:`LocalGLMRegression`, with probability at least 1 - ``delta``, for all rounds and
     all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`, with the radius
 
     - "empirical": the sum of the costs of all rounds. Holds for any ``ridge``. Proof: docs/generalized_linear_theory.md.
     - "paper": :math:`\text{radius}^2 = 4\lambda S^2 + 2\eta\log\frac1\delta + 6d\eta^2\log(2 + 2C_\mu L^2t/(\lambda g))` at
-      round t (Theorem 1 of the reference). Holds for ``ridge`` from :meth:`theory_ridge` on, below which there is a warning, if
-      no round's ``noise_scale`` is below the link's; ``step`` refuses smaller ones.
+      round t (Theorem 1 of the reference). Holds if ``ridge`` is at least :meth:`theory_ridge`, below which there is a warning,
+      and no round's ``noise_scale`` is below the link's; ``step`` refuses smaller ones.
     - "tight": :math:`\lambda S^2 + 2\eta\log\frac1\delta + 6\eta^2\log\det(V/\frac\lambda2 - I)`, which the paper's proof gives
-      before its last bounds. Under the same conditions, and never larger.
+      before its last bounds. Holds under the same conditions, and is never larger.
 
     The paper's theorem covers links that are self-concordant for all predictors, since its proof averages the loss over a normal
     law. ``Gamma`` is not: its loss is infinite from the offset on. ``CustomLink`` promises nothing beyond [-SL, SL]. With these
     two, "paper" and "tight" are heuristics: there is a warning, and ``guarantee`` is "none". The proof of "empirical" stays in
     [-SL, SL], and covers all links.
 
-    UCB over the paper's radius has regret :math:`\tilde O(d\sqrt{T/\kappa_*})` (Theorem 2, whose proof asks for more where the
-    slope is unbounded: docs/glb_omd.md). For the empirical radius no regret bound is proved.
+    UCB over the paper's radius has regret :math:`\tilde O(d\sqrt{T/\kappa_*})` (Theorem 2, whose proof needs more if the slope
+    is unbounded: docs/glb_omd.md). For the empirical radius no regret bound is proved.
 
     Cost of a round: O(d^2) time and ``NODES`` exponentials, the same in every round; O(d^3)
     in a round that leaves the ball, and in each choice with ``radius="tight"``. Two d x d matrices (three in float32).
@@ -63,9 +63,9 @@ class GLMRegression(MixtureEstimator):
         3.0, between 1.9 and 4.8
 
     Reference:
-        Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update, 2025. What differs:
-        the default radius and its smaller :math:`\eta`; the default ridge, which the paper's theorem takes larger and its
-        experiments do not; :math:`\tilde V^{-1}` contains the new Hessian once, not twice as displayed there.
+        Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update, 2025. What
+        differs: the default radius and its smaller :math:`\eta`; the default ridge, which is larger in the paper's theorem but
+        not in its experiments; :math:`\tilde V^{-1}` contains the new Hessian once, not twice as in the paper.
     """
 
     guarantee = "in all rounds"
@@ -92,7 +92,7 @@ class GLMRegression(MixtureEstimator):
         self._create_buffers()
 
     def theory_ridge(self) -> float:
-        """Return the least ridge of the paper's theorem, for this learner's eta."""
+        """Return the smallest ridge of the paper's theorem, for this learner's eta."""
         R, eta, L = self.concordance, self.eta, self.feature_bound
         by_weight = max(3.0 * eta * R * self.predictor_bound, 1.0) * self.max_weight
         return 2.0 * L**2 * max(7.0 * self.dim * eta * R**2, by_weight)
@@ -100,7 +100,9 @@ class GLMRegression(MixtureEstimator):
     def _gap_of_theorem(self) -> str | None:
         """Return why the paper's theorem does not cover this learner, or None."""
         if not self.link.is_global:  # its proof averages the loss over a normal law
-            return f"link: {type(self.link).__name__} is not self-concordant for all predictors, as the theorem asks"
+            return (
+                f"link: {type(self.link).__name__} is not self-concordant for all predictors, as the theorem requires"
+            )
         if self.ridge < self.theory_ridge():
             return f"ridge: {self.ridge:g} is below {self.theory_ridge():.6g}, from which the theorem holds"
         return None
@@ -117,7 +119,7 @@ class GLMRegression(MixtureEstimator):
             rate = 2.0 * self.max_weight * self.feature_bound**2 / self.ridge
             growth = 6.0 * self.dim * self.eta**2 * log(2.0 + rate * real(self.rounds + 1, self.theta_hat))
             return self.radius_scale * sqrt(growth + self.paper_start)
-        # M of Lemma 6, as a multiple of what it starts from.
+        # M of Lemma 6, as a multiple of its initial value.
         half = 0.5 * self.ridge
         information = logdet(add_diagonal(self.V, 0.0 * self.squared_radius - half) / half)
         return self.radius_scale * sqrt(6.0 * self.eta**2 * information + self.start)
@@ -131,7 +133,7 @@ class GLMRegression(MixtureEstimator):
         z, bound = dot(x, theta_hat), self.theta_bound * sqrt(square)
         theta = self._descend(x, reward, weight, z, product, q)
 
-        # What the round costs, wherever in the ball the truth is.
+        # The cost of the round, for any truth in the ball.
         y, move = dot(x, theta), theta - theta_hat
         force = matvec(self.V, move)
         rest = along(weight * (self.link.mean(y) - reward), x) * x + force / eta

@@ -21,7 +21,7 @@ class ProximalStep(GeneralizedEstimator):
         self.halvings, self.newton_steps = min(10, math.ceil(math.log2(farthest))), 6
 
     def _move(self, z: Tensor, s: Tensor, bound: Tensor, reward: Tensor) -> Tensor:
-        """Return the root u of ``u + s (mean(z + u) - reward)``, z + u cut to the bound."""
+        """Return the root u of ``u + s (mean(z + u) - reward)``, z + u in +-bound."""
         # The derivative is at least 1, so the root is between any u and u - f(u), which halvings shorten. From the point nearest
         # to the steepest point of the mean, f is convex or concave up to the root, so no step of Newton's method goes beyond it.
         link = self.link
