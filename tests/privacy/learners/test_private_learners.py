@@ -682,7 +682,7 @@ def test_a_clock_that_is_written_from_outside_is_a_run_more(case: PrivateCase) -
         value.zero_()
     assert learner.privacy_spent(1e-3) == alone.privacy_spent(1e-3, continuations=2)
     with pytest.raises(
-        RuntimeError, match=r"state: expected the one that this \w+ has left or loaded, got one that was written"
+        RuntimeError, match=r"state: expected the last state of this \w+, got buffers that were written"
     ):
         learner.step(*record_for(learner))
     learner.load_state_dict(case.build().state_dict())
