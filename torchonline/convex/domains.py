@@ -282,7 +282,7 @@ class Box(Domain):
         if not bool((self.upper - self.lower).isfinite().all()):
             raise ValueError("lower and upper: expected finite values with finite differences, got others")
         if not bool((self.lower <= self.upper).all()):
-            raise ValueError("lower and upper: expected no entry of lower above that of upper, got some")
+            raise ValueError("lower and upper: expected lower <= upper in all entries, got lower > upper in some")
         self.dim = len(self.lower)
 
     def start(self) -> Tensor:
@@ -342,7 +342,7 @@ def projectable(domain: Any, dim: int) -> Domain:
     """Return the domain, or raise if it lacks projections or has another dimension."""
     instance_of("domain", domain, Domain, "None or a Domain")
     if domain.dim != dim:
-        raise ValueError(f"domain: expected one of dimension {dim}, got {domain.dim}")
+        raise ValueError(f"domain: expected a domain of dimension {dim}, got {domain.dim}")
     try:
         start, extent = domain.start(), domain.extent()
         domain.parameters()
@@ -360,7 +360,7 @@ def projectable(domain: Any, dim: int) -> Domain:
     if not isinstance(extent, float | int):
         raise TypeError(f"domain: expected extent() to return a number, got {kind(extent)}")
     if not 0.0 < extent < math.inf:
-        raise ValueError(f"domain: expected a bounded one with more than one point, got one of extent {extent}")
+        raise ValueError(f"domain: expected a bounded domain with more than one point, got extent {extent}")
     return domain
 
 

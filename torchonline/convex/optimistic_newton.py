@@ -113,7 +113,7 @@ class OptimisticNewton(ConvexLearner):
         rounding = torch.finfo(dtype).eps * float(domain.start().abs().max())
         if rounding > 1e-3 * extent:
             raise ValueError(
-                f"domain: expected one nearer to 0, or wider, got an extent of {extent:.3g} around a point that {dtype} "
+                f"domain: expected a domain nearer to 0, or wider, got an extent of {extent:.3g} around a point that {dtype} "
                 f"rounds by {rounding:.3g}"
             )
         return extent

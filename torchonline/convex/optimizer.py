@@ -271,7 +271,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         """
         saved, groups = state_dict.get("learners"), state_dict.get("param_groups")
         if not isinstance(saved, list) or not isinstance(groups, list) or "state" not in state_dict:
-            raise ValueError("state_dict: expected one of ParameterFree, with an entry 'learners', got another")
+            raise ValueError("state_dict: expected a state of ParameterFree, with an entry 'learners', got another")
         if not len(saved) == len(groups) == len(self.param_groups):
             raise ValueError(f"state_dict: expected {len(self.param_groups)} groups, got {len(saved)}")
         for index, (theirs, group) in enumerate(zip(saved, groups, strict=True)):
@@ -378,7 +378,7 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
         raise ValueError(f"params: expected {wanted}, got {dim}; 'freegrad' is O(d), and so is form='sketch'")
     learner = cls(dim, device=device, **settled, **{option: group[option] for option in known})
     if bool(learner.decision.any()):
-        raise ValueError(f"learner: expected one whose first decision is 0, got {chosen!r}")
+        raise ValueError(f"learner: expected a learner whose first decision is 0, got {chosen!r}")
     return flat(group["params"]), learner
 
 
@@ -390,7 +390,7 @@ def learner_of(chosen: Any) -> tuple[type[ConvexLearner], dict[str, Any], float]
         got = chosen.__name__ if isinstance(chosen, type) else kind(chosen)
         raise TypeError(f"learner: expected one of {', '.join(LEARNERS)} or a class of ConvexLearner, got {got}")
     if next(iter(inspect.signature(chosen).parameters), None) != "dim":
-        raise ValueError(f"learner: expected one whose first argument is dim, got {name_of(chosen)!r}")
+        raise ValueError(f"learner: expected a class whose first argument is dim, got {name_of(chosen)!r}")
     return chosen, {}, min((largest for cls, _, largest in LEARNERS.values() if cls is chosen), default=math.inf)
 
 

@@ -174,7 +174,7 @@ def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSourc
     if name != "torch":
         raise ValueError(f"seed: expected None, because {name!r} draws from the operating system, got a seed")
     warnings.warn(
-        "seed: expected None outside of tests; whoever knows or guesses the seed removes the noise, so privacy_spent is infinite",
+        "seed: expected None outside of tests; anybody who knows or guesses it removes the noise, so privacy_spent is infinite",
         stacklevel=2,
     )
     return _Pseudorandom(seed)

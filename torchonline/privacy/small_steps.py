@@ -34,7 +34,7 @@ def small_steps_mu(rhos: Iterable[float]) -> float:
         '1.0080'
     """
     if not isinstance(rhos, Iterable):
-        raise TypeError(f"rhos: expected several numbers, got {type(rhos).__name__}")
+        raise TypeError(f"rhos: expected an iterable of numbers, got {type(rhos).__name__}")
     values = [from_0("rhos", rho) for rho in rhos]
     if any(value > LARGEST_RHO for value in values):
         raise ValueError(f"rhos: expected numbers of at most {LARGEST_RHO:g}, got {max(values):g}")

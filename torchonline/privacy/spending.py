@@ -19,7 +19,7 @@ def draw_spending(
     Past steps are a solid line, future steps a dotted one.
     """
     if any(learner.epsilon == math.inf for learner in learners):
-        raise ValueError("epsilon: expected a finite one, got inf; without noise nothing is private")
+        raise ValueError("epsilon: expected a finite number, got inf; without noise nothing is private")
     horizon = max(learner.horizon for learner in learners)
     now = max(learner.steps_released() for learner in learners)
     steps = sorted({now, *(round(horizon * i / POINTS) for i in range(POINTS + 1))})

@@ -187,7 +187,7 @@ def test_bad_domains_are_refused_by_name() -> None:
             ValueError,
             "domain: expected None with norm=2.0 and radius_bound=2.0",
         ),
-        ({"domain": Simplex(4)}, ValueError, "domain: expected one of dimension 3, got 4"),
+        ({"domain": Simplex(4)}, ValueError, "domain: expected a domain of dimension 3, got 4"),
         ({"domain": "simplex"}, TypeError, "domain: expected a Domain"),
         ({"domain": Simplex(3), "mechanism": "paper"}, ValueError, "mechanism: expected another for this domain"),
     ]:
@@ -202,7 +202,7 @@ def test_bad_domains_are_refused_by_name() -> None:
     for build, text in [
         (
             lambda: Box(torch.ones(2), torch.zeros(2)),
-            "lower and upper: expected no entry of lower above",
+            "lower and upper: expected lower <= upper",
         ),
         (lambda: Box(torch.zeros(2), torch.ones(3)), "lower and upper: expected equal shapes (d), got (2,) and (3,)"),
         (lambda: Box(torch.zeros(2), torch.tensor([1.0, math.inf])), "lower and upper: expected finite values"),

@@ -90,7 +90,9 @@ class OFULogRRegression(LevelSetEstimator):
         super().__init__(dim, horizon, None, **options)  # the logistic link only
         self.is_program = one_of("constants", constants, ("theory", "program")) == "program"
         if self.is_program:
-            warnings.warn("constants: those of the authors' program; the radius is a heuristic here", stacklevel=2)
+            warnings.warn(
+                "constants: 'program' has the authors' constants; the radius is a heuristic here", stacklevel=2
+            )
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

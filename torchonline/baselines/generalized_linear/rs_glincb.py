@@ -103,9 +103,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
         self.is_program = one_of("constants", constants, ("theory", "program")) == "program"
         super().__init__(dim, horizon, link, **options)
         if self.is_program:
-            text = (
-                "constants: those of the program of the paper's experiments; the warm-up and the radius are heuristics"
-            )
+            text = "constants: 'program' has the constants of the paper's experiments; the warm-up and the radius are heuristics"
             warnings.warn(text, stacklevel=2)
         logarithm, bound = self.dim * math.log(self.horizon / self.delta), self.predictor_bound
         usual = (1.0, 4.0) if self.is_program else (25.0, 150.0)

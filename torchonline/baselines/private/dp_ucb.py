@@ -93,7 +93,7 @@ class DPUCB(PrivateBandit):
         **options: Unpack[PrivateOptions],
     ) -> None:
         if options.get("dtype", torch.float64) is not torch.float64:
-            raise ValueError(f"dtype: expected torch.float64, in which all state is, got {options['dtype']}")
+            raise ValueError(f"dtype: expected torch.float64, because all state is float64, got {options['dtype']}")
         reward_clip = positive("reward_clip", reward_clip)
         super().__init__(dim, arms=arms, feature_clip=feature_clip, reward_clip=reward_clip, **options)
         self.feature_norm = 2.0
@@ -112,7 +112,9 @@ class DPUCB(PrivateBandit):
         if self.is_original and self.epsilon < math.inf:
             scale = 8.0 * math.sqrt(height) * math.log(4.0 / self.delta) / self.epsilon
             if scale < self.noise.noise_scale:
-                raise ValueError(f"epsilon: expected a smaller one, for the original constants, got {self.epsilon:g}")
+                raise ValueError(
+                    f"epsilon: expected a smaller number, for the original constants, got {self.epsilon:g}"
+                )
             told: dict[str, Any] = {"sensitivity": sensitivity, "longest": self.longest, "source": self.source}
             told |= {"participations": self.participations, "min_separation": self.min_separation}
             self.noise = Tree(self.horizon, noise_scale=scale, **told)

@@ -18,7 +18,7 @@ from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
 SECRET = "secret"
-SEEDED = "seeded: no protection against whoever knows the seed"
+SEEDED = "seeded: no protection against anybody who knows the seed"
 
 
 def warn_of_delta(delta: float, people: float) -> None:
@@ -136,11 +136,11 @@ class PrivateLearner(ClockedLearner):
         if is_option and (name in self.__dict__ or name in self._modules):
             self._refuse_change(type(self), name, value)
         elif is_option and name not in self._buffers and hasattr(type(self), name):
-            raise AttributeError(f"{name}: expected no change, {self.why_fixed}, got {value!r}")
+            raise AttributeError(f"{name}: expected the initial value, {self.why_fixed}, got {value!r}")
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{name}: expected no change, {self.why_fixed}, got a deletion")
+        raise AttributeError(f"{name}: expected the initial value, {self.why_fixed}, got a deletion")
 
     def _promise(self) -> dict[str, Any]:
         """Return the promise that a mechanism is calibrated to, and its source."""
@@ -266,7 +266,7 @@ class PrivateLearner(ClockedLearner):
 
     def reset(self) -> None:
         """Raise a RuntimeError, because a release cannot be undone, and stays counted."""
-        raise RuntimeError("reset: expected a new learner instead, since what this one has released stays released")
+        raise RuntimeError("reset: expected a new learner instead, because a release cannot be undone")
 
     def extra_repr(self) -> str:
         """Return the options that differ, the sizes, and a warning if there is a seed."""

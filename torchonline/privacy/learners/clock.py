@@ -61,8 +61,8 @@ class ClockedLearner(Learner):
         refuse_several_ranks()
         if self._memory.follows:
             raise RuntimeError(
-                f"state: expected one with its secret part, got the public part of a {type(self).__name__} that another process "
-                "steps; call load_state_dict() with that process's state, which counts one more run"
+                f"state: expected a state with its secret part, got the public part of a {type(self).__name__} that another "
+                "process steps; call load_state_dict() with that process's state, which counts one more run"
             )
         if self._is_written():
             # The secret memory may not match the clock, and no ledger would book its release.

@@ -102,7 +102,7 @@ class DPTOFW(PrivateFrankWolfe):
         elif (norm, radius_bound) != (2.0, DEFAULT_RADIUS):
             raise ValueError(f"domain: expected None with norm={norm} and radius_bound={radius_bound}, got both")
         elif instance_of("domain", domain, Domain, "a Domain").dim != dim:
-            raise ValueError(f"domain: expected one of dimension {dim}, got {domain.dim}")
+            raise ValueError(f"domain: expected a domain of dimension {dim}, got {domain.dim}")
         elif mechanism == "paper" and not isinstance(domain, LpBall):
             raise ValueError("mechanism: expected another for this domain, got 'paper', whose noise is for a ball")
         super().__init__(

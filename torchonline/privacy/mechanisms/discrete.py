@@ -45,7 +45,7 @@ class DiscreteTree(Tree):
         self.grid = 2.0 ** (math.floor(math.log2(sensitivity / mu)) - RESOLUTION)
         self.longest_whole = math.ceil(longest / self.grid)
         if self.longest_whole > 1 << 30:
-            raise ValueError(f"epsilon: expected a smaller one, whose noise a grid can resolve, got {epsilon:g}")
+            raise ValueError(f"epsilon: expected a smaller number, whose noise a grid can resolve, got {epsilon:g}")
         self.whole_sensitivity = records * self.longest_whole
         self.sigma = math.ceil(self.whole_sensitivity / mu)
         super().__init__(
