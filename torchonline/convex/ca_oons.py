@@ -42,8 +42,8 @@ class CAOONS(ConvexLearner):
 
     .. math:: \text{regret} = \tilde O\big(D\sqrt{\sigma^2_{1:T} + \Sigma^2_{1:T}} + LD^2 + GD\big).
 
-    For ``"linear"`` the regret is surely :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`. This is the rate above if
-    losses are linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
+    For ``"linear"`` the regret is deterministically :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`. This is the rate
+    above if losses are linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
     docs/parameter_free_theory.md). For :math:`\|u\| > D_N` the regret is at most :math:`2GT\|u\|`. The logarithms are of T, N, d
     and :math:`D/\ell`. A loss that differs from the loss at the origin by more than G :math:`D_j` is clipped and counted in
     ``meta.clipped_rounds``. The guarantee then no longer holds. For a squared loss on an unbounded domain use ``"linear"``.

@@ -90,7 +90,7 @@ class Curvature(Learner):
 
 
 class EigenCurvature(Curvature):
-    """A by its eigenvectors: exact for any c, at O(d^3) a round."""
+    """A by its eigendecomposition: exact for any c, at O(d^3) per round."""
 
     renamed = Curvature.renamed | {"values": "eigenvalues", "vectors": "eigenvectors"}
     undetermined = ("eigenvectors",)
@@ -136,7 +136,7 @@ class EigenCurvature(Curvature):
 
 
 class FrozenCurvature(Curvature):
-    r"""A and its inverse by rank-one updates: O(d^2) a round.
+    r"""A and its inverse by rank-one updates: O(d^2) per round.
 
     c only grows, and only when needed, from :math:`c_1` to the next :math:`c_12^i`. Growing costs O(d^3), as does a round that
     projects.

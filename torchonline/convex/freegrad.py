@@ -148,7 +148,7 @@ class FreeGrad(ConvexLearner):
         self.log_unit = math.log(self.initial_wealth if per_coordinate else self.length_scale)
         # In single and in double precision, because `.to()` may change the type of the state.
         self.log_largest = (math.log(LARGEST[torch.float32]), math.log(LARGEST[torch.float64]))
-        # So that quotients by the share of a round stay in range.
+        # Keeps quotients by the share of a round in range.
         self.smallest_share = (1e-20, 1e-100)
         self._create_buffers()
 

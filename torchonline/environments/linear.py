@@ -20,7 +20,7 @@ class LinearBandit(SimulatedBandit):
 
     The reward is :math:`r = x^\top\theta^* + \eta`, with :math:`E\eta = 0`. :math:`\theta^*` and the arms are drawn uniformly
     from spheres, independently for each trial. No draw depends on the pulled arms: two policies on environments with the same
-    seed meet the same parameters, arms and noise.
+    seed get the same parameters, arms and noise.
 
     Args:
         noise: law of :math:`\eta`. Its ``moment_norm(order)`` is the exact ``noise_scale`` for a learner.

@@ -67,7 +67,7 @@ class SEAStream:
     After every whole cycle of the adversary, u minimises the sum of the expected losses so far: for linear losses over the
     ball of radius U, for the others over the whole space. Between whole cycles, no x in that set is better than u by more
     than :math:`\text{drift}\,\|x-u\|/(2\sin^2(\pi/\text{period}))`. No draw depends on the decisions, on ``sigma`` or on
-    ``drift``: two learners on streams with the same seed meet the same losses. Cost of a round: O(d) for each point.
+    ``drift``: two learners on streams with the same seed get the same losses. Cost of a round: O(d) for each point.
 
     Args:
         dim: number of coordinates d.

@@ -36,7 +36,7 @@ def names_of_actions(labels: Sequence[str] | None, actions: int) -> list[str]:
 class ActionShares(TotalsByRound):
     """Share of each action in the decisions, overall and over time.
 
-    A round of this metric is a decision. The decisions of a batch of learners count one by one. Cost of n decisions: O(n K +
+    A round of this metric is a decision. The decisions of a batch of learners count separately. Cost of n decisions: O(n K +
     points K). For the curve and several processes see :class:`~torchonline.metrics.TotalsByRound`.
 
     Args:

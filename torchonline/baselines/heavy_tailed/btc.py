@@ -16,7 +16,7 @@ from torchonline.regression.arguments import on_rows
 
 
 class BTCRegression(HorizonEstimator):
-    r"""Ridge regression that truncates all rounds anew for each x.
+    r"""Ridge regression that truncates all rounds again for each x.
 
     A round adds :math:`xx^\top` to V and is stored. With p = ``moment_order``, the estimate at x after n rounds is
 

@@ -102,7 +102,7 @@ class TOFURegression(HorizonEstimator):
         root = matmul(vectors * values.clamp(min=self.ridge).rsqrt().unsqueeze(-2), vectors.mT)
         threshold = self.threshold * real(self.rounds + 1, m) ** self.power
         rows = root / threshold.unsqueeze(-1).unsqueeze(-1)
-        # A row keeps a term m if |row m| <= 1. The new term meets the rows that all other terms were checked against.
+        # A row keeps a term m if |row m| <= 1. The new term is checked against the same rows as all other terms.
         size = matvec(self.checked_rows, m).abs()
         self.kept_sums += (size <= 1.0).unsqueeze(-1) * m.unsqueeze(-2)
         distance = (size - 1.0).abs() / nonzero_norm(m).unsqueeze(-1)

@@ -14,7 +14,7 @@ from torchonline.privacy.learners.point import DEFAULT_RADIUS
 
 
 class LocalMD(DisjointBatches):
-    r"""Private mirror descent in phases, with noise for gradients of any kind.
+    r"""Private mirror descent in phases, with noise for arbitrary gradients.
 
     Each phase starts at the noisy result of the last phase, and takes much shorter steps. A round is that of
     :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``secret_queries()``. Within a phase that point moves with
@@ -56,7 +56,7 @@ class LocalMD(DisjointBatches):
 
     Reference: Asi, Feldman, Koren and Talwar, Private stochastic convex optimization: optimal rates in l1 geometry, ICML 2021,
     Algorithm 6, as we recall it. What differs: the steps within a phase are those of dual averaging without a constraint, whose
-    iterates are Lipschitz in the sum of gradients for every p; and the noise is for gradients of any kind.
+    iterates are Lipschitz in the sum of gradients for every p; and the noise is for arbitrary gradients.
     """
 
     secret_gradient_sum: Tensor

@@ -15,7 +15,7 @@ from torchonline.privacy.records import record_actions, record_values
 
 
 class PrivateBandit(PrivateLearner):
-    r"""Base class of the private bandits: K arms, one context and one person a round.
+    r"""Base class of the private bandits: K arms, one context and person per round.
 
     A round, for the caller::
 
