@@ -358,7 +358,7 @@ def test_a_follower_has_the_ledger_and_never_steps(world: int) -> None:
             assert "expected the state of the process that takes the steps" in found["load"][1]
             for name in ("step", "step of a copy"):
                 assert found[name][1].startswith(
-                    "state: expected one with its secret part, got the public part of a DPTOFW"
+                    "state: expected a state with its secret part, got the public part of a DPTOFW"
                 )
         # One before the group, the others' in it, one of the first rank alone, and those after a load by all.
         assert found["rounds"] == 2 + 2 * world

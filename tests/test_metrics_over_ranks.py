@@ -181,7 +181,7 @@ def _other_metrics(ledgers: list[dict[str, Tensor]]) -> dict[str, Any]:
     noise.update(torch.randn((5, 9)[rank]), noise_scale=1.0)
     before = states(noise)
     found["noise"] = int(noise.compute().rounds)
-    with pytest.raises(RuntimeError, match=r"^sync: expected the rounds of one process, got those of 2"):
+    with pytest.raises(RuntimeError, match=r"^sync: expected the rounds of one process, got the rounds of 2"):
         noise.sync()
     assert same(states(noise), before)
     noise.update(torch.randn(1), noise_scale=1.0)

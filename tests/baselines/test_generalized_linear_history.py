@@ -290,7 +290,7 @@ def test_a_checkpoint_of_another_kind_of_ridge_or_constants_is_refused() -> None
 def test_glm_ucb_says_where_its_radius_is_a_heuristic() -> None:
     for link in (Poisson(), Gamma(2.0), CustomLink(torch.cosh, torch.sinh, torch.cosh, 1.0)):
         with pytest.warns(
-            UserWarning, match=f"^link: expected one with sub-Gaussian rewards, got {type(link).__name__}"
+            UserWarning, match=f"^link: expected a link with sub-Gaussian rewards, got {type(link).__name__}"
         ):
             GLMUCB(2, horizon=10, link=link)
     for link, scale in ((Gaussian(0.3), 1.0), (Logistic(), 0.5), (Binomial(9), 1.5)):
@@ -363,7 +363,9 @@ def test_ofulog_r_agrees_with_reference(ridge: float | None) -> None:
 
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 def test_ofulog_r_of_the_authors_program(bound: float) -> None:
-    with pytest.warns(UserWarning, match=r"^constants: those of the authors' program; the radius is a heuristic here"):
+    with pytest.warns(
+        UserWarning, match=r"^constants: 'program' has the authors' constants; the radius is a heuristic here"
+    ):
         learner = OFULogRRegression(3, horizon=40, theta_bound=1.5, feature_bound=bound, delta=0.3, constants="program")
     history = History(LOGISTIC, 3)
     for t, (arms, reward, scale) in enumerate(stream(Logistic(), 1.5, 40, 3, seed=4)):
@@ -443,7 +445,9 @@ def test_a_matrix_that_is_only_another_name_would_be_noticed() -> None:
 
 
 def rs_program_pair() -> tuple[RSGLinCB, RSGLinCBProgram]:
-    text = "^constants: those of the program of the paper's experiments; the warm-up and the radius are heuristics"
+    text = (
+        "^constants: 'program' has the constants of the paper's experiments; the warm-up and the radius are heuristics"
+    )
     with pytest.warns(UserWarning, match=text):
         policy = RSGLinCB(2, horizon=400, theta_bound=3.5, delta=0.1, constants="program")
     return policy, RSGLinCBProgram(LOGISTIC, 2, 400, 3.5, 0.1)
@@ -569,7 +573,7 @@ def test_rewards_of_another_parameter_are_seen_to_leave_it_outside() -> None:
     [Gaussian(0.5), Binomial(5), Gamma(4.0, shape=2.0), CustomLink(torch.cosh, torch.sinh, torch.cosh, 1.0, 6.0)],
 )
 @pytest.mark.parametrize("cls", [GLMUCB, RSGLinCB, OFUGLB])
-@pytest.mark.filterwarnings("ignore:link. expected one with sub-Gaussian rewards")
+@pytest.mark.filterwarnings("ignore:link. expected a link with sub-Gaussian rewards")
 def test_any_link_will_do(cls: Any, link: Link) -> None:
     """Fitted to its own rewards, which a custom link takes from a normal law: at a minimum, and with an upper bound above it."""
     policy = cls(2, horizon=40, link=link, theta_bound=2.0, **(RS if cls is RSGLinCB else {}))

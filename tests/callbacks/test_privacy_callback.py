@@ -545,7 +545,7 @@ class TestSeveralLearners:
         assert sum(event.costs()["rho"] for event in total.events) == pytest.approx(rho, rel=1e-12)
         assert total.epsilon(DELTA) > max(part.privacy_ledger(steps=PEOPLE).epsilon(DELTA) for part in parts)
         seeded = [learner(seed=1), learner(seed=2)]
-        assert total_ledger(seeded).notes == ("seeded: no protection against whoever knows the seed",)
+        assert total_ledger(seeded).notes == ("seeded: no protection against anybody who knows the seed",)
         assert total_ledger(seeded).events == ()
         with pytest.raises(ValueError, match=r"learners: expected learners of one adjacency.* got none"):
             total_ledger([])

@@ -393,7 +393,7 @@ def test_a_domain_that_the_type_cannot_hold_is_refused() -> None:
     OONS(2, lipschitz=1.0, domain=far)
     for make in (OONS, CAOONS):
         with pytest.raises(
-            ValueError, match=r"domain: expected one nearer to 0, or wider, got an extent of 0.707 .*float32"
+            ValueError, match=r"domain: expected a domain nearer to 0, or wider, got an extent of 0.707 .*float32"
         ):
             make(2, lipschitz=1.0, domain=far, dtype=torch.float32, **({} if make is OONS else {"horizon": 10}))
 
@@ -425,10 +425,10 @@ def played_in(learner: OONS) -> np.ndarray:
 def test_bad_domains_are_refused_by_name() -> None:
     for domain, text in [
         ("simplex", "domain: expected None or a Domain, got str"),
-        (Simplex(2), "domain: expected one of dimension 3, got 2"),
+        (Simplex(2), "domain: expected a domain of dimension 3, got 2"),
         (NuclearBall(1, 3), "domain: expected a Box, a Simplex, a polytope"),
         (LpBall(3, norm=1.5), "domain: expected a Box, a Simplex, a polytope"),
-        (Box(LOWER, LOWER), "domain: expected a bounded one with more than one point, got one of extent 0.0"),
+        (Box(LOWER, LOWER), "domain: expected a bounded domain with more than one point, got extent 0.0"),
     ]:
         for make in LEARNERS.values():
             with pytest.raises((TypeError, ValueError), match=text):

@@ -247,7 +247,7 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
     before = bits(head, optimizer)
     other = head_of(seed=1)
     wrong = {
-        "expected one of ParameterFree": torch.optim.SGD(other.parameters(), lr=0.1).state_dict(),
+        "expected a state of ParameterFree": torch.optim.SGD(other.parameters(), lr=0.1).state_dict(),
         "state_dict: expected 1 groups, got 2": ParameterFree(
             [{"params": [p]} for p in other.parameters()]
         ).state_dict(),
@@ -565,7 +565,7 @@ def test_it_takes_a_class_of_learners() -> None:
     with pytest.raises(ValueError, match="params: expected at most 2048 values"):
         ParameterFree([nn.Parameter(torch.ones(2049))], learner=OONS, lipschitz=1.0)
     for cls in (MsMwC, MsMwCMaster):
-        with pytest.raises(ValueError, match="learner: expected one whose first argument is dim"):
+        with pytest.raises(ValueError, match="learner: expected a class whose first argument is dim"):
             ParameterFree(twin.parameters(), learner=cls)
     for other in (nn.Linear, ConvexLearner):
         with pytest.raises(

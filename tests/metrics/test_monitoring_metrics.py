@@ -243,7 +243,7 @@ def of_ranks() -> list[Any]:
     alarm = DriftAlarm(20)
     alarm.update(torch.rand(40))
     alarm.compute()  # gathers nothing: each rank has alarms of its own
-    with pytest.raises(RuntimeError, match=r"^sync: expected the rounds of one process, got those of 2"):
+    with pytest.raises(RuntimeError, match=r"^sync: expected the rounds of one process, got the rounds of 2"):
         alarm.sync()
     for counts in COUNTS:
         for name in MAKE:

@@ -112,7 +112,7 @@ def test_many_equal_steps_are_nearly_gaussian() -> None:
         ([-1e-9], ValueError, "rhos: expected a number of at least 0, got -1e-09"),
         ([math.nan], ValueError, "rhos: expected a number of at least 0, got nan"),
         (["0.1"], TypeError, "rhos: expected a number, got str"),
-        (0.1, TypeError, "rhos: expected several numbers, got float"),
+        (0.1, TypeError, "rhos: expected an iterable of numbers, got float"),
     ],
 )
 def test_steps_that_the_proof_does_not_cover_are_refused(rhos: Any, error: type[Exception], message: str) -> None:

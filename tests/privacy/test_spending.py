@@ -45,7 +45,7 @@ def test_a_seed_is_named_and_no_noise_refused() -> None:
     axes = after(20, seed=1).plot_privacy()[1]
     assert axes.get_title() == "if nobody knew the seed"
     assert math.isfinite(axes.lines[0].get_ydata()[-1])
-    with pytest.raises(ValueError, match=r"^epsilon: expected a finite one, got inf"):
+    with pytest.raises(ValueError, match=r"^epsilon: expected a finite number, got inf"):
         DPPOFW(2, horizon=50, epsilon=math.inf, delta=1e-3).plot_privacy()
     with pytest.raises(ValueError, match=r"^delta: expected"):
         after(1).plot_privacy(delta=2.0)

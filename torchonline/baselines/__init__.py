@@ -1,12 +1,12 @@
-"""Algorithms of other papers, to compare with.
+"""Algorithms of other papers, for comparison.
 
-They are heavy-tailed and generalized linear bandits, private learners (of which :class:`NoisySGD` alone is not an online
-learner) and parameter-free online learners. Where a paper leaves a constant open, or we do not have its text, the constant is
-recalled or inferred. The docstrings name these constants. Those that are worth a try with other values are arguments.
+They are heavy-tailed and generalized linear bandits, private learners (all online except :class:`NoisySGD`) and parameter-free
+online learners. If a paper leaves a constant open, or we do not have its text, the constant is recalled or inferred. The
+docstrings name these constants. Constants worth tuning are arguments.
 
-They are here to compare with, and promise less than the other learners: the numbers of their papers, by independent
-references; steps that are all or nothing; state dicts that continue bit for bit; and seeds. Files, programs, NumPy views,
-batches of learners and accelerators may work, and are not tested.
+They promise less than the other learners: the numbers of their papers, checked against independent references; all-or-nothing
+steps; state dicts that continue bit for bit; and seeds. Files, programs, NumPy views, batches of learners and accelerators may
+work, but are not tested.
 """
 
 from torchonline.baselines.convex.adagrad import AdaGrad

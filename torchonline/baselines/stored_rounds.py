@@ -1,4 +1,4 @@
-"""Fixed-size histories, a row a round, of estimators that revisit all rounds."""
+"""Fixed-size histories, one row per round, of estimators that revisit rounds."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ def _check_room_in_python(rounds: Tensor, horizon: int) -> None:
 
 @in_python(_check_room_in_python)
 def check_room(rounds: Tensor, horizon: int) -> None:
-    """Refuse a round without room; in TorchScript, :func:`append_` fails instead."""
+    """Raise if the history is full; in TorchScript, :func:`append_` fails instead."""
     return
 
 

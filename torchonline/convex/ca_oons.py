@@ -1,4 +1,4 @@
-"""CA-OONS: OONS for an unknown comparator, by learners of growing radius."""
+"""CA-OONS: OONS for an unknown comparator, with learners of growing radius."""
 
 import math
 import warnings
@@ -18,7 +18,7 @@ from torchonline.core.options import LearnerOptions, with_former_names
 from torchonline.core.stepping import one_at_a_time
 
 METAS = ("values", "linear", "paper")
-# Learners without a horizon. The j-th wakes in round 2^(j-1).
+# The number of learners without a horizon. The j-th wakes in round 2^(j-1).
 LEVELS = 30
 
 
@@ -27,7 +27,7 @@ class CAOONS(ConvexLearner):
 
     A bound on gradients is known. Let :math:`\ell` = ``length_scale``. There are N :class:`~torchonline.OONS` learners, of
     radius :math:`D_j = \ell2^j` for j = 1, ..., N, where N is the least number with :math:`D_N \ge T\max\{1, \ell\}`. An
-    :class:`~torchonline.MsMwCMaster` weighs them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta`` says
+    :class:`~torchonline.MsMwCMaster` weights them. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j`. The option ``meta`` says
     which losses the weights follow:
 
     - ``"values"``: :math:`f_t(x_t^j) - f_t(0)`, with the last such loss as the hint. Each learner has its own gradient: N
@@ -42,16 +42,16 @@ class CAOONS(ConvexLearner):
 
     .. math:: \text{regret} = \tilde O\big(D\sqrt{\sigma^2_{1:T} + \Sigma^2_{1:T}} + LD^2 + GD\big).
 
-    For ``"linear"`` regret is surely :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`. This is the former rate if
-    losses are linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
-    docs/parameter_free_theory.md). For :math:`\|u\| > D_N` regret is at most :math:`2GT\|u\|`. The logarithms are of T, N, d and
-    :math:`D/\ell`. A loss further from that at the origin than G :math:`D_j` is cut and counted in ``meta.clipped_rounds``. Then
-    nothing is promised. For a squared loss on an unbounded domain take ``"linear"``.
+    For ``"linear"`` the regret is deterministically :math:`\tilde O(D\sqrt{\sum_t\|g_t - g_{t-1}\|^2} + GD)`. This is the rate
+    above if losses are linear, and :math:`\tilde O(GD\sqrt T)` always (Theorem 4.1 of the reference, whose equation (5) is false:
+    docs/parameter_free_theory.md). For :math:`\|u\| > D_N` the regret is at most :math:`2GT\|u\|`. The logarithms are of T, N, d
+    and :math:`D/\ell`. A loss that differs from the loss at the origin by more than G :math:`D_j` is clipped and counted in
+    ``meta.clipped_rounds``. The guarantee then no longer holds. For a squared loss on an unbounded domain use ``"linear"``.
 
-    With a ``domain``, learner j plays in what the domain has in the ball of radius :math:`D_j` around the domain's start
-    :math:`x_0`, and :math:`x - x_0`, :math:`u - x_0` and :math:`f_t(x_0)` take the places of x, u and :math:`f_t(0)`.
-    There is no learner beyond the first whose ball holds the domain. A domain of known size needs no CA-OONS: this is for
-    comparators that may be much closer to :math:`x_0` than the domain is large.
+    With a ``domain``, learner j plays in the intersection of the domain and the ball of radius :math:`D_j` around the domain's
+    start :math:`x_0`, and :math:`x - x_0`, :math:`u - x_0` and :math:`f_t(x_0)` replace x, u and :math:`f_t(0)`. The last learner
+    is the first whose ball contains the domain. A domain of known size does not need CA-OONS, which is for comparators that may
+    be much closer to :math:`x_0` than the size of the domain.
 
     Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This costs at
     most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof: docs/parameter_free_theory.md).
@@ -62,7 +62,7 @@ class CAOONS(ConvexLearner):
         lipschitz: length of the longest gradient G > 0.
         horizon: number of rounds T that the guarantee is for; None for any number up to 2^30.
         meta: ``"values"``, ``"linear"`` or ``"paper"``.
-        preset, form, sketch_size: those of :class:`~torchonline.OONS`. The preset ``"paper"`` is for the weights too.
+        preset, form, sketch_size: those of :class:`~torchonline.OONS`. The preset ``"paper"`` also applies to the weights.
         domain: a convex set for decisions, as for :class:`~torchonline.OONS`; None for the whole space.
         length_scale: :math:`\ell > 0`, half of the smallest radius. Shorter comparators cost as much as one of this length.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
@@ -112,7 +112,7 @@ class CAOONS(ConvexLearner):
             horizon = rounds_at_most("horizon", horizon)
             length_scale = positive_size("length_scale", length_scale, torch.float64)
             levels = max(1, math.ceil(math.log2(horizon / min(1.0, length_scale)) - 1e-9))
-        if domain is not None:  # no learner beyond the first whose ball holds the domain
+        if domain is not None:  # the last learner is the first whose ball contains the domain
             length_scale = positive_size("length_scale", length_scale, torch.float64)
             extent = projectable(domain, dim).extent()
             levels = max(1, min(levels, math.ceil(math.log2(extent / length_scale) - 1e-9)))
@@ -141,7 +141,7 @@ class CAOONS(ConvexLearner):
 
     def _reset(self) -> None:
         super()._reset()
-        if self.grows:  # the learners that are not awake in the first round sleep
+        if self.grows:  # learners that are not awake in the first round are unavailable
             self.meta._set_available_(self._awake().expand_as(self.meta.available))
 
     def _initial_state(self) -> dict[str, Tensor | None]:

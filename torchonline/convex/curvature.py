@@ -76,7 +76,7 @@ class Curvature(Learner):
     def project(self, point: Tensor) -> Tensor:
         """Project a point, ``(*B, d)``, onto the unit ball, in the norm of A.
 
-        The result is inside the ball by a rounding error. It may overwrite the point.
+        The result is inside the ball by a rounding error. The method may overwrite the point.
         """
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ class Curvature(Learner):
 
 
 class EigenCurvature(Curvature):
-    """A by its eigenvectors: exact for any c, at O(d^3) a round."""
+    """A by its eigendecomposition: exact for any c, at O(d^3) per round."""
 
     renamed = Curvature.renamed | {"values": "eigenvalues", "vectors": "eigenvectors"}
     undetermined = ("eigenvectors",)
@@ -136,9 +136,10 @@ class EigenCurvature(Curvature):
 
 
 class FrozenCurvature(Curvature):
-    r"""A and its inverse by rank-one updates: O(d^2) a round.
+    r"""A and its inverse by rank-one updates: O(d^2) per round.
 
-    c only grows, when it has to, from :math:`c_1` to the next :math:`c_12^i`. This costs O(d^3), as does a round that projects.
+    c only grows, and only when needed, from :math:`c_1` to the next :math:`c_12^i`. Growing costs O(d^3), as does a round that
+    projects.
     """
 
     matrix: Tensor
@@ -174,7 +175,7 @@ class FrozenCurvature(Curvature):
             refine_(matrix, rounds)
 
     def set_multiple_(self, multiple: Tensor) -> None:
-        # Rounding must not pass for growth.
+        # Rounding must not count as growth.
         due = multiple > number(self.identity_multiple) * (1.0 + 1e-9)
         if may_hold(due):
             doublings = -((-log(multiple / self.first_multiple) / math.log(2.0)) // 1.0)  # rounded up
@@ -196,12 +197,12 @@ class FrozenCurvature(Curvature):
 
 
 class SketchCurvature(Curvature):
-    r"""A few directions of A, by compensated frequent directions.
+    r"""Low-rank sketch of A, by compensated frequent directions.
 
     For r = ``size``, 2r rows S replace the sum, with
     :math:`S^\top S \le \sum_s v_sv_s^\top \le S^\top S + \text{removed}\cdot I`. The first r rows are filled one by one. When
     they are full, a compression lowers the squares of all singular values by the (r+1)-th. This empties the first rows, and
-    ``removed_spectrum``, which counts in c, grows by as much. Cost of a round: O(dr + r^3).
+    ``removed_spectrum``, which is part of c, grows by the same amount. Cost of a round: O(dr + r^3).
     """
 
     sketch: Tensor
@@ -229,7 +230,7 @@ class SketchCurvature(Curvature):
         add_outer_product_(self.gram, place, border)
         add_outer_product_(self.gram, border, place)
         count_(self.rounds)
-        # The sketches of all learners of a batch fill up, and are compressed, at once.
+        # The sketches of all learners of a batch fill up, and are compressed, at the same time.
         if may_hold(self.rounds % self.size == 0):
             values, vectors = eigh(self.gram)  # ascending, so that the largest are in the last rows
             lowest = at_least(values[..., self.size - 1], 0.0)

@@ -1,4 +1,4 @@
-"""Warning of learners whose decisions lose in nearly all rounds."""
+"""Warning about learners whose decisions lose in nearly all rounds."""
 
 import warnings
 from typing import Any
@@ -9,32 +9,32 @@ from torch import Tensor
 from torchonline.core.backend import as_array, is_readable
 from torchonline.core.messages import counted
 
-# A learner is warned about after so many rounds, if no more than this share of what they moved was won.
+# A warning needs this many rounds, and wins below this share of the losses.
 ROUNDS, SHARE = 100, 0.005
 
 
 class DivergenceWarning(UserWarning):
     """Warning: decisions have cost more than the origin, in nearly all rounds.
 
-    Most often the features are far from the learner's unit of length; or losses always turn against the decision. It is given
-    once per learner, in Python, on the CPU, and not with ``validate=False``.
+    Most often the features are far from the learner's unit of length, or losses always turn against the decision. The warning is
+    issued once per learner, in Python, on the CPU, and not with ``validate=False``.
     """
 
 
 class DivergenceWatch:
-    r"""Sums of what the decisions of a module won and lost against the origin.
+    r"""Sums of a module's wins and losses against the origin.
 
-    A round adds :math:`\langle g_t, x_t\rangle` to one of them. If losses are convex,
-    :math:`f_t(x_t) - f_t(0) \le \langle g_t, x_t\rangle`. Where features are in units far too large, a decision costs much more
-    than the origin in nearly every round. On well-scaled streams a learner soon wins too. The sums do not depend on the unit of
-    the loss. They are no buffers, as no decision depends on them, and copies and files do not have them.
+    A round adds :math:`\langle g_t, x_t\rangle` to one of the two sums. If losses are convex,
+    :math:`f_t(x_t) - f_t(0) \le \langle g_t, x_t\rangle`. If features are in units far too large, a decision costs much more than
+    the origin in nearly every round. On well-scaled streams a learner soon wins too. The ratio of the sums does not depend on the
+    unit of the loss. The sums are not buffers, because no decision depends on them, and copies and files do not have them.
     """
 
     def __init__(self) -> None:
         self.rounds, self.won, self.lost, self.is_done = 0, 0.0, 0.0, False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"is_done": self.is_done}  # copies count anew
+        return {"is_done": self.is_done}  # copies count from 0
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
@@ -48,7 +48,7 @@ class DivergenceWatch:
             return np.vecdot(as_array(decision), as_array(gradients))
 
     def count(self, product: Any) -> None:
-        """Add a round that has been learnt from."""
+        """Add a round, after the learner has learnt from it."""
         if product is not None:
             self.rounds += 1
             self.lost = self.lost + np.maximum(product, 0.0)

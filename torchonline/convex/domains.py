@@ -19,10 +19,10 @@ TINY = 1e-300
 
 
 class Domain(WriteOnce):
-    """Base class of the domains: convex sets, and where linear functions are least.
+    """Base class of the domains: convex sets with a linear minimization oracle.
 
-    A domain of your own sets ``dim`` and implements ``start``, ``minimizer`` and ``parameters``; for OONS and its relatives
-    ``start``, ``parameters``, ``project`` and ``extent``. Nothing of it may depend on data.
+    A subclass sets ``dim`` and implements ``start``, ``minimizer`` and ``parameters``. OONS and its relatives need ``start``,
+    ``parameters``, ``project`` and ``extent``. A domain must not depend on data.
 
     Example:
         >>> class Ball(Domain):
@@ -58,13 +58,13 @@ class Domain(WriteOnce):
         raise NotImplementedError
 
     def parameters(self) -> list[tuple[str, float]]:
-        """Return (name, value) pairs that tell this domain from others."""
+        """Return (name, value) pairs that identify this domain."""
         raise NotImplementedError
 
     def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         r"""Return the x of the domain that minimises :math:`(x - p)^\top A(x - p)`.
 
-        Arrays are float64: p, ``(d)``, and A, symmetric positive definite, ``(d, d)``. The result is exact but for rounding.
+        Arrays are float64: p, ``(d)``, and A, symmetric positive definite, ``(d, d)``. The result is exact up to rounding.
         """
         raise NotImplementedError
 
@@ -121,7 +121,7 @@ class LpBall(Domain):
     def project(self, point: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Project onto the ball, for the norms 1, 2 and infinity."""
         if self.norm == 2.0:
-            project: Any = project_ball  # which takes arrays too
+            project: Any = project_ball  # also takes arrays
             return project(point, matrix, self.radius)
         if self.norm == math.inf:
             ends = np.full(self.dim, self.radius)
@@ -189,7 +189,7 @@ class CrossPolytope(LpBall, Vertices):
 
 
 class Polytope(Vertices):
-    """The convex hull of some points, which must not depend on the data.
+    """Convex hull of given points, which must not depend on the data.
 
     Args:
         vertices: ``(m, d)``, floating point, finite.
@@ -224,7 +224,7 @@ class Polytope(Vertices):
 
 
 class Simplex(Vertices):
-    """The simplex: entries of at least 0 that add up to a number.
+    """Simplex: nonnegative entries with a given sum.
 
     Args:
         dim: number of coordinates d.
@@ -261,7 +261,7 @@ class Simplex(Vertices):
 
 
 class Box(Domain):
-    """Each coordinate between two bounds, which must not depend on the data.
+    """Box: each coordinate between two bounds, which must not depend on the data.
 
     The minimizer takes the middle where the direction is 0.
 
@@ -282,7 +282,7 @@ class Box(Domain):
         if not bool((self.upper - self.lower).isfinite().all()):
             raise ValueError("lower and upper: expected finite values with finite differences, got others")
         if not bool((self.lower <= self.upper).all()):
-            raise ValueError("lower and upper: expected no entry of lower above that of upper, got some")
+            raise ValueError("lower and upper: expected lower <= upper in all entries, got lower > upper in some")
         self.dim = len(self.lower)
 
     def start(self) -> Tensor:
@@ -304,9 +304,9 @@ class Box(Domain):
 
 
 class NuclearBall(Domain):
-    """Matrices whose singular values add up to a number at most.
+    """Nuclear-norm ball: matrices whose singular values sum to at most a radius.
 
-    Vectors of the domain are such matrices, row by row. The minimizer has rank 1: minus the radius times the first singular
+    A vector of the domain holds such a matrix row by row. The minimizer has rank 1: minus the radius times the first singular
     vectors of the direction. Cost: a singular value decomposition.
 
     Args:
@@ -339,10 +339,10 @@ class NuclearBall(Domain):
 
 
 def projectable(domain: Any, dim: int) -> Domain:
-    """Return a domain of a dimension that can be projected onto, or raise."""
+    """Return the domain, or raise if it lacks projections or has another dimension."""
     instance_of("domain", domain, Domain, "None or a Domain")
     if domain.dim != dim:
-        raise ValueError(f"domain: expected one of dimension {dim}, got {domain.dim}")
+        raise ValueError(f"domain: expected a domain of dimension {dim}, got {domain.dim}")
     try:
         start, extent = domain.start(), domain.extent()
         domain.parameters()
@@ -360,7 +360,7 @@ def projectable(domain: Any, dim: int) -> Domain:
     if not isinstance(extent, float | int):
         raise TypeError(f"domain: expected extent() to return a number, got {kind(extent)}")
     if not 0.0 < extent < math.inf:
-        raise ValueError(f"domain: expected a bounded one with more than one point, got one of extent {extent}")
+        raise ValueError(f"domain: expected a bounded domain with more than one point, got extent {extent}")
     return domain
 
 
@@ -373,7 +373,7 @@ def projected(domain: Domain, point: np.ndarray, matrix: np.ndarray) -> np.ndarr
 
 
 def digests(name: str, values: Tensor) -> list[tuple[str, float]]:
-    """Return numbers that tell a tensor on the CPU from others, for ``parameters``."""
+    """Return numbers that identify a tensor on the CPU, for ``parameters``."""
     digest = hashlib.sha256((values + 0.0).numpy().tobytes()).digest()  # -0 counts as 0
     return [(f"digest of {name}", float(int.from_bytes(digest[4 * i : 4 * i + 4]))) for i in range(8)]
 

@@ -36,26 +36,27 @@ NORMS = ("root_gradient_square_sum", "largest_gradient_norm", "first_gradient_no
 class FreeGrad(ConvexLearner):
     r"""Comparator- and Lipschitz-adaptive online linear optimisation on :math:`R^d`.
 
-    The update. The first gradient that is not 0 sets :math:`h = h_1 = \|g\|`, :math:`V = h_1^2`, :math:`S = 0`. Each
-    gradient from this one on gives, with :math:`n = \|S\|` and :math:`\epsilon` = ``length_scale``,
+    The update. The first nonzero gradient sets :math:`h = h_1 = \|g\|`, :math:`V = h_1^2`, :math:`S = 0`. Each gradient from this
+    one on updates, with :math:`n = \|S\|` and :math:`\epsilon` = ``length_scale``,
 
     .. math:: h' = \max\{h, \|g\|\},\quad \tilde g = g\,h/h',\quad S \leftarrow S + \tilde g,\quad
               V \leftarrow V + \|\tilde g\|^2,\quad h \leftarrow h', \tag{1}
 
     .. math:: x = -\epsilon\,S\,\frac{h_1^2\,(2V + hn)}{2(V+hn)^2\sqrt V}\,\exp\frac{n^2}{2V + 2hn}. \tag{2}
 
-    Until then x = 0. With ``lipschitz`` = G, :math:`h = h_1 = G` and :math:`V = G^2` from the start, h stays, and a
-    longer gradient is cut to G. ``clipped_rounds`` counts the rounds in which :math:`\tilde g` was not g.
+    Before the first nonzero gradient x = 0. With ``lipschitz`` = G, :math:`h = h_1 = G` and :math:`V = G^2` from the start, h is
+    fixed, and a longer gradient is clipped to G. ``clipped_rounds`` counts the rounds in which :math:`\tilde g` differs from g.
 
-    Where G is not known, a gradient at least twice as long as all gradients since the last start together starts the update anew,
-    as its first gradient: a tiny first gradient would leave the learner nearly still for long. ``restarts=False`` turns this off.
+    If G is unknown, a gradient restarts the update, as its first gradient, if it is at least twice as long as all gradients since
+    the last start together. Without restarts, a tiny first gradient would hardly let the learner move for a long time.
+    ``restarts=False`` turns them off.
 
     ``per_coordinate=True`` makes d learners, one for each coordinate, with absolute values for norms, and with
     :math:`\epsilon h_1 = W` = ``initial_wealth``. It is for linear models with features in any units: multiply feature i by
-    :math:`c_i \ne 0`, and coordinate i of all decisions is divided by :math:`c_i`, so that predictions stay. Two rules make
-    :math:`h_1` a fair scale. After each start a coordinate waits at 0, without learning, until the sizes of its gradients add up
-    to 3 times the largest, which is :math:`h_1`. While it waits, a gradient of a round with :math:`\rho = \max_j|g_j|/h_j < 1`
-    counts as :math:`|g_i|/\rho`: the slope of the loss is small in that round, and not the feature.
+    :math:`c_i \ne 0`, and coordinate i of all decisions is divided by :math:`c_i`, so predictions do not change. Two rules make
+    :math:`h_1` a fair scale. After each start a coordinate waits at 0, without learning, until the sizes of its gradients sum to
+    3 times the largest, which is :math:`h_1`. While it waits, a gradient of a round with :math:`\rho = \max_j|g_j|/h_j < 1`
+    counts as :math:`|g_i|/\rho`: in that round the slope of the loss is small, not the feature.
 
     Guarantee, for all gradients, every T and every u, with :math:`U = \|u\|`, :math:`\ln_+ = \max\{\ln, 0\}`, and V and h after T
     rounds:
@@ -64,25 +65,26 @@ class FreeGrad(ConvexLearner):
               + U\max\Bigl\{2\sqrt{V\ln\bigl(1 + \tfrac{4U^2V^2}{\epsilon^2h_1^4}\bigr)},\
                             4h\ln_+\tfrac{4hU\sqrt V}{\epsilon h_1^2}\Bigr\} + (\max_t\|x_t\| + U)(h - h_1).
 
-    The last term is the price of cut gradients: one late gradient much longer than all before can cost much. With ``lipschitz``
-    it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V and :math:`h_1`
-    of the last start. With ``per_coordinate`` the bound is the sum of d such bounds, with :math:`|u_i|` for U, W for
-    :math:`\epsilon h_1`, and :math:`4h_1|u_i|` more for the wait. If losses are convex, the sum on the left bounds the regret
+    The last term is the price of clipped gradients: one late gradient much longer than all earlier ones can cost much. With
+    ``lipschitz`` it is :math:`\sum_t\|g_t-\tilde g_t\|(\|x_t\|+U)`. After restarts it is :math:`(2\max_t\|x_t\| + U)h`, with V
+    and :math:`h_1` of the last start. With ``per_coordinate`` the bound is the sum of d such bounds, with :math:`|u_i|` for U, W
+    for :math:`\epsilon h_1`, plus :math:`4h_1|u_i|` for the wait. If losses are convex, the sum on the left bounds the regret
     (proof: docs/parameter_free_theory.md).
 
-    Decisions do not depend on the unit of the loss, but with ``per_coordinate`` through W. A decision stops near the largest
-    number that a step takes, 5.6e102 (7.0e12 in float32), where the guarantee ends. Cost of a round: O(d) time; two vectors of
-    memory, or six with ``per_coordinate``.
+    Decisions do not depend on the unit of the loss, except through W with ``per_coordinate``. A decision saturates near the
+    largest number that a step accepts, 5.6e102 (7.0e12 in float32), where the guarantee ends. Cost of a round: O(d) time; two
+    vectors of memory, or six with ``per_coordinate``.
 
     Args:
         dim: number of coordinates d.
-        length_scale: :math:`\epsilon > 0`, the unit of length, about the comparator's. If the comparator is 0, it is
-            paid, times a gradient's length. Otherwise it counts by a logarithm. Not with ``per_coordinate``.
+        length_scale: :math:`\epsilon > 0`, the unit of length, about the length of the comparator. If the comparator is 0, the
+            regret contains it, times a gradient's length. For other comparators it enters by a logarithm. Not with
+            ``per_coordinate``.
         lipschitz: bound G > 0 on the length of gradients, or on each coordinate of them; None if unknown.
-        restarts: whether a gradient that outweighs all before starts anew. It has no effect with ``lipschitz``.
-        per_coordinate: whether each coordinate has a learner of its own, which is free of that coordinate's scale.
-        initial_wealth: W > 0, in units of the loss, with ``per_coordinate`` only. Each coordinate pays it if the
-            comparator is 0 there. Otherwise it counts by a logarithm. 1 suits the logistic loss.
+        restarts: whether a gradient that outweighs all earlier ones restarts the update. No effect with ``lipschitz``.
+        per_coordinate: whether each coordinate has its own learner, which does not depend on the coordinate's scale.
+        initial_wealth: W > 0, in units of the loss, with ``per_coordinate`` only. Each coordinate pays it if the comparator is 0
+            there. For other comparators it enters by a logarithm. 1 suits the logistic loss.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -101,8 +103,8 @@ class FreeGrad(ConvexLearner):
 
     Reference:
         Mhammedi and Koolen, Lipschitz and comparator-norm adaptivity in online learning, COLT 2020; the update is from memory.
-        What differs: no constraint on x, by which the paper pays for late long gradients; a simpler rule of the restarts; and
-        the bound, whose proof is ours.
+        What differs: no constraint on x, by which the paper pays for late long gradients; a simpler restart rule; and the bound,
+        whose proof is ours.
     """
 
     statistics_depend_on = ("length_scale", "lipschitz", "restarts")
@@ -137,16 +139,16 @@ class FreeGrad(ConvexLearner):
             raise ValueError(f"{unused}: expected no value with per_coordinate={per_coordinate}, got {value!r}")
         self.lipschitz = None if lipschitz is None else self._size("lipschitz", lipschitz)
         self.restarts, self.grows = instance_of("restarts", restarts, bool, "True or False"), lipschitz is None
-        # A gradient starts anew if this number times its length is at least the sum of the lengths so far. With 0, only
+        # A gradient restarts the update if this number times its length is at least the sum of the lengths so far. With 0, only
         # the first gradient does.
         self.restart_weight = 0.5 if restarts and self.grows else 0.0
-        # Of coordinates, a little less than 1/2 and 3, so that rounding does not decide ties.
+        # For coordinates, a little less than 1/2 and 3, so that rounding does not decide ties.
         self.restart_weight *= 1.0 - per_coordinate * 2.0**-20
         self.patience = 3.0 * (1.0 - 2.0**-20)
         self.log_unit = math.log(self.initial_wealth if per_coordinate else self.length_scale)
         # In single and in double precision, because `.to()` may change the type of the state.
         self.log_largest = (math.log(LARGEST[torch.float32]), math.log(LARGEST[torch.float64]))
-        # So that quotients by the share of a round stay in range.
+        # Keeps quotients by the share of a round in range.
         self.smallest_share = (1e-20, 1e-100)
         self._create_buffers()
 
@@ -182,7 +184,7 @@ class FreeGrad(ConvexLearner):
         assign_(self.decision, self._decision(S, or_one(root_V), or_one(h), or_one(h_1)))
 
     def _start_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Start anew where a gradient outweighs all before.
+        """Restart where a gradient outweighs all earlier ones.
 
         Return its length, h, :math:`h_1`, the root of V, and S.
         """
@@ -195,7 +197,7 @@ class FreeGrad(ConvexLearner):
         return norm, h, h_1, root_V, where(column(starts), 0.0 * self.gradient_sum, self.gradient_sum)
 
     def _start_coordinates_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Start coordinates anew where a gradient outweighs all before, and wait.
+        """Restart coordinates where a gradient outweighs all earlier ones, and wait.
 
         Return gradients to learn from, their sizes, h, :math:`h_1`, the root of V, and S.
         """
@@ -206,7 +208,7 @@ class FreeGrad(ConvexLearner):
             self.first_gradient_norm,
         )
         outgrown = self.restart_weight * norm >= norm_sum
-        # Share of the longest gradients that this round's have. It divides those of coordinates that have not begun.
+        # Ratio of this round's gradients to the longest. It divides the gradients of coordinates that have not begun.
         share = or_one(largest(minimum(norm, h) / or_one(h)))
         share = at_least(share, self.smallest_share[0] if roundoff(norm) > 1e-12 else self.smallest_share[1])
         seen = where(h_1 > 0.0, norm, norm / along(share, norm))
@@ -231,7 +233,7 @@ class FreeGrad(ConvexLearner):
         exponent = self.log_unit + powers * log(h_1) - log(h) - log(root_V) + 0.5 * q * q * r
         ceiling = self.log_largest[0] if roundoff(S) > 1e-12 else self.log_largest[1]
         factor = 0.5 * (1.0 + r) / (p + q) * exp(at_most(exponent, ceiling))
-        # A difference from 0, so that no gradient leaves 0 and not -0.
+        # Subtracted from 0, so that without gradients the result is 0 and not -0.
         return 0.0 - along(factor, S) * direction
 
 

@@ -12,10 +12,10 @@ from torchonline.core.checks import shape_text
 def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients and values of a loss at a learner's queries.
 
-    Cost: that of a ``torch.vmap`` call, about ten steps of a small learner. A formula, at ``learner.queries()``, is cheaper.
+    Cost: one ``torch.vmap`` call, about ten steps of a small learner. A formula at ``learner.queries()`` is cheaper.
 
     Args:
-        loss: function of a point ``(d)`` and of one learner's data, made of torch operations, which returns one number.
+        loss: function of a point ``(d)`` and one learner's data, in torch operations, that returns one number.
         learner: a learner with ``queries()`` or ``secret_queries()``, ``(*B, N, d)``, and ``batch_shape``.
         data: further arguments of the loss, tensors of shape ``(*B, ...)``: each learner of a batch has its own. For m records
             a step of a private learner, ``(*B, m, ...)``.
@@ -31,7 +31,7 @@ def gradients(loss: Callable[..., Tensor], learner: Any, *data: Tensor) -> tuple
         tensor([[-3., -6.],
                 [-3., -6.]], dtype=torch.float64)
     """
-    # Some private learners ask at points that must not be published, and say so by the name.
+    # The queries of some private learners must not be published, which the method's name says.
     queries = getattr(learner, "secret_queries", learner.queries)().detach()
     batch = learner.batch_shape
     if (records := getattr(learner, "records_a_step", 1)) > 1:

@@ -31,8 +31,8 @@ class ConvexLearner(Learner):
     Args:
         dim: number of coordinates d.
         points: number of queries N.
-        entries: size of the largest array in a step of one learner; None for d. If that and the buffers are small, steps run on
-            NumPy views.
+        entries: size of the largest array in a step of one learner; None for d. If this array and the buffers are small, steps
+            run on NumPy views.
         options: those of :class:`~torchonline.core.learner.Learner`.
     """
 
@@ -43,12 +43,12 @@ class ConvexLearner(Learner):
     decision: Tensor
     rounds: Tensor
 
-    # Whether `step` needs the values of the loss, and what its errors call the gradients.
+    # Whether `step` needs the values of the loss, and the name of the gradients in its errors.
     needs_values = False
     response = "gradients"
-    # Whether the one query is another point than the decision.
+    # Whether the single query is another point than the decision.
     asks_elsewhere = False
-    # Counts what decisions cost, in a learner that warns where features are not scaled.
+    # Tracks the cost of decisions, in a learner that warns about unscaled features.
     watch: DivergenceWatch | None = None
 
     def __init__(
@@ -62,7 +62,7 @@ class ConvexLearner(Learner):
         self.gradients_shape = (*self.batch_shape, *one)
 
     def _size(self, name: str, value: Any, *besides: float) -> float:
-        """Return a factor of the state's values, above 0 or one of ``besides``, or raise."""
+        """Return a scale of the state's values, above 0 or one of ``besides``, or raise."""
         return positive_size(name, value, self._initial_options["dtype"], besides=besides)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -73,9 +73,10 @@ class ConvexLearner(Learner):
         self.is_small &= max(buffer.numel() for buffer in self.state().values()) < SMALL_STEP
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        """Learn from one round of each learner, and take the next decision.
+        """Learn from one round of each learner, and write the next decision.
 
-        Refuse before the first write. The arguments are copies of those of :meth:`step`; ``values`` is None unless needed.
+        Errors must be raised before the first write. The arguments are copies of the arguments of :meth:`step`; ``values`` is
+        None unless needed.
         """
         raise NotImplementedError
 
@@ -126,7 +127,7 @@ class ConvexLearner(Learner):
                 check_array(self.response, rows)
                 if numbers is not None:
                     check_array("values", numbers)
-            # Copies, because the arguments may lie in the memory that a step writes. [()] makes one number a NumPy scalar.
+            # Copies, because the arguments may share memory that a step writes. [()] makes one number a NumPy scalar.
             self._run(view, view.learner._observe, [(rows.copy(), None if numbers is None else numbers.copy()[()])])
             return
         if self.validate and is_readable(gradients):
@@ -143,10 +144,10 @@ class ConvexLearner(Learner):
     def step(self, gradients: Tensor, values: Tensor | None = None) -> None:
         """Learn from the gradients of a round's loss at the points of :meth:`queries`.
 
-        A wrong type, shape, device or value raises TypeError or ValueError, and no buffer has changed.
+        A wrong type, shape, device or value raises TypeError or ValueError, and changes no buffer.
 
         Args:
-            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1; real numbers, no tensor of integers. Sparse COO tensors of
+            gradients: ``(*B, N, d)``, or ``(*B, d)`` where N = 1; real numbers, not an integer tensor. Sparse COO tensors of
                 gradients are made dense, and give the same decisions, bit for bit.
             values: values of the loss at the same points, ``(*B, N)``, or ``(*B)`` where N = 1, if the learner needs them.
         """
@@ -173,7 +174,7 @@ class ConvexLearner(Learner):
 
     @one_at_a_time
     def _tell(self, write: Callable[[Tensor], None], what: Tensor) -> None:
-        """Write what is told between rounds: all or nothing, and without autocast."""
+        """Write a value given between rounds: all or nothing, and without autocast."""
         with torch.no_grad(), exactly(what) if autocasts(what) else nullcontext():
             self._run(None, write, [(what.detach(),)])
 
@@ -184,7 +185,7 @@ class HintedLearner(ConvexLearner):
     hint: Tensor
 
     def _decide_(self) -> None:
-        """Write the next decision, by ``hint`` and all other buffers."""
+        """Write the next decision, from ``hint`` and all other buffers."""
         raise NotImplementedError
 
     def _cut_hint(self, hint: Tensor) -> Tensor:
@@ -197,11 +198,11 @@ class HintedLearner(ConvexLearner):
     @torch.jit.export
     @in_python(_set_hint_in_python)
     def set_hint(self, hint: Tensor) -> None:
-        """Replace the hint of the next round. The decision follows it.
+        """Replace the hint of the next round, and update the decision.
 
-        The hint is a guess of the next gradient, or of the next losses, ``(*B, d)``. It may depend on all that is known before
-        the round. The class says how long it is used and whether it is scaled down. A wrong type, shape, device or value raises
-        TypeError or ValueError, and no buffer has changed.
+        The hint is a guess of the next gradient, or of the next losses, ``(*B, d)``. It may depend on everything known before the
+        round. The class says how long the hint is used and whether it is scaled down. A wrong type, shape, device or value raises
+        TypeError or ValueError, and changes no buffer.
         """
         self._set_hint_(hint)
 

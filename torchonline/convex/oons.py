@@ -33,47 +33,47 @@ class OONS(HintedLearner, OptimisticNewton):
 
     where :math:`\bar A_T = \rho_1I + \sum_{t \le T}\eta_tv_tv_t^\top`, :math:`\bar A_0 = \rho_1I` and :math:`\delta` =
     kappa/cap. With the default preset this is of order :math:`d\ln T\,(R\sqrt{\sum_t\|g_t - m_t\|^2} + GR)`. If losses
-    are convex, the sum on the left bounds the regret. In rounds that ``clipped_rounds`` counts, the bound is for the
-    gradients as cut. docs/parameter_free_theory.md has the proof, and the rate for losses between stochastic and adversarial
-    (Theorem 3.2 of the reference; the bound on every sequence is its Theorem 3.1 with other constants).
+    are convex, the sum on the left bounds the regret. In rounds that ``clipped_rounds`` counts, the bound is for the clipped
+    gradients. docs/parameter_free_theory.md has the proof, and the rate for losses between stochastic and adversarial (Theorem
+    3.2 of the reference; the bound on every sequence is its Theorem 3.1 with other constants).
 
     Without a ball, ``radius_bound=math.inf``, :math:`\ell` is ``length_scale``, nothing is projected, and :math:`R_t` is
-    the largest of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound has another last term, and no
-    rate in T follows (docs/parameter_free_theory.md).
+    the largest of :math:`\ell` and all :math:`\|x'_s\| + \|m_s\|/\rho_s` so far. The bound has a different last term, and no rate
+    in T follows (docs/parameter_free_theory.md).
 
     With a ``domain``, decisions stay in it: a :class:`~torchonline.convex.domains.Box`, ``Simplex``, ``Polytope``, a ball of norm
-    1, 2 or infinity, or a :class:`~torchonline.convex.domains.Domain` of your own. Let :math:`x_0` be its start, such as the
-    middle of a box, and R the largest distance of a point of it from there. The guarantee holds for every u of the domain, with
-    :math:`u - x_0` for u: its proof needs a convex set in the ball of radius R around :math:`x_0`, and no more
+    1, 2 or infinity, or your own :class:`~torchonline.convex.domains.Domain`. Let :math:`x_0` be the domain's start, such as the
+    middle of a box, and R the largest distance of a domain point from :math:`x_0`. The guarantee holds for every u in the domain,
+    with :math:`u - x_0` in place of u: its proof needs only a convex set in the ball of radius R around :math:`x_0`
     (docs/parameter_free_theory.md). A ``radius_bound`` below R also keeps decisions in the ball of that radius around
-    :math:`x_0`. The projections are exact but for rounding, by active sets in NumPy, one learner after the other.
+    :math:`x_0`. The projections are exact up to rounding. They use active sets in NumPy, one learner after the other.
 
-    Where features are not scaled, decisions lose in nearly every round, for long: a
-    :class:`~torchonline.convex.divergence.DivergenceWarning` says so, once (docs/parameter_free.md).
+    On unscaled features decisions lose in nearly every round for a long time. A
+    :class:`~torchonline.convex.divergence.DivergenceWarning` then appears once (docs/parameter_free.md).
 
     Cost of a round, by ``form``:
 
     - ``"eigen"``: O(d^3), one eigendecomposition, exact.
-    - ``"frozen"``: O(d^2), and O(d^3) in rounds that leave the ball and some ten more in all. The multiple of I in A is
-      held or doubled, which may enlarge the last term of the bound, to :math:`2R^2(2c - c_1)` for the largest multiple c.
-    - with a domain: O(d^3) in any form, times the changes of faces.
-    - ``"sketch"``: O(dr + r^3) for r = ``sketch_size``. The bound has :math:`2R^2` times ``curvature.removed_spectrum`` more.
+    - ``"frozen"``: O(d^2), and O(d^3) in rounds that leave the ball and in about ten others in all. The multiple of I in A stays
+      or doubles, which may enlarge the last term of the bound to :math:`2R^2(2c - c_1)` for the largest multiple c.
+    - with a domain: O(d^3) in any form, times the number of face changes.
+    - ``"sketch"``: O(dr + r^3) for r = ``sketch_size``. The bound grows by :math:`2R^2` times ``curvature.removed_spectrum``.
 
     Args:
         dim: number of coordinates d.
-        lipschitz: length of the longest gradient G > 0. Hints are scaled down to it. A gradient further than 2G from its
+        lipschitz: G > 0, the length of the longest gradient. Hints are scaled down to it. A gradient further than 2G from its
             hint is moved towards the hint, and counted.
         radius_bound: radius R > 0 of the ball of decisions: a number, or one for each learner, ``(*B)``; ``inf`` for no ball.
         length_scale: :math:`\ell > 0`, about the length of the comparator. It matters only without a ball.
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and an adaptive ridge; ``"tight"``: the same with the ridge
-            z/R; ``"scaled"``: 32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`, which mixes units: decisions
-            change when all losses and ``lipschitz`` are multiplied by a number.
-        hint: ``"last"``, the gradient before; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function that maps a
-            round's gradient, ``(*B, d)``, to the next hint. :meth:`set_hint` replaces the hint of one round, or, if
-            ``hint`` is a tensor or ``"zero"``, of all rounds until its next call.
+            z/R; ``"scaled"``: 32, 64, 4 and z/R; ``"paper"``: 32, 64, 4 and :math:`4z^2`, which mixes units: decisions change
+            when all losses and ``lipschitz`` are multiplied by a constant.
+        hint: ``"last"``, the last gradient; ``"zero"``; a tensor, ``(d)`` or ``(*B, d)``; or a function that maps a round's
+            gradient, ``(*B, d)``, to the next hint. :meth:`set_hint` replaces the hint of one round, or, if ``hint`` is a tensor
+            or ``"zero"``, of all rounds until the next call.
         form, sketch_size: ``"eigen"``, ``"frozen"`` or ``"sketch"``; the number of directions of the sketch.
         domain: a convex set for decisions, with ``start``, ``project``, ``extent`` and ``parameters``; None for the ball or the
-            whole space. Such a learner is for Python only: TorchScript and torch.export refuse it.
+            whole space. A learner with a domain is for Python only: TorchScript and torch.export refuse it.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -131,7 +131,7 @@ class OONS(HintedLearner, OptimisticNewton):
         self._reset()
 
     def _hints(self, hint: Any) -> "tuple[Tensor, tuple[Callable[[Tensor], Tensor], ...]]":
-        """Return the first hint, ``(*B, d)``, and the function of the others, if any."""
+        """Return the first hint, ``(*B, d)``, and the function for the others, if any."""
         nothing = torch.zeros(*self.batch_shape, self.dim, dtype=torch.float64)
         self.keeps_hint = isinstance(hint, Tensor) or hint == "zero"
         if isinstance(hint, Tensor):
@@ -148,7 +148,7 @@ class OONS(HintedLearner, OptimisticNewton):
 
     def _reset(self) -> None:
         super()._reset()
-        if self.keeps_hint:  # the first decision follows it
+        if self.keeps_hint:  # the first decision uses the hint
             self._decide_()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -178,7 +178,7 @@ class OONS(HintedLearner, OptimisticNewton):
         if not self._hint_of:
             return gradients
         given = gradients if isinstance(gradients, Tensor) else torch.from_numpy(gradients)
-        # A copy, because the function's result may lie in the memory that the step writes.
+        # A copy, because the function's result may share memory that the step writes.
         hint = checked_hint(self._hint_of[0](given.clone()), given, self.validate).detach().clone()
         return hint if isinstance(gradients, Tensor) else as_array(hint)
 

@@ -55,13 +55,13 @@ class OptimisticNewton(ConvexLearner):
         x'_{t+1} &= \Pi_{A_t}\big(x'_t - A_t^{-1}(m_t + v_t)\big),
 
     where :math:`\Pi_A` projects onto the ball of radius :math:`R_t` in the norm of A. Both projections use one matrix, which is
-    factorised once. A subclass has the options of OONS, supplies :math:`R_t`, :math:`z_t` and hints, and calls :meth:`_start_`.
+    factorised once. A subclass takes the options of OONS, supplies :math:`R_t`, :math:`z_t` and hints, and calls :meth:`_start_`.
 
-    With a domain, :math:`\Pi_A` projects onto what the domain has in the ball of radius :math:`R_t` around its point
-    :math:`x_0` = ``domain.start()``, where x and x' begin, and :math:`x_t - x_0` takes the place of :math:`x_t` in :math:`s_t`.
+    With a domain, :math:`\Pi_A` projects onto the intersection of the domain and the ball of radius :math:`R_t` around its point
+    :math:`x_0` = ``domain.start()``. There x and x' begin, and :math:`x_t - x_0` replaces :math:`x_t` in :math:`s_t`.
     """
 
-    # By name: the constants of the step, and the ways to hold the curvature.
+    # By name: the constants of the step, and the representations of the curvature.
     presets = PRESETS
     forms = tuple(CURVATURES)
 
@@ -101,19 +101,19 @@ class OptimisticNewton(ConvexLearner):
         self.preset = one_of("preset", preset, tuple(self.presets))
         self.kappa, self.cap, self.look, self.ridge = self.presets[preset]
         self.ridge_number = RIDGES.index(self.ridge)
-        # A sketch is compressed every few rounds. An exported program would compress it in each.
+        # A sketch is compressed every few rounds. An exported program would compress it in every round.
         self.is_exportable = form != "sketch" and domain is None
         self.is_scriptable = domain is None
-        # It compares with the origin, which a domain need not have.
+        # It compares with the origin, which a domain need not contain.
         self.watch = DivergenceWatch() if domain is None else None
 
     def _extent_of(self, domain: Domain) -> float:
-        """Return the extent of a domain, unless decisions of this type cannot hold it."""
+        """Return the extent of a domain, or raise if the decisions' dtype cannot hold it."""
         extent, dtype = self._size("domain: extent", float(domain.extent())), self._initial_options["dtype"]
         rounding = torch.finfo(dtype).eps * float(domain.start().abs().max())
         if rounding > 1e-3 * extent:
             raise ValueError(
-                f"domain: expected one nearer to 0, or wider, got an extent of {extent:.3g} around a point that {dtype} "
+                f"domain: expected a domain nearer to 0, or wider, got an extent of {extent:.3g} around a point that {dtype} "
                 f"rounds by {rounding:.3g}"
             )
         return extent
@@ -156,7 +156,7 @@ class OptimisticNewton(ConvexLearner):
         count_(self.rounds)
 
     def _ridge(self, error_bound: Tensor, length_unit: Tensor) -> Tensor:
-        r"""Return :math:`\rho_t` by :math:`z_1` and :math:`\ell`, ``(*B)``."""
+        r"""Return :math:`\rho_t` from :math:`z_1` and :math:`\ell`, ``(*B)``."""
         if self.ridge == "paper":
             return 4.0 * error_bound * error_bound
         if self.ridge == "scaled":
@@ -166,7 +166,7 @@ class OptimisticNewton(ConvexLearner):
     def _play_(
         self, ridge: Tensor, error_bound: Tensor, length_unit: Tensor, decision_bound: Tensor, radius: Tensor | None
     ) -> None:
-        r"""Take the next decision by :math:`\rho_t, z_t, \ell, R_t` and a radius or None."""
+        r"""Set the next decision from :math:`\rho_t, z_t, \ell, R_t` and a radius or None."""
         curvature = self.curvature
         spread = length_unit * sqrt(number(self.error_square_sum))
         rate = 1.0 / maximum(self.cap * decision_bound * error_bound, spread)
@@ -179,7 +179,7 @@ class OptimisticNewton(ConvexLearner):
 
     @in_python(_from_start_in_python)
     def _from_start(self, point: Tensor) -> Tensor:
-        """Return points, ``(*B, d)``, less the start of the domain."""
+        """Return points, ``(*B, d)``, minus the start of the domain."""
         return point
 
     def _within_in_python(self, point: Any, radius: Any) -> Any:
@@ -191,7 +191,7 @@ class OptimisticNewton(ConvexLearner):
         return self._in_ball(point, radius)
 
     def _in_domain(self, point: Any, radius: Any) -> Any:
-        """Project points onto what the domain has in balls around its start, one by one."""
+        """Project points, one by one, onto the domain within balls around its start."""
         domain: Any = self.domain
         points, radii, matrices, origin = (
             (as_array(x.cpu()) if isinstance(x, Tensor) else np.asarray(x)).astype(np.float64)
@@ -200,7 +200,7 @@ class OptimisticNewton(ConvexLearner):
         found, radii = np.empty_like(points), np.broadcast_to(radii, points.shape[:-1])
         for index in np.ndindex(points.shape[:-1]):
             if not (np.isfinite(points[index]).all() and np.isfinite(matrices[index]).all()):
-                found[index] = math.nan  # without checks of values; a solver might not return
+                found[index] = math.nan  # only without value checks; a solver might not return
             elif radii[index] < self.extent * (1.0 - 1e-6):  # a radius may have been rounded
                 project = partial(projected, domain)
                 found[index] = project_within(project, points[index], matrices[index], origin, float(radii[index]))
@@ -211,7 +211,7 @@ class OptimisticNewton(ConvexLearner):
         return found.astype(point.dtype)
 
     def _in_ball(self, point: Tensor, radius: Tensor | None) -> Tensor:
-        """Project points, ``(*B, d)``, onto balls of radius ``(*B)``; not if it is None."""
+        """Project points, ``(*B, d)``, onto balls of radius ``(*B)``. None is a no-op."""
         if radius is None:
             return point
         outside = dot(point, point) > radius * radius

@@ -31,8 +31,8 @@ LEARNERS: dict[str, tuple[type[ConvexLearner], dict[str, Any], float]] = {
     "ca-values": (CAOONS, {"meta": "values"}, 512),
 }
 DECIDED = {"dim", "batch_shape", "dtype", "device"}  # arguments of a learner that follow from its group
-NOT_OFFERED = {"domain"}  # a set of the moves, which a state dict of numbers could not hold
-# Entries of a group that are no options of its learner.
+NOT_OFFERED = {"domain"}  # a set of moves, which a state dict of numbers could not hold
+# Entries of a group that are not options of its learner.
 RESERVED = {"params", "param_names", "learner", "lr", "initial_lr"}
 
 
@@ -40,35 +40,36 @@ class ParameterFree(Citable, torch.optim.Optimizer):
     r"""Optimizer without a learning rate, for small groups such as a linear head.
 
     Each group has one online learner, with a coordinate for each value of the group, in double precision. The parameters are
-    :math:`c + x_t`, where the centre c is what they were when the group was added, and :math:`x_t` is the learner's decision. A
-    step shows the learner the gradient at the parameters and writes its next decision, at the cost of the learner's step.
+    :math:`c + x_t`, where the centre c is their value when the group was added, and :math:`x_t` is the learner's decision. A step
+    passes the gradient at the parameters to the learner and writes its next decision. Cost of a step: the learner's step.
 
     ``learner="freegrad", per_coordinate=True`` is for linear models of features in any units: predictions do not depend on the
     features' scales.
 
     Learning-rate schedulers. A group's ``lr`` multiplies each move: a step adds :math:`\text{lr}\,(x_{t+1} - x_t)`. A constant
-    ``lr`` is the same as one in ``length_scale``, ``initial_wealth`` or ``radius_bound``, and keeps the guarantee with these.
-    With a schedule there is no guarantee.
+    ``lr`` has the same effect as this factor of ``length_scale``, ``initial_wealth`` or ``radius_bound``, and keeps the guarantee
+    with the multiplied option. With a schedule there is no guarantee.
 
     Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move. It bounds
     regret by the distance from c. For data drawn at random this makes the average of the parameters over the steps
-    (:class:`torch.optim.swa_utils.AveragedModel`) good. It says nothing of the last parameters or of a loss that is not convex.
+    (:class:`torch.optim.swa_utils.AveragedModel`) good. It says nothing about the last parameters or about a nonconvex loss.
 
-    Limits. A group in which no parameter has a gradient is left alone; a single parameter without a gradient counts as zeros. The
-    next step overwrites what others write to the parameters. A decision too large for the parameters' type is written as the
-    largest number of that type. Do not accumulate, scale or clip gradients: they are the learner's data. ``lipschitz`` is for
-    that. Sparse gradients, as of ``torch.nn.Embedding(sparse=True)``, are made dense: a step costs what it costs with dense ones.
-    With ``per_coordinate=True``, a parameter whose gradient is 0 keeps its value, bit for bit. With ``"ca-values"``, ``step``
-    needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and returns the loss; it calls it several
-    times (docs/parameter_free.md). So it does for every learner that asks for gradients elsewhere than at its decision.
+    Limits. A group in which no parameter has a gradient is skipped; in another group, a missing gradient counts as zeros. The
+    next step overwrites outside changes of the parameters. A decision too large for the parameters' type is written as the
+    largest number of that type. Do not accumulate, scale or clip gradients, because they are the learner's data; use
+    ``lipschitz`` instead. Sparse gradients, as of ``torch.nn.Embedding(sparse=True)``, are made dense: a step costs as much as
+    with dense gradients. With ``per_coordinate=True``, a parameter whose gradient is 0 keeps its value, bit for bit. With
+    ``"ca-values"``, ``step`` needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and returns the
+    loss. ``step`` calls the closure several times (docs/parameter_free.md). The same holds for every learner that needs gradients
+    at other points than its decision.
 
     Args:
         params: parameters, or groups of them, as in all optimizers. A group may have its own ``learner`` and options.
-        learner: ``"freegrad"``, :class:`FreeGrad`, which needs to know nothing; ``"oons"``, :class:`OONS`; ``"cla"``,
-            :class:`CLAOONS`; ``"ca-linear"`` and ``"ca-values"``, :class:`CAOONS` with that ``meta``. Or a class of
-            :class:`~torchonline.convex.learner.ConvexLearner` whose first argument is ``dim`` and whose first decision is 0,
-            such as ``torchonline.baselines.DoG``.
-        lr: factor of the moves, at least 0, which schedulers may change. Leave it at 1 without one.
+        learner: ``"freegrad"``, :class:`FreeGrad`, which needs no prior knowledge; ``"oons"``, :class:`OONS`; ``"cla"``,
+            :class:`CLAOONS`; ``"ca-linear"`` and ``"ca-values"``, :class:`CAOONS` with that ``meta``. Or a subclass of
+            :class:`~torchonline.convex.learner.ConvexLearner` whose first argument is ``dim`` and whose first decision is 0, such
+            as ``torchonline.baselines.DoG``.
+        lr: factor of the moves, at least 0, which schedulers may change. Leave it at 1 without a scheduler.
         options: options of the learner's constructor, such as ``lipschitz`` or ``length_scale``, the unit of length.
 
     Attributes:
@@ -116,11 +117,11 @@ class ParameterFree(Citable, torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Learn from the gradients, and move the parameters to the next decisions.
 
-        Return what ``closure`` returns: it computes the loss and its gradients, and returns the loss. ``"ca-values"`` needs it.
-        After an error no learner and no parameter has changed.
+        Return the result of ``closure``, which computes the loss and its gradients and returns the loss. ``"ca-values"`` needs a
+        closure. After an error no learner and no parameter has changed.
 
         Raises:
-            RuntimeError: an earlier step of large groups, or on another device, was interrupted, and no state loaded since.
+            RuntimeError: an earlier step of large groups, or on another device, was interrupted, and no state was loaded since.
         """
         self._refuse_torn()
         self._move()
@@ -152,7 +153,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
             try:
                 all_or_nothing(self, copied(arrays) if arrays else None, self._learn, rounds)
             except BaseException:
-                if not self._is_torn:  # all learners are as they were
+                if not self._is_torn:  # no learner has changed
                     for index in rounds:
                         self.learners[index].__dict__["_is_torn"] = False
                 raise
@@ -200,7 +201,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
             for point in self.learners[index].queries():
                 self._write(index, point)
                 self.zero_grad()
-                # All calls see the same random numbers, the last one in `step` too.
+                # All calls see the same random numbers, including the last one in `step`.
                 with torch.enable_grad(), torch.random.fork_rng(devices, device_type=device.type):
                     loss = closure()
                 if loss is None:
@@ -237,7 +238,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         return flat([torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in params])
 
     def _refuse_torn(self) -> None:
-        """Refuse to go on where an interrupted step has moved some groups and not others."""
+        """Raise if an interrupted step has moved some groups and not others."""
         if self._is_torn or any(learner._is_torn for learner in self.learners):
             raise torn_error(self)  # type: ignore[arg-type]
 
@@ -265,12 +266,12 @@ class ParameterFree(Citable, torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state, all or nothing.
 
-        With the parameters loaded too, training goes on bit for bit. A state of other groups or options, or of another
-        optimizer, raises ValueError; one that does not fit, RuntimeError.
+        If the parameters are loaded too, training continues bit for bit. A state of other groups or options, or of another
+        optimizer, raises ValueError. A state that does not fit raises RuntimeError.
         """
         saved, groups = state_dict.get("learners"), state_dict.get("param_groups")
         if not isinstance(saved, list) or not isinstance(groups, list) or "state" not in state_dict:
-            raise ValueError("state_dict: expected one of ParameterFree, with an entry 'learners', got another")
+            raise ValueError("state_dict: expected a state of ParameterFree, with an entry 'learners', got another")
         if not len(saved) == len(groups) == len(self.param_groups):
             raise ValueError(f"state_dict: expected {len(self.param_groups)} groups, got {len(saved)}")
         for index, (theirs, group) in enumerate(zip(saved, groups, strict=True)):
@@ -283,14 +284,14 @@ class ParameterFree(Citable, torch.optim.Optimizer):
             for index, theirs in enumerate(saved):
                 self.learners[index].load_state_dict(theirs["learner"])
                 self.centres[index].copy_(theirs["centre"])
-                self.rates[index].fill_(theirs.get("rate", 1.0))  # formerly there was none
+                self.rates[index].fill_(theirs.get("rate", 1.0))  # older states have none
             load_own(own)
 
         state = [buffer for learner in self.learners for buffer in learner.state().values()]
         all_or_nothing(self, copied(state + self.centres + self.rates), load)
 
     def _checked_group(self, index: int, theirs: Mapping[str, Any], centre: Any) -> dict[str, Any]:
-        """Return a saved group under its options' present names, or refuse another group."""
+        """Return a saved group under its options' present names, or raise if it differs."""
         names = former_names(type(self.learners[index]))
         theirs = {names.get(name, name): value for name, value in theirs.items()}
         mine, shape = self.param_groups[index], self.centres[index].shape
@@ -300,7 +301,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
             wanted = f"{len(mine['params'])} parameters, together {shape_text(shape)}, in group {index}"
             got = f"{len(theirs['params'])}, together {shape_text(centre.shape)}"
             raise ValueError(f"state_dict: expected {wanted}, got {got}")
-        # A state from before an option or `lr` was there has the default. Schedulers add entries of their own.
+        # A state from before an option or `lr` existed has the default. Schedulers add their own entries.
         parameters = inspect.signature(type(self.learners[index])).parameters
         defaults = {"lr": 1.0} | {name: parameters[name].default for name in mine if name in parameters}
         theirs = defaults | theirs
@@ -318,9 +319,9 @@ class ParameterFree(Citable, torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        # torch adds this default. A group that is added later would take it for an option.
+        # torch adds this default. A group that is added later would treat it as an option.
         self.defaults.pop("differentiable", None)
-        if not hasattr(self, "rates"):  # pickled without
+        if not hasattr(self, "rates"):  # pickled before they existed
             self.rates = [torch.ones((), dtype=torch.float64) for _ in self.learners]
         self.defaults.setdefault("lr", 1.0)
         for group in self.param_groups:
@@ -328,7 +329,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
 
 
 def _check_saved(index: int, saved: Any, group: Any) -> None:
-    """Refuse what is no state of a group and its learner, by name."""
+    """Raise unless ``saved`` is the state of a group and its learner."""
     if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
         raise ValueError(f"state_dict: expected group {index} with an entry 'params', got {kind(group)}")
     wanted = f"state_dict: expected the state of the learner of group {index}"
@@ -377,7 +378,7 @@ def begin(group: dict[str, Any]) -> tuple[Tensor, ConvexLearner]:
         raise ValueError(f"params: expected {wanted}, got {dim}; 'freegrad' is O(d), and so is form='sketch'")
     learner = cls(dim, device=device, **settled, **{option: group[option] for option in known})
     if bool(learner.decision.any()):
-        raise ValueError(f"learner: expected one whose first decision is 0, got {chosen!r}")
+        raise ValueError(f"learner: expected a learner whose first decision is 0, got {chosen!r}")
     return flat(group["params"]), learner
 
 
@@ -389,7 +390,7 @@ def learner_of(chosen: Any) -> tuple[type[ConvexLearner], dict[str, Any], float]
         got = chosen.__name__ if isinstance(chosen, type) else kind(chosen)
         raise TypeError(f"learner: expected one of {', '.join(LEARNERS)} or a class of ConvexLearner, got {got}")
     if next(iter(inspect.signature(chosen).parameters), None) != "dim":
-        raise ValueError(f"learner: expected one whose first argument is dim, got {name_of(chosen)!r}")
+        raise ValueError(f"learner: expected a class whose first argument is dim, got {name_of(chosen)!r}")
     return chosen, {}, min((largest for cls, _, largest in LEARNERS.values() if cls is chosen), default=math.inf)
 
 

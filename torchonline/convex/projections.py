@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 ROUNDOFF = 2.0**-52
-# A multiplier counts as wrong if it is more than so many rounding errors of its terms on the wrong side.
+# A multiplier counts as wrong if it is on the wrong side by more than this many rounding errors of its terms.
 SLACK = 64.0
 
 Projection = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -16,12 +16,13 @@ def project_between(
 ) -> np.ndarray:
     r"""Project onto bounds: :math:`\arg\min\|x - p\|_A` over :math:`l \le x \le u`.
 
-    With ``total``, the entries of x add up to it too; then the lower bounds are 0 and the upper ones infinite.
+    With ``total``, the entries of x also sum to it. The lower bounds must then be 0 and the upper bounds infinite.
 
-    The method is that of active sets. It solves for the coordinates that are not held at a bound, and holds those that would pass
-    their bounds. When none would, it frees those that their multipliers pull inwards. Whenever it frees some, the distance is
-    smaller than at all such times before. So no set of held coordinates comes twice, and the end is exact but for rounding. If
-    the matrix is diagonal and there is no ``total``, it is the clipped point, at once. Cost: O(d^3) for each change of the set.
+    This is an active-set method. It solves for the free coordinates, and holds a coordinate at a bound that it would pass. When
+    none would, it frees the held coordinates whose multipliers point inwards. Each time it frees some, the distance is smaller
+    than at all such times before. Therefore no set of held coordinates repeats, and the result is exact up to rounding. If the
+    matrix is diagonal and there is no ``total``, the result is the clipped point, at once. Cost: O(d^3) for each change of the
+    set.
 
     Args:
         point: p, ``(d)``.
@@ -34,7 +35,7 @@ def project_between(
     held = (x <= lower) | (x >= upper)
     for _ in range(100 + 20 * len(point)):
         free = np.flatnonzero(~held)
-        if total is not None and len(free) == 1:  # it is the sum; a far point's rounding may be larger than that
+        if total is not None and len(free) == 1:  # it equals the sum; the rounding of a far point may exceed the sum
             x[free] = total
         elif len(free):
             move = point[free] - x[free] + _answer(matrix, free, held, point - x, total is not None)
@@ -44,13 +45,13 @@ def project_between(
             if (least := share.min()) < 1.0:
                 x[free] += least * move
                 stopped = share <= least
-                if total is not None:  # not all fall, but for rounding
+                if total is not None:  # up to rounding, not all fall
                     stopped[move.argmax()] = False
                 x[free[stopped]] = np.where(move > 0.0, upper[free], lower[free])[stopped]
                 held[free[stopped]] = True
                 continue
             x[free] += move
-        # All free coordinates are where they want to be. Which of the others want to move inwards?
+        # All free coordinates are optimal. Which held coordinates should move inwards?
         offset = x - point
         slope, rounding = matrix @ offset, SLACK * ROUNDOFF * (np.abs(matrix) @ np.abs(offset))
         if total is not None:
@@ -59,13 +60,13 @@ def project_between(
         if not inwards.any():
             break
         held &= ~inwards
-    return x if total is None else x * (total / x.sum())  # moves have rounded the sum
+    return x if total is None else x * (total / x.sum())  # the moves have rounded the sum
 
 
 def _answer(matrix: np.ndarray, free: np.ndarray, held: np.ndarray, back: np.ndarray, has_sum: bool) -> np.ndarray:
-    """Return the best free coordinates, less those of the point.
+    """Return the optimal free coordinates, minus the point's.
 
-    The others stay where they are held. ``back`` is the point less x. With a sum, that of x stays.
+    The other coordinates stay held. ``back`` is the point minus x. With a sum, the sum of x does not change.
     """
     inner, pull = matrix[np.ix_(free, free)], matrix[np.ix_(free, held)] @ back[held]
     if not has_sum:
@@ -75,10 +76,9 @@ def _answer(matrix: np.ndarray, free: np.ndarray, held: np.ndarray, back: np.nda
 
 
 def _on_simplex(point: np.ndarray, total: float) -> np.ndarray:
-    """Project onto entries of at least 0 with a sum, in the Euclidean norm."""
-    point = (
-        point - point.max()
-    )  # which moves no projection, and keeps the digits of a sum that is small beside the point
+    """Project onto nonnegative entries with a sum, in the Euclidean norm."""
+    # The shift changes no projection, and keeps the digits of a sum that is small beside the point.
+    point = point - point.max()
     falling = np.sort(point)[::-1]
     levels = (np.cumsum(falling) - total) / np.arange(1, len(point) + 1)
     return np.maximum(point - levels[np.flatnonzero(falling > levels)[-1]], 0.0)
@@ -87,10 +87,10 @@ def _on_simplex(point: np.ndarray, total: float) -> np.ndarray:
 def project_hull(point: np.ndarray, matrix: np.ndarray, vertices: np.ndarray) -> np.ndarray:
     r"""Project onto the convex hull of points: :math:`\arg\min\|x - p\|_A`.
 
-    Wolfe's method: keep a few vertices, none in the plane of the others; project onto their plane; where that leaves their hull,
-    stop at its boundary and drop a vertex; otherwise add the vertex that lies deepest on the point's side, if any does. The
-    distance falls with each addition, so that the end, after finitely many, is exact but for rounding. Cost: O(md + d^3) an
-    addition.
+    Wolfe's method keeps a few affinely independent vertices, and projects onto their plane. If the projection leaves their hull,
+    it stops at the boundary and drops a vertex. If the projection is in their hull, it adds the vertex that lies deepest on the
+    point's side, if any does. The distance decreases with each addition, so the method ends after finitely many, exact up to
+    rounding. Cost: O(md + d^3) per addition.
 
     Args:
         point: p, ``(d)``.
@@ -121,9 +121,9 @@ def project_hull(point: np.ndarray, matrix: np.ndarray, vertices: np.ndarray) ->
             weights = weights + share * (aim - weights)
             weights[falling & (weights <= 1e-15)] = 0.0
             kept = weights > 0.0
-            if kept.all():  # rounding has kept the one that was to go
+            if kept.all():  # rounding has kept the vertex to drop
                 kept[np.where(falling, weights, np.inf).argmin()] = False
-            elif not kept.any():  # rounding has lost all of them
+            elif not kept.any():  # rounding has dropped all vertices
                 kept[aim.argmax()], weights = True, np.ones_like(weights)
             chosen, weights = [each for each, stays in zip(chosen, kept, strict=True) if stays], weights[kept]
             weights = weights / weights.sum()
@@ -131,7 +131,7 @@ def project_hull(point: np.ndarray, matrix: np.ndarray, vertices: np.ndarray) ->
 
 
 def _in_plane(points: np.ndarray) -> np.ndarray:
-    """Return weights, of sum 1, of the point nearest to 0 in a plane through points."""
+    """Return weights, of sum 1, of the point nearest to 0 in the plane of the points."""
     sides = points[1:] - points[0]
     others = np.linalg.lstsq(sides.T, -points[0], rcond=None)[0]
     return np.concatenate([[1.0 - others.sum()], others])
@@ -140,14 +140,14 @@ def _in_plane(points: np.ndarray) -> np.ndarray:
 def project_within(
     project: Projection, point: np.ndarray, matrix: np.ndarray, centre: np.ndarray, radius: float
 ) -> np.ndarray:
-    r"""Project onto what a convex set has in a ball around one of its points.
+    r"""Project onto a convex set within a ball around one of its points.
 
-    With the multiplier :math:`\mu \ge 0` of the ball, the solution is the projection onto the set of
-    :math:`(A + \mu I)^{-1}(Ap + \mu c)`, in the norm of :math:`A + \mu I`, and its distance from the centre c falls in
-    :math:`\mu`. The root is found by a bracket and the secant of one over the distance. Cost: some ten projections.
+    With the multiplier :math:`\mu \ge 0` of the ball, the solution is the projection of :math:`(A + \mu I)^{-1}(Ap + \mu c)` onto
+    the set, in the norm of :math:`A + \mu I`. Its distance from the centre c decreases in :math:`\mu`. The root is found by a
+    bracket and the secant method on one over the distance. Cost: about ten projections.
 
     Args:
-        project: the projection onto the set, of a point in the norm of a matrix.
+        project: projects a point onto the set, in the norm of a matrix.
         point: p, ``(d)``.
         matrix: A, ``(d, d)``.
         centre: c, a point of the set, ``(d)``.
@@ -188,5 +188,5 @@ def project_within(
             below, at_below, at_above, side = middle, value, at_above * (0.5 if side < 0 else 1.0), -1
         else:
             above, at_above, at_below, side = middle, value, at_below * (0.5 if side > 0 else 1.0), 1
-    # A point between the centre and x is in the set too.
+    # A point between the centre and x is also in the set.
     return centre + (x - centre) * min(1.0, 1.0 + excess(x))

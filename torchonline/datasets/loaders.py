@@ -27,8 +27,8 @@ HEALTH_PLANS = {
 def digits(labelled: int = 300) -> tuple[TensorDataset, TensorDataset]:
     """Return scikit-learn's 1797 handwritten digits in two parts.
 
-    The first part, whose size ``labelled`` is from 1 to 1796, is for training an encoder, the second for the bandit. The data are
-    the test set of Alpaydin and Kaynak, Optical recognition of handwritten digits (UCI, 1998), in scikit-learn's order.
+    The first part, of size ``labelled`` from 1 to 1796, is for training an encoder, the second for the bandit. The data are the
+    test set of Alpaydin and Kaynak, Optical recognition of handwritten digits (UCI, 1998), in scikit-learn's order.
 
     Returns:
         Two datasets whose ``tensors`` are images, ``(N, 64)``, float32 in [0, 1], the 8 x 8 pixels in a row; and labels,
@@ -55,9 +55,9 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
     """Return data of the RAND Health Insurance Experiment, 1974 to 1982.
 
     Families at six sites in the United States were randomly assigned to health insurance plans for three or five years. The file
-    is that of Cameron and Trivedi's textbook, as shipped with statsmodels: 20,190 person-years of 5,912 persons. The plans,
-    numbered from 0, are the keys of ``HEALTH_PLANS``. docs/health_insurance.md says what a family pays under each plan, how the
-    plans were assigned and what the rows lack.
+    is from Cameron and Trivedi's textbook, as shipped with statsmodels: 20,190 person-years of 5,912 persons. The plans, numbered
+    from 0, are the keys of ``HEALTH_PLANS``. docs/health_insurance.md describes the families' payments under each plan, the
+    assignment of plans and the gaps of the data.
 
     Args:
         columns: columns of the file that form the context. The default columns have no missing values: age in years, 1 if
@@ -71,8 +71,8 @@ def health_insurance(columns: Sequence[str] = ("xage", "child", "female", "linc"
 
         - context, ``(N, C)``, float64;
         - plan, ``(N)``, int64 from 0 to 5;
-        - cost, ``(N)``, float64: the year's medical expenses in dollars of an unnamed base year, whoever paid them (``meddol``:
-          inpatient, outpatient, drugs and supplies, without dental and outpatient mental care);
+        - cost, ``(N)``, float64: the year's medical expenses in dollars of an unnamed base year, regardless of who paid
+          (``meddol``: inpatient, outpatient, drugs and supplies, without dental and outpatient mental care);
         - site, from 1 to 6; year of the study, from 1 to 5; person, the file's ``zper``: ``(N)``, int64;
         - family, ``(N)``, int64 from 0: persons of one site, plan and income, because the file has no family identifier; 49 of
           these 1806 groups contain several families.

@@ -1,4 +1,4 @@
-"""Stochastic convex losses, some of which an adversary has changed."""
+"""Stochastic convex losses, some of them changed by an adversary."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from torchonline.environments.sea import SEAStream
 
 
 class CorruptedStream(SEAStream):
-    r"""Stream of independent losses, of which an adversary corrupts some.
+    r"""Stream of independent losses, some of them corrupted by an adversary.
 
     In rounds ``spacing``, 2 ``spacing``, ... the adversary adds :math:`\pm\text{corruption}\cdot\langle u/U, x\rangle` to the
-    loss, plus and minus in turn, so that losses point away from the comparator u and back:
+    loss, with alternating signs, so that losses point away from the comparator u and back:
 
     .. math:: F_t(x) = h(x) + \langle a_t, x\rangle,\qquad f_t(x) = F_t(x) + \langle\xi_t, x\rangle,\qquad
               \textstyle\sum_{t \le T}\|a_t\| = C = \text{corruption}\,\lfloor T/\text{spacing}\rfloor .
@@ -21,12 +21,12 @@ class CorruptedStream(SEAStream):
     :math:`\sigma_t` = ``sigma`` in every round, and :math:`\Sigma_t` = ``corruption`` in each corrupted round and in the round
     after it, else 0, so that :math:`\Sigma^2_{1:T}` is at most 2C ``corruption``. For a spacing of 1 it is twice
     ``corruption`` from the second round on. After an even number of corruptions, u minimises the sum of the expected losses, in
-    the sense of :class:`~torchonline.environments.SEAStream`. Regret counts corrupted losses as they are. The attributes are
-    those of SEAStream. Cost of a round: O(d) a point.
+    the sense of :class:`~torchonline.environments.SEAStream`. Regret is measured on the corrupted losses. The attributes are
+    those of SEAStream. Cost of a round: O(d) per point.
 
     Args:
         dim: number of coordinates d.
-        corruption: length of what the adversary adds to a gradient, at least 0.
+        corruption: length of the vector that the adversary adds to a gradient, at least 0.
         spacing: rounds from one corruption to the next, at least 1.
         loss, sigma, comparator_norm, scale, cells: as for :class:`~torchonline.environments.SEAStream`.
         batch_shape, seed, dtype: as for :class:`~torchonline.environments.simulated.SimulatedBandit`.

@@ -20,14 +20,14 @@ class GeneralizedLinearBandit(SimulatedBandit):
 
     The mean reward of an arm x is :math:`\mu(x^\top\theta^*)`. The arms are drawn uniformly from the unit ball and
     :math:`\theta^*` uniformly from a sphere, independently for each trial. Environments with the same seed have the same
-    parameters and arms, whatever a policy pulls. With :class:`~torchonline.Logistic` the random numbers that rewards are
-    computed from are the same too.
+    parameters and arms for any pulls of a policy. With :class:`~torchonline.Logistic` the random numbers behind the rewards are
+    also the same.
 
     Args:
         link: link function :math:`\mu`, which also gives the default law of the rewards.
-        rewards: another law of the rewards, such as fractions or overdispersed counts: a function ``(z, generator)`` that
+        rewards: a different law of the rewards, such as fractions or overdispersed counts: a function ``(z, generator)`` that
             returns rewards shaped like z, drawn with that generator. Its mean should be :math:`\mu(z)`, because regret is
-            computed from the link. None takes the link's law, which a :class:`~torchonline.CustomLink` lacks.
+            computed from the link. None uses the link's law, which a :class:`~torchonline.CustomLink` lacks.
         theta_norm: norm S of :math:`\theta^*`, above 0, in the range on which the link can be computed.
         dim, arms, redraw, batch_shape, seed, dtype: as in :class:`~torchonline.environments.simulated.SimulatedBandit`, which
             shows a round.
@@ -58,7 +58,7 @@ class GeneralizedLinearBandit(SimulatedBandit):
             raise TypeError(f"rewards: expected a function of z and a generator, got {kind(rewards)}")
         self.rewards = rewards
         self._law = link.sample if rewards is None else rewards
-        # Separate from the arms' generator, because the number of random numbers that a reward takes may depend on the arm.
+        # Separate from the arms' generator, because the number of random numbers that a reward consumes may depend on the arm.
         self._reward_generator = torch.Generator().manual_seed(seed_number(options.get("seed", 0)) ^ 0x5DEECE66D)
         self._rounds, self._slopes = 0, torch.zeros((), dtype=torch.float64)
         super().__init__(dim, arms, **options)

@@ -20,7 +20,7 @@ class LinearBandit(SimulatedBandit):
 
     The reward is :math:`r = x^\top\theta^* + \eta`, with :math:`E\eta = 0`. :math:`\theta^*` and the arms are drawn uniformly
     from spheres, independently for each trial. No draw depends on the pulled arms: two policies on environments with the same
-    seed meet the same parameters, arms and noise.
+    seed get the same parameters, arms and noise.
 
     Args:
         noise: law of :math:`\eta`. Its ``moment_norm(order)`` is the exact ``noise_scale`` for a learner.
@@ -58,15 +58,15 @@ class LinearBandit(SimulatedBandit):
 
 
 class VaryingNoiseBandit(LinearBandit):
-    r"""Linear bandit whose noise has a known scale of its own in each round.
+    r"""Linear bandit with a known noise scale in each round.
 
     The reward is :math:`r_t = x_t^\top\theta^* + s_t\,\eta_t`, with :math:`\eta_t` of the law ``noise`` and :math:`s_t` the
-    attribute ``noise_scale``. The norm of order p of the round's noise is ``noise_scale * noise.moment_norm(p)``: this is what
-    ``step`` of a learner takes as its ``noise_scale``. A law of norm 1, such as ``StudentT(3.0, scale=3**-0.5)`` for p = 2, makes
-    the two the same.
+    attribute ``noise_scale``. The norm of order p of the round's noise is ``noise_scale * noise.moment_norm(p)``, which a
+    learner's ``step`` takes as its ``noise_scale``. For a law of norm 1, such as ``StudentT(3.0, scale=3**-0.5)`` for p = 2, the
+    two are equal.
 
-    The scales have a generator of their own. Environments with the same seed have the same parameters, arms and
-    :math:`\eta_t`, whatever is pulled and whatever the scales, and a :class:`LinearBandit` has the same ones.
+    The scales have their own generator. Environments with the same seed have the same parameters, arms and :math:`\eta_t`, for
+    any pulls and any scales, and so has a :class:`LinearBandit`.
 
     Args:
         noise_scales: law of the scales: a function ``(batch_shape, generator)`` that returns numbers of at least 0, ``(*B)``,
@@ -120,7 +120,7 @@ class VaryingNoiseBandit(LinearBandit):
 
 
 class DriftingBandit(LinearBandit):
-    r"""Linear bandit whose parameter turns by a fixed angle, again and again.
+    r"""Linear bandit whose parameter rotates by a fixed angle at regular intervals.
 
     .. math:: \theta^*_t = \cos(\varphi_t)\,\theta^*_1 + \sin(\varphi_t)\,\|\theta^*_1\|\,u,\qquad
               \varphi_t = \text{angle}\cdot\lfloor (t-1)/\text{every}\rfloor

@@ -14,7 +14,7 @@ from torchonline.core.options import described
 
 @dataclass(frozen=True, repr=False)
 class Noise(ABC):
-    r"""Base of all noise laws: ``scale`` times a standard law of mean 0.
+    r"""Base class of the noise laws: ``scale`` times a standard law of mean 0.
 
     Args:
         scale: the unit of the noise, above 0.
@@ -48,7 +48,7 @@ class Noise(ABC):
     def moment_norm(self, order: float) -> float:
         r"""Return the exact :math:`(E|\eta|^p)^{1/p}`, p = ``order`` > 0, in reward units.
 
-        The result is infinite where the moment is.
+        The result is infinite if the moment is.
         """
         order = positive("order", order)
         return self.scale * math.exp(self._standard_log_moment(order) / order)
@@ -165,8 +165,8 @@ def _series(b: float, c: float, z: float) -> float:
 class TwoPoint(Noise):
     r"""A rare large jump, balanced by a small constant.
 
-    The value is :math:`\sqrt{(1-q)/q}` with probability q, otherwise :math:`-\sqrt{q/(1-q)}`. Most samples of far fewer than
-    1 / q rounds show no spread at all, and confidence radii for Gaussian noise fail under this law.
+    The value is :math:`\sqrt{(1-q)/q}` with probability q, else :math:`-\sqrt{q/(1-q)}`. Most samples of far fewer than 1 / q
+    rounds show no spread at all, and confidence radii for Gaussian noise fail under this law.
 
     Args:
         probability: probability q of the jump, in (0, 1).

@@ -1,4 +1,4 @@
-"""A fixed set of convex losses that come in random order, pass after pass."""
+"""Fixed set of convex losses in random order, pass after pass."""
 
 from typing import Any
 
@@ -12,18 +12,18 @@ from torchonline.environments.sea import SEAStream
 class RandomOrderStream(SEAStream):
     r"""Stream of K losses without replacement, in passes of random order.
 
-    The losses are :math:`h(x) + \langle b_k, x\rangle`, with :math:`b_k` in pairs of opposite vectors of length ``sigma`` and
-    random directions, so that a pass sums to K h. The order of a pass is drawn for each trial. In the stochastically extended
+    The losses are :math:`h(x) + \langle b_k, x\rangle`, with the :math:`b_k` in pairs of opposite vectors of length ``sigma`` and
+    random direction, so that a pass sums to K h. The order of a pass is drawn for each trial. In the stochastically extended
     adversarial model, :math:`F_t` is the expectation given the past:
 
     .. math:: \nabla F_t(x) = \nabla h(x) + a_t,\qquad a_t = \text{the mean of the } b_k \text{ that the pass has left},\qquad
               \xi_t = b_{k_t} - a_t,
 
-    with :math:`\sigma_t^2 = \text{sigma}^2 - \|a_t\|^2` at every x, and :math:`\Sigma_t = \|a_t - a_{t-1}\|`, which is small but
-    at the end of a pass. Over a pass :math:`\Sigma^2_{1:T}` stays below a number that does not grow with K (Lemma 11 of the
+    with :math:`\sigma_t^2 = \text{sigma}^2 - \|a_t\|^2` at every x, and :math:`\Sigma_t = \|a_t - a_{t-1}\|`, which is small
+    except at the end of a pass. Over a pass :math:`\Sigma^2_{1:T}` has a bound that does not grow with K (Lemma 11 of the
     reference: :math:`8G^2`), and :math:`\sigma^2_{1:T}` is at most :math:`K\sigma^2`. The comparator u minimises the sum of a
-    pass. All else is as for :class:`~torchonline.environments.SEAStream`, the attributes too, but the ``noise`` depends on the
-    past. Cost of a round: O(d) a point; O(Kd) memory a trial.
+    pass. Everything else, including the attributes, is as for :class:`~torchonline.environments.SEAStream`, except that the
+    ``noise`` depends on the past. Cost of a round: O(d) per point; O(Kd) memory per trial.
 
     Args:
         dim: number of coordinates d.

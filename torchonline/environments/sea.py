@@ -41,7 +41,7 @@ class SEAStream:
     .. math:: F_t(x) = h(x) + \langle a_t, x\rangle,\qquad f_t(x) = F_t(x) + \langle\xi_t, x\rangle .
 
     The noise :math:`\xi_t` is uniform on a sphere. The adversary walks round a regular polygon centred at 0. Hence the two
-    quantities of the model are options, exact in every round, the first included, and at every point x (for ``cells`` = 1):
+    quantities of the model are options, exact in every round, including the first, and at every point x (for ``cells`` = 1):
 
     .. math:: \sigma_t^2 = E\sup_x\|\nabla f_t(x) - \nabla F_t(x)\|^2 = \text{sigma}^2,\qquad
               \Sigma_t = \sup_x\|\nabla F_t(x) - \nabla F_{t-1}(x)\| = \text{drift} .
@@ -57,17 +57,17 @@ class SEAStream:
     ``logistic``   :math:`\log(1 + e^r) + \log(1 + e^{-r}) - 2\log 2` (both labels)      at most 1
     =============  ====================================================================  ===================
 
-    *Noise that depends on the point* (``cells`` = n > 1). In each round a direction :math:`\nu_t` is drawn, and n parallel cells
-    across it, those at the ends without end, divide the points. Each cell is noisy with probability 1/n, on its own. In a noisy
-    cell the gradient of the noise is :math:`\pm\text{sigma}\sqrt n\,\nu_t`, elsewhere 0. So ``sigma``^2 is
+    *Noise that depends on the point* (``cells`` = n > 1). In each round a direction :math:`\nu_t` is drawn. Across it, the space
+    is divided into n parallel cells; the two end cells are unbounded. Each cell is noisy with probability 1/n, independently. In
+    a noisy cell the gradient of the noise is :math:`\pm\text{sigma}\sqrt n\,\nu_t`, elsewhere 0. Hence ``sigma``^2 is
     :math:`\sigma_t^2 = \sup_xE\|\cdot\|^2`, attained at every x, but
     :math:`\tilde\sigma_t^2 = E\sup_x\|\cdot\|^2 = n(1 - (1 - 1/n)^n)\sigma_t^2` is larger, and the mean length
-    :math:`\sup_xE\|\cdot\|` is ``sigma`` / sqrt(n). The losses :math:`f_t` are not convex then; their expectations are.
+    :math:`\sup_xE\|\cdot\|` is ``sigma`` / sqrt(n). These losses :math:`f_t` are not convex; their expectations are.
 
     After every whole cycle of the adversary, u minimises the sum of the expected losses so far: for linear losses over the
     ball of radius U, for the others over the whole space. Between whole cycles, no x in that set is better than u by more
     than :math:`\text{drift}\,\|x-u\|/(2\sin^2(\pi/\text{period}))`. No draw depends on the decisions, on ``sigma`` or on
-    ``drift``: two learners on streams with the same seed meet the same losses. Cost of a round: O(d) for each point.
+    ``drift``: two learners on streams with the same seed get the same losses. Cost of a round: O(d) for each point.
 
     Args:
         dim: number of coordinates d.
@@ -77,7 +77,8 @@ class SEAStream:
         comparator_norm: U, above 0: a number or a tensor, as for ``sigma``.
         scale: factor of h, above 0. Over T rounds of linear losses u is hardest to find at a scale of about ``sigma`` / sqrt(T).
         period: rounds of a cycle, which is the number of corners of the polygon, at a distance of ``drift`` /
-            (2 sin(pi / ``period``)) from 0. With 2, the only choice in one dimension, the adversary goes to and fro.
+            (2 sin(pi / ``period``)) from 0. With 2, the only choice in one dimension, the adversary alternates between two
+            points.
         cells: n, the number of cells of noise that depends on the point, within a distance of 2U of 0; 1 for the same noise
             everywhere.
         batch_shape, seed, dtype: as for :class:`~torchonline.environments.simulated.SimulatedBandit`.
@@ -109,7 +110,7 @@ class SEAStream:
         The model: Sachs, Hadiji, van Erven and Guzman, Between stochastic and adversarial online convex optimization: improved
         regret bounds via smoothness, NeurIPS 2022. The streams are our own. :math:`F_0` is the corner of the polygon before the
         first one; papers that set :math:`F_0 = 0`, or that sum :math:`\Sigma_t^2` from t = 2 on, differ in the first round. The
-        cells are those of Proposition A.1 of the paper of :class:`~torchonline.OONS`, on a line that turns.
+        cells are from Proposition A.1 of the paper of :class:`~torchonline.OONS`, on a line that rotates.
     """
 
     def __init__(
@@ -223,7 +224,7 @@ class SEAStream:
         return float((self.scale * (self._profile.tilt + slope) + self._reach + noise).max())
 
     def _prepare(self) -> None:
-        """Draw what the stream keeps for all rounds."""
+        """Draw the parts of the stream that all rounds share."""
 
     def _begin_round(self) -> None:
         self.shift = self._shift_of(self.rounds)
@@ -231,7 +232,7 @@ class SEAStream:
         if self.cells == 1:
             self.noise = (self.sigma.unsqueeze(-1) * direction).to(self.dtype)
             return
-        # Slopes of the noise along the direction, by cell. The direction's own sign has no part in it.
+        # Slopes of the noise along the direction, by cell. The direction's own sign plays no role.
         shape = (*self.batch_shape, self.cells)
         draws = torch.rand((2, *shape), generator=self._generator, dtype=torch.float64)
         sizes = (math.sqrt(self.cells) * self.sigma).unsqueeze(-1) * (draws[0] * self.cells < 1.0)
@@ -239,19 +240,18 @@ class SEAStream:
         self.noise = self._cell_gradients(torch.zeros_like(self.comparator))
 
     def _cell_of(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return places along the direction, cells, their slopes, and a cell's width."""
+        """Return positions along the direction, cells, their slopes, and a cell's width."""
         along = (*self.batch_shape, *[1] * (points.dim() - len(self.batch_shape) - 1))
         width = (4.0 * self.comparator_norm / self.cells).reshape(along)
         left = (-2.0 * self.comparator_norm).reshape(along)
         place = (points.double() * self._across.reshape(*along, self.dim)).sum(-1) - left
-        cell = (
-            (place / width).nan_to_num(0.0).floor().clamp(0, self.cells - 1).long()
-        )  # the value of a NaN point is NaN
+        # A NaN point gets a cell, and its value is NaN.
+        cell = (place / width).nan_to_num(0.0).floor().clamp(0, self.cells - 1).long()
         slopes = self._slopes.reshape(*along, self.cells).expand(*cell.shape, self.cells)
         return place, cell, slopes, width
 
     def _cell_gradients(self, points: Tensor) -> Tensor:
-        """Return the gradients of the noise: ``(*B, ..., d)`` twice."""
+        """Return the gradients of the noise: ``(*B, ..., d)`` to the same shape."""
         _, cell, slopes, _ = self._cell_of(points)
         slope = slopes.gather(-1, cell.unsqueeze(-1))
         along = (*self.batch_shape, *[1] * (points.dim() - len(self.batch_shape) - 1), self.dim)
@@ -275,7 +275,7 @@ class SEAStream:
         return (self._reach.unsqueeze(-1) * corner).to(self.dtype)
 
     def _value(self, points: Tensor, linear: Tensor, is_regret: bool = False) -> Tensor:
-        """Return the loss with a linear part; less that of the comparator for the regret."""
+        """Return the loss with a linear part, minus the comparator's for the regret."""
         points, comparator, linear = self._along("decision" if is_regret else "points", points, linear)
         offset = points - comparator
         common = self.scale * self._profile.value(torch.linalg.vector_norm(offset, dim=-1))
@@ -289,7 +289,7 @@ class SEAStream:
         return self.scale * self._profile.slope(distance) * outwards + linear
 
     def _along(self, name: str, points: Tensor, linear: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return broadcastable points, comparators and linear parts, that of h included."""
+        """Return broadcastable points, comparators and linear parts, including that of h."""
         points = check_tensor(name, points, self.comparator)
         dims = len(self.batch_shape)
         if points.dim() <= dims or points.shape[:dims] != self.batch_shape or points.shape[-1] != self.dim:
@@ -308,7 +308,7 @@ class SEAStream:
         return unit_vectors((*self.batch_shape, self.dim), self._generator)
 
     def _orthonormal_pair(self) -> tuple[Tensor, Tensor]:
-        """Draw an orthonormal basis of the polygon's plane, in one dimension with a 0."""
+        """Draw an orthonormal basis of the polygon's plane; if d = 1, a vector and a 0."""
         first, second = self._directions(), self._directions()
         if self.dim == 1:
             return first, torch.zeros_like(second)

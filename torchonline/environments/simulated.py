@@ -40,7 +40,7 @@ class BanditOptions(TypedDict, total=False):
 
 
 class SimulatedBandit(WithOptions):
-    r"""Base of the simulated bandits: arms, one parameter per trial, and exact regret.
+    r"""Base class of the simulated bandits: arms, a parameter per trial, exact regret.
 
     A round::
 
@@ -56,7 +56,7 @@ class SimulatedBandit(WithOptions):
         dim: number of features d.
         arms: number of arms K.
         theta_norm: norm S of :math:`\theta^*`, above 0.
-        redraw: whether to draw new arms in each round. Otherwise the arms of the first round stay.
+        redraw: whether to draw new arms in each round. If False, the arms of the first round stay.
         batch_shape: ``*B``, independent trials, for a learner with the same ``batch_shape``.
         seed: seed of all draws.
         dtype: type of all returned tensors.

@@ -39,7 +39,7 @@ def check_rounds(name: str, value: Any, batch_shape: tuple[int, ...]) -> Tensor:
 
 
 def gather_state(value: Tensor, group: Any = None) -> list[Tensor]:
-    """Return a state of all ranks, on the device of this rank's, or raise on all.
+    """Gather a state of all ranks onto this rank's device, or raise on all ranks.
 
     States on the CPU are gathered with every backend, NCCL included.
     """
@@ -52,10 +52,10 @@ def gather_state(value: Tensor, group: Any = None) -> list[Tensor]:
 def of_one_rank(states: Tensor) -> Tensor:
     """Return the state of the only rank, or raise.
 
-    The bets of several ranks are several tests.
+    The states of several ranks belong to separate tests.
     """
     if len(states) > 1:
-        raise RuntimeError(f"sync: expected the rounds of one process, got those of {len(states)}")
+        raise RuntimeError(f"sync: expected the rounds of one process, got the rounds of {len(states)}")
     return states[0]
 
 
@@ -70,11 +70,11 @@ def level_of_caller() -> int:
 class ExactMetric(Metric):
     """Metric whose states keep their types and are in ``state_dict``.
 
-    No cast rounds the states. One of them is ``rounds``.
+    No cast rounds the states. One of the states is ``rounds``.
 
-    *Several processes.* In a process group of torch.distributed the states belong to this rank, and ``compute`` gathers those of
-    all ranks, so all ranks must call it, including ranks that have had no rounds. ``sync`` gathers for longer, until ``unsync``;
-    in between the metric is not updated or loaded. ``state_dict`` holds this rank's states unless the metric is synced.
+    *Several processes.* In a process group of torch.distributed each rank has its own states. ``compute`` gathers the states of
+    all ranks, so all ranks must call it, including ranks without rounds. ``sync`` keeps the gathered states until ``unsync``; in
+    between the metric cannot be updated or loaded. ``state_dict`` holds this rank's states unless the metric is synced.
 
     Args:
         options: those of torchmetrics.Metric.
@@ -92,13 +92,13 @@ class ExactMetric(Metric):
 
     rounds: Tensor
 
-    # What a plot calls the values.
+    # The name of the values in a plot.
     named = "value"
     # The smallest possible values of some states. No state holds NaN.
     least: dict[str, float] = {"rounds": 0}
 
     def __init__(self, **options: Any) -> None:
-        # A rank without an update since the last result would read a cache, and the others would wait for it.
+        # A rank without an update since the last result would read a cache, and the other ranks would wait for it.
         super().__init__(compute_with_cache=False, dist_sync_fn=gather_state, **options)
 
     @property
@@ -107,7 +107,7 @@ class ExactMetric(Metric):
         return super().update_called or rank_and_world_size()[1] > 1
 
     def sync(self, dist_sync_fn: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> None:
-        """Gather the states of all ranks, or leave the states as they are."""
+        """Gather the states of all ranks. An error leaves the states unchanged."""
         states = {name: getattr(self, name) for name in self._defaults}
         try:
             super().sync(dist_sync_fn or self.dist_sync_fn, *args, **kwargs)
@@ -126,18 +126,18 @@ class ExactMetric(Metric):
         return super()._apply(without_cast(fn), *args, **kwargs)
 
     def _add_states(self, reduce: str | Callable[[Tensor], Tensor] | None = None, **states: Tensor) -> None:
-        """Add states to the checkpoint, which ``reduce`` combines over ranks, each alone.
+        """Add states to the checkpoint. ``reduce`` combines each of them over ranks.
 
-        ``reduce`` gets the states of all ranks, stacked along a new first dimension. None leaves them so: for states that mean
-        nothing without one another.
+        ``reduce`` gets a state of all ranks, stacked along a new first dimension. None keeps the stack, for states that are
+        meaningless without one another.
         """
         for name, value in states.items():
             self.add_state(name, value, dist_reduce_fx=reduce, persistent=True)
 
     def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
-        """Draw what :meth:`compute` returns as bars, or a list of results as lines.
+        """Draw the result of :meth:`compute` as bars, or a list of results as lines.
 
-        Axes without data say that nothing is recorded yet.
+        Without data, the axes say that nothing is recorded yet.
 
         Args:
             val: a result of :meth:`compute` or of a call, or a list of them; None for ``compute()``.
@@ -154,9 +154,11 @@ class ExactMetric(Metric):
         return finished(axes)
 
     def _refuse_synced(self) -> None:
-        """Raise while the states are those of all ranks: ``unsync`` would lose a change."""
+        """Raise while the metric is synced, because ``unsync`` would lose a change."""
         if self._is_synced:
-            raise RuntimeError("update: expected the states of this rank, got those of all; call unsync() first")
+            raise RuntimeError(
+                "update: expected the states of this rank, got the states of all ranks; call unsync() first"
+            )
 
     def _expected(self, loaded: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return states of the shapes and types that a load needs."""
@@ -169,7 +171,7 @@ class ExactMetric(Metric):
     def _problems(self, loaded: Mapping[str, Any]) -> list[str]:
         """Return the reasons why the loaded states, by name, do not fit."""
         if self._is_synced:
-            return ["sync: expected the states of this rank, got those of all; call unsync() before a load"]
+            return ["sync: expected the states of this rank, got the states of all ranks; call unsync() before a load"]
         states = self._expected(loaded)
         problems = [why for name, x in states.items() if (why := mismatch(name, x, loaded, with_dtype=True))]
         return problems or [
@@ -181,12 +183,12 @@ class ExactMetric(Metric):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         loaded = {name: state_dict[prefix + name] for name in self._defaults if prefix + name in state_dict}
         loaded = {name: as_plain(name, x) if isinstance(x, Tensor) else x for name, x in loaded.items()}
-        problems = self._problems(loaded) if loaded else []  # without any state it is no checkpoint of this metric
+        problems = self._problems(loaded) if loaded else []  # without any state this is not a checkpoint of the metric
         if problems:
             args[-1].extend(prefix + problem for problem in problems)  # error_msgs
             return
         super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
         for name, value in (self._own(loaded) if loaded else loaded).items():
             setattr(self, name, value)
-        # Otherwise torchmetrics would warn that `update` was never called.
+        # Without this, torchmetrics would warn that `update` was never called.
         self._update_count = int(self.rounds)

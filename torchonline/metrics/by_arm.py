@@ -30,15 +30,14 @@ class MeanByArm(ExactMetric):
     r"""Count, mean and standard error of a value, for each arm.
 
     The value may be a reward or a regret. The standard error is :math:`s_k / \sqrt{n_k}`. It describes the rounds as they are,
-    and is no confidence interval of an arm's mean: a learner that drops an arm after bad luck leaves it with a mean that is too
-    low, and other contexts are played with other arms. For a comparison of arms or policies use
-    :mod:`torchonline.off_policy`.
+    and is not a confidence interval for an arm's mean: a learner that drops an arm after bad luck leaves the arm's mean too low,
+    and different arms are played in different contexts. For a comparison of arms or policies use :mod:`torchonline.off_policy`.
 
-    The results do not depend on the split into updates or on the ranks, up to rounding. A state holds sums around each arm's
-    first value, so a mean far from 0 costs no digits. Cost of n rounds: O(n + K).
+    The results do not depend on the split into updates or on the ranks, up to rounding. The sums are taken around each arm's
+    first value, so a mean far from 0 loses no digits. Cost of n rounds: O(n + K).
 
     Args:
-        actions: K, number of arms; of all that there will ever be, where arms come and go. The row of an arm is its id.
+        actions: K, number of arms, including all future ones if arms come and go. The row of an arm is its id.
         name: of the value, for the plot.
 
     Shape:
@@ -91,7 +90,7 @@ class MeanByArm(ExactMetric):
         return ArmMeans(count.long(), self.means(), error)
 
     def means(self) -> Tensor:
-        """Return the mean of each arm by the states at hand, ``(K)``; gathers nothing."""
+        """Return the mean of each arm, ``(K)``, from the current states; gathers nothing."""
         count, start, total, _ = self.sums.unbind(-1)
         return start + total / count
 
@@ -116,7 +115,7 @@ class MeanByArm(ExactMetric):
             return finished(axes)
         if val is not None or self.update_called:
             report = self.compute() if val is None else val
-            count, mean, error = (part.cpu().reshape(-1) for part in report)  # torchmetrics squeezes those of one arm
+            count, mean, error = (part.cpu().reshape(-1) for part in report)  # torchmetrics squeezes a single arm
             shown = count.nonzero().squeeze(-1)
             bars = error[shown].nan_to_num(0.0).numpy()  # an arm with one round has no bar
             axes.errorbar(range(len(shown)), mean[shown].numpy(), bars, fmt="o", capsize=3)
@@ -135,7 +134,7 @@ class MeanByArm(ExactMetric):
 
 
 def _merged(states: Tensor) -> Tensor:
-    """Return the sums of all ranks around the first value of one: ``(ranks, K, 4)``."""
+    """Merge the sums of all ranks around one rank's first value: ``(ranks, K, 4)``."""
     count, start, total, squares = states.unbind(-1)
     # The first rank that has rounds of the arm.
     rank = (count > 0).to(torch.int64).argmax(0)

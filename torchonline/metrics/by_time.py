@@ -34,7 +34,7 @@ class ValueByTime(TotalsByRound):
 
     The value may be a reward, the width of a confidence set or a probability. For the curve and several processes see
     :class:`~torchonline.metrics.TotalsByRound`; the extremes are exact too, except after a load on another number of ranks, where
-    those of an interval may be those of a neighbour.
+    an interval may have the extremes of a neighbour.
 
     Args:
         name: of the value, for the plot.
@@ -89,7 +89,7 @@ class ValueByTime(TotalsByRound):
     def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None) -> tuple[Any, Any]:
         """Draw means over time in a band from least to largest, or results.
 
-        Of a batch of learners, the mean over the learners. What is drawn over time is gathered from all ranks.
+        For a batch of learners it is the mean over the learners. Values over time are gathered from all ranks.
 
         Args:
             val: a result of :meth:`compute` or of a call, or a list of them; None for the means over time.
@@ -138,7 +138,7 @@ class ValueByTime(TotalsByRound):
 
 
 def _merged(extremes: Tensor, intervals: int, points: int) -> Tensor:
-    """Merge so many intervals into one: ``(2, points, ...)`` to the same shape."""
+    """Merge each ``intervals`` intervals into one, in the shape ``(2, points, ...)``."""
     if intervals == 1:
         return extremes
     rest = [0, 0] * (extremes.dim() - 2)

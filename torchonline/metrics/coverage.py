@@ -11,7 +11,7 @@ from torchonline.core.inputs import check_tensor
 def has_missed(estimator: Any, theta: Tensor) -> Tensor:
     r"""Return whether the confidence set misses the parameter: ``(*B)``; True for NaN.
 
-    It does if :math:`|x^\top(\hat\theta-\theta)| > \text{radius}\cdot\text{width}(x)` for some x.
+    The set misses it if :math:`|x^\top(\hat\theta-\theta)| > \text{radius}\cdot\text{width}(x)` for some x.
 
     Args:
         estimator: an object with ``theta_hat``, ``radius()`` and ``width_matrix()``.

@@ -13,26 +13,26 @@ from torchonline.metrics.plots import axes_for, draw_curve, draw_results, finish
 
 
 class TotalsByRound(ExactMetric):
-    r"""Base of the metrics that keep running totals and their curve.
+    r"""Base class of the metrics that keep running totals and their curve.
 
-    A subclass checks its arguments and calls :meth:`_add` with what each round adds to the totals.
+    A subclass checks its arguments and calls :meth:`_add` with each round's increments of the totals.
 
-    The curve has at most ``points`` points, equally spaced in rounds. When all are used, every second one is dropped and the
-    spacing doubles. The results do not depend on the split into updates. Cost of n rounds: O(n + points) for each total.
+    The curve has at most ``points`` points, equally spaced in rounds. When all points are used, every second one is dropped and
+    the spacing doubles. The results do not depend on the split into updates. Cost of n rounds: O(n + points) for each total.
 
-    *Several processes.* Each rank updates with its own rounds, any number of them, perhaps none. Then ``compute`` and ``curve``
-    are about the rounds of all ranks, gather O(points) numbers from each, and must be called on all ranks. The curve counts
-    rounds of all ranks, in laps: in lap k each rank that has k rounds or more plays its k-th. With :math:`n_i` rounds and total
+    *Several processes.* Each rank updates with its own rounds, any number of them, possibly none. ``compute`` and ``curve`` then
+    cover the rounds of all ranks, gather O(points) numbers from each rank, and must be called on all ranks. The curve counts
+    rounds of all ranks, in laps: in lap k each rank with at least k rounds plays its k-th. With :math:`n_i` rounds and total
     :math:`S^{(i)}` on rank i, its points are
 
     .. math:: \Big(\sum_i \min(k, n_i),\ \sum_i S^{(i)}_{\min(k, n_i)}\Big)
 
-    for the multiples k of the largest spacing of a rank, and for the last lap. They are exact. Nothing is interpolated.
+    for the multiples k of the largest spacing of a rank, and for the last lap. The points are exact, without interpolation.
 
     *States of several ranks.* In ``sync_context()`` the states of all ranks are stacked along a new first dimension, in
     ``state_dict`` too. Load such a state dict on all ranks: each takes the states of its own rank. If the number of ranks has
-    changed, the rounds are dealt out evenly: the total stays, up to rounding, and the curve of the loaded rounds is linear
-    between the points that it had.
+    changed, the rounds are distributed evenly: the total stays, up to rounding, and the curve of the loaded rounds is linear
+    between its points.
 
     Args:
         totals_shape: shape of the totals.
@@ -60,14 +60,14 @@ class TotalsByRound(ExactMetric):
     def curve(self) -> tuple[Tensor, Tensor]:
         """Return the curve: p rounds, ``(p,)``, and the totals after them, ``(p, ...)``.
 
-        They are of all ranks. If the metric is synced already, nothing is gathered.
+        The curve covers all ranks. If the metric is already synced, nothing is gathered.
         """
         return self._over_ranks(self._laps)
 
     def means(self) -> tuple[Tensor, Tensor]:
         """Return the rounds of the curve, ``(p,)``, and means between them, ``(p, ...)``.
 
-        A mean is that of what each round added, from one point of the curve to the next.
+        A mean is over the increments of the rounds from one point of the curve to the next.
         """
         return self._over_ranks(self._means)
 
@@ -108,7 +108,7 @@ class TotalsByRound(ExactMetric):
         self.spacing = torch.full_like(self.spacing, spacing)
 
     def _over_ranks(self, read: Any) -> Any:
-        """Return what ``read`` makes of the states of all ranks, which are stacked."""
+        """Apply ``read`` to the stacked states of all ranks."""
         is_new = not self._is_synced
         with self.sync_context(should_sync=is_new and self.sync_on_compute, should_unsync=is_new):
             return read({name: self._of_ranks(getattr(self, name)) for name in self._defaults})
@@ -171,7 +171,7 @@ class TotalsByRound(ExactMetric):
     def _dealt(
         self, loaded: Mapping[str, Tensor], at: Tensor, totals: Tensor, rank: int, ranks: int
     ) -> dict[str, Tensor]:
-        """Return the states of a rank to which the rounds of a curve are dealt out."""
+        """Return a rank's states after distributing the rounds of a curve evenly."""
         at = torch.cat([at.new_zeros(1), at])
         totals = torch.cat([totals.new_zeros(1, *self._shape), totals])
         # In the last lap only some ranks have a round.
@@ -185,7 +185,7 @@ class TotalsByRound(ExactMetric):
         weight = (played - at[after - 1]) / (at[after] - at[after - 1]).double()
         known = torch.lerp(totals[after - 1], totals[after], weight.reshape(-1, *[1] * len(self._shape)))
         shares = known / ranks
-        if rank < in_the_last:  # then the last entries of all are after the same lap
+        if rank < in_the_last:  # then the last entries of all ranks are after the same lap
             shares[laps > whole_laps] += (totals[-1] - known[-1]) / in_the_last
         history = torch.cat([shares[:-1], shares.new_zeros(self.points - len(shares) + 1, *self._shape)])
         return {

@@ -23,7 +23,7 @@ from torchonline.metrics.plots import axes_for, finished, results_of
 
 # Windows that a plot can show.
 KEPT = 256
-# Marks the line of the threshold, which several plots in the same axes share.
+# Identifies the line of the threshold, which several plots in the same axes share.
 THRESHOLD = "torchonline: threshold"
 
 
@@ -39,8 +39,8 @@ class DriftReport(NamedTuple):
         alarms: number of alarms, ``(*B)``, int64.
         first_at: number of values when the first alarm came, ``(*B)``, int64; 0 without an alarm.
         last_at: number of values when the last alarm came, ``(*B)``, int64; 0 without an alarm.
-        reference: mean of the window that others are compared with, ``(*B)``; NaN while there is none.
-        latest: mean of the last complete window, ``(*B)``; NaN before it.
+        reference: mean of the reference window, ``(*B)``; NaN while there is none.
+        latest: mean of the last complete window, ``(*B)``; NaN before the first.
         ratio: the larger statistic of the last window over the threshold, ``(*B)``: 1 or more is an alarm. NaN if the last
             window is the reference, or there is none.
     """
@@ -57,39 +57,39 @@ class DriftReport(NamedTuple):
 class DriftAlarm(ExactMetric):
     r"""Alarm for drift: compares windows of values with a reference window.
 
-    The first m = ``window`` values :math:`x_1, \dots, x_m` are the reference. The j-th comparison is with the values
-    :math:`y_1, \dots, y_m` of the j-th window after it, pair by pair, :math:`d_i = y_i - x_i`. There is an alarm if one of two
-    statistics reaches a threshold,
+    The first m = ``window`` values :math:`x_1, \dots, x_m` are the reference. The j-th comparison takes the values
+    :math:`y_1, \dots, y_m` of the j-th window after the reference, and their differences :math:`d_i = y_i - x_i`. There is an
+    alarm if one of two statistics reaches a threshold,
 
     .. math:: \frac{|\sum_i d_i|}{\sqrt{\sum_i d_i^2}} \ge c \quad\text{or}\quad
               \frac{|\sum_i \operatorname{sign} d_i|}{\sqrt{\sum_i (\operatorname{sign} d_i)^2}} \ge c,
               \qquad c = \sqrt{2\log\frac{4\,e(e+1)\,j(j+1)}{\alpha}}.
 
-    The first sees a change of the mean. The second sees a change of what is typical, also where a few huge values hide it from
-    the first. Neither sees a change of the spread alone. After an alarm, the next window is the new reference, e grows by one
-    from 1, and j begins anew.
+    The first detects a change of the mean. The second detects a change of the typical value, even if a few huge values hide it
+    from the first. Neither detects a change of the spread alone. After an alarm, the next window is the new reference, e, which
+    starts at 1, grows by one, and j restarts at 1.
 
-    *Guarantee.* An alarm is false if the values from the first one of its reference to the last one of its window are
-    exchangeable, given those before; for example if they are independent with one law. With probability at least 1 - ``alpha``
-    there is never a false alarm, however long the stream is and however often one looks. The same holds for independent values
-    whose laws repeat with period m, such as those of the hours of a week if a window is a whole number of weeks. Values may be
-    unbounded, and need no moments. Proof: docs/monitoring.md.
+    *Guarantee.* An alarm is false if the values from the start of its reference to the end of its window are exchangeable given
+    the earlier values; for example if they are independent and identically distributed. With probability at least 1 - ``alpha``
+    there is never a false alarm, for any length of the stream and any number of looks. The same holds for independent values
+    whose laws repeat with period m, such as hourly values with a weekly cycle if a window is a whole number of weeks. Values may
+    be unbounded, and need no moments. Proof: docs/monitoring.md.
 
     *What it does not cover.* A learner that changes its choices changes its rewards. An alarm on such rewards is right, but may
-    show nothing but the learning. Watch the rewards of a policy that stays, such as those of a control group, or the residuals
-    ``reward - prediction`` of a model that stays. Values that depend on one another, as in slow waves longer than the window,
-    cause more alarms than ``alpha`` says. The absence of an alarm proves nothing.
+    show only the learning. Watch the rewards of a fixed policy, such as a control group, or the residuals ``reward - prediction``
+    of a fixed model. Dependent values, such as slow waves longer than the window, cause more alarms than ``alpha`` says. The
+    absence of an alarm proves nothing.
 
-    *Delay.* A change of the mean by :math:`c\,\sigma\sqrt{2/m}` is found in the first whole window after it with probability
+    *Delay.* A change of the mean by :math:`c\,\sigma\sqrt{2/m}` is detected in the first whole window after it with probability
     about 1/2, for values with standard deviation :math:`\sigma`.
 
     At each alarm the metric issues a :class:`DriftWarning`. The results do not depend on how the values are split into updates.
-    They are the values of one process: ``compute`` gathers nothing, and ``sync`` of several ranks raises a RuntimeError. Cost of
-    n values: O(n). Memory: O(m) for each stream.
+    The metric covers one process: ``compute`` gathers nothing, and ``sync`` of several ranks raises a RuntimeError. Cost of n
+    values: O(n). Memory: O(m) for each stream.
 
     Args:
         window: m, number of values in a window, at least c^2 of the first comparison. The statistics are at most the root of
-            m, so a window below about 50 soon raises no alarm at all.
+            m, so with a window below about 50 no alarm is possible soon after the start.
         alpha: probability of any false alarm, in (0, 1), for each stream.
         batch_shape: ``*B``, batch shape of the streams.
         warn: whether to issue the warnings.
@@ -153,7 +153,7 @@ class DriftAlarm(ExactMetric):
             sums=zero.expand(5, *self.batch_shape).clone(),
             latest=zero,  # mean of the last complete window
             epoch=count,  # number of alarms
-            compared=count.clone(),  # windows since the reference began: the reference, and those compared with it
+            compared=count.clone(),  # windows since the reference began, including the reference
             first_at=count.clone(),
             last_at=count.clone(),
             # Of the i-th window in row i % KEPT, -1 where there was no comparison.
@@ -204,7 +204,7 @@ class DriftAlarm(ExactMetric):
     def recent(self) -> tuple[Tensor, Tensor]:
         """Return the last 256 windows: values at their ends, ``(p)``, and ratios.
 
-        A ratio, ``(p, *B)``, is that of the larger statistic and the threshold; NaN for a window that is a reference.
+        A ratio, ``(p, *B)``, is the larger statistic over the threshold; NaN for a reference window.
         """
         windows = int(self.rounds) // self.window
         shown = torch.arange(max(0, windows - KEPT), windows, device=self.ratios.device)
@@ -214,7 +214,7 @@ class DriftAlarm(ExactMetric):
     def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None) -> tuple[Any, Any]:
         """Draw the ratio of statistic and threshold, of windows or of reports.
 
-        The largest of a batch of learners. An alarm is a point at 1 or above.
+        For a batch of learners it is the largest ratio. An alarm is a point at 1 or above.
 
         Args:
             val: a :class:`DriftReport`, or a list of them; None for the last windows.
@@ -248,7 +248,7 @@ class DriftAlarm(ExactMetric):
         return finished(axes)
 
     def threshold(self, comparison: int, alarms: int = 0) -> float:
-        """Return the threshold of the j-th comparison, from 1, after some alarms."""
+        """Return the threshold of the j-th comparison, from 1, after ``alarms`` alarms."""
         if not 0 <= (before := integer("alarms", alarms)) < 2**53:
             raise ValueError(f"alarms: expected an integer from 0 to 2^53, got {alarms}")
         j, e = torch.tensor([rounds_at_most("comparison", comparison), before], dtype=torch.int64)
@@ -260,7 +260,7 @@ class DriftAlarm(ExactMetric):
         return (2.0 * (4.0 * e * (e + 1.0) * j * (j + 1.0) / self.alpha).log()).sqrt()
 
     def _end_window(self) -> None:
-        """Compare a complete window with the reference, unless it is one."""
+        """Compare a complete window with the reference, unless it is the reference."""
         total, squares, signs, untied, values = self.sums
         means = torch.where(squares > 0.0, total.abs() / squares.sqrt(), 0.0)
         typical = torch.where(untied > 0.0, signs.abs() / untied.sqrt(), 0.0)
@@ -279,7 +279,7 @@ class DriftAlarm(ExactMetric):
             text = (
                 f"values have changed{f' in stream {index}' if index else ''}: after {int(self.rounds)} of them, the mean of the "
                 f"last {self.window} is {float(self.latest[place]):.4g}, and {float(before.mean(0)[place]):.4g} in the window "
-                f"that it is compared with. A false alarm ever comes with probability at most {self.alpha:g}"
+                f"that it is compared with. The probability of any false alarm is at most {self.alpha:g}"
             )
             warnings.warn(text, DriftWarning, stacklevel=level_of_caller())
 

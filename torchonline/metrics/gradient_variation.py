@@ -14,10 +14,10 @@ class GradientVariation(ExactMetric):
 
     The maximum is over the points x at which the caller evaluates both gradients. On simulated streams two such metrics measure
     the sums of :math:`\sigma_t^2` and :math:`\Sigma_t^2` of the stochastically extended adversarial model, as in the example.
-    Finitely many points give a lower bound on a supremum, and one draw takes the place of an expectation; on
+    Finitely many points give a lower bound on a supremum, and one draw replaces an expectation; on
     :class:`~torchonline.environments.SEAStream`, which defines the two, both sums are exact with a single point. The metric also
-    measures the sum of an optimistic learner's :math:`\|g_t - m_t\|^2`, of gradients and hints. Over several processes
-    ``compute`` returns the sum over the rounds of all ranks.
+    sums an optimistic learner's :math:`\|g_t - m_t\|^2`, of gradients and hints. Over several processes ``compute`` returns the
+    sum over the rounds of all ranks.
 
     Cost of a round: O(nd) for n points.
 

@@ -1,4 +1,4 @@
-"""Histograms with fixed bins, equally wide in the logarithm."""
+"""Histograms with fixed, logarithmic bins."""
 
 import math
 from typing import Any, NamedTuple
@@ -33,10 +33,10 @@ class Spread(NamedTuple):
 class LogHistogram(ExactMetric):
     r"""Histogram of positive values, such as delays, with fixed bins.
 
-    The bins are equally wide in the logarithm. Counts, extremes and the mean are exact, over batches and over the ranks of a
-    process group. A quantile is the upper end of its bin: it is at least the sample's, and at most :math:`10^{1/b}` times it for
-    b bins in a decade, between ``low`` and ``high``. All values up to ``low`` share a bin, zero and negative ones among them, and
-    so do all above ``high``. Cost of n values: O(n log(bins) + bins).
+    The bins are logarithmic. Counts, extremes and the mean are exact, over batches and over the ranks of a process group. A
+    quantile is the upper end of its bin: between ``low`` and ``high`` it is at least the sample quantile, and at most
+    :math:`10^{1/b}` times it for b bins per decade. All values up to ``low``, including zero and negative ones, share a bin, and
+    so do all values above ``high``. Cost of n values: O(n log(bins) + bins).
 
     Args:
         low: upper end of the first bin, above 0.
@@ -106,9 +106,9 @@ class LogHistogram(ExactMetric):
     def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
         """Draw the histogram with its median, or the quantiles of reports.
 
-        Of the two outer bins the counts are drawn at their ends. Over several processes the histogram is that of all ranks. A
-        report is drawn as a line from the smallest to the largest value, with a thick part from 10 to 90 percent and the median;
-        a list of reports as the medians, with a band from 10 to 90 percent.
+        The counts of the two outer bins are added to the bins next to them. Over several processes the histogram covers all
+        ranks. A report is drawn as a line from the smallest to the largest value, with a thick part from 10 to 90 percent and the
+        median; a list of reports as the medians, with a band from 10 to 90 percent.
 
         Args:
             val: a :class:`Spread`, or a list of them; None for the histogram.
@@ -158,7 +158,7 @@ class LoggedProbabilities(LogHistogram):
     """Histogram, quantiles and smallest of the probabilities of logged decisions.
 
     Small probabilities make large importance weights: a log whose smallest probability is p gives weights up to 1 / p. All
-    probabilities up to 1e-6 share a bin. All else is as for :class:`LogHistogram`.
+    probabilities up to 1e-6 share a bin. Everything else is as for :class:`LogHistogram`.
 
     Args:
         bins_per_decade: number of bins from a probability to its tenfold.
@@ -189,7 +189,7 @@ class LoggedProbabilities(LogHistogram):
 
 
 def _draw_median(axes: Any, median: float) -> None:
-    """Mark the median of a histogram; one beyond the axes, at their end."""
+    """Mark the median of a histogram, or the end of the axes if it lies beyond."""
     if math.isnan(median):
         return
     first, last = axes.get_xlim()

@@ -1,4 +1,4 @@
-"""Results of metrics as pictures."""
+"""Plots of the results of metrics."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -9,34 +9,34 @@ from torch import Tensor
 
 from torchonline.core.figures import axes_or_new, label_end, label_right, next_style, note_if_empty
 
-# Values of a batch of learners that are shown one by one; more are shown as their mean and range.
+# Up to this many values of a batch of learners are shown one by one; more are shown as their mean and range.
 MOST_LINES = 8
-# Points of a line that have markers; more are a line alone.
+# Lines of up to this many points have markers.
 MOST_MARKERS = 30
 
 
 def check_result(val: Any) -> None:
-    """Refuse axes in the place of a result."""
+    """Raise if axes are given in place of a result."""
     if hasattr(val, "transAxes"):
         raise TypeError("val: expected a result of compute() or None, got axes; give them by plot(ax=...)")
 
 
 def axes_for(val: Any, ax: Any) -> Any:
-    """Return the axes to draw on; refuse axes given as a result."""
+    """Return the axes to draw on. Raise if axes are given as a result."""
     check_result(val)
     return axes_or_new(ax)
 
 
 def finished(axes: Any) -> tuple[Any, Any]:
-    """Return the figure and the axes, with a note where nothing was drawn."""
+    """Return the figure and the axes, with a note if nothing was drawn."""
     note_if_empty(axes)
     return axes.figure, axes
 
 
 def results_of(val: Any) -> list[Any] | None:
-    """Return the results in a list of them, or None for a single result.
+    """Return a list of results, or None for a single result.
 
-    Reports are tuples with names.
+    A report, which is a named tuple, is a single result.
     """
     return list(val) if isinstance(val, (list, tuple)) and not hasattr(val, "_fields") else None
 
@@ -75,7 +75,7 @@ def draw_values(axes: Any, values: Tensor, named: str, names: list[str] | None =
 def draw_lines(axes: Any, x: Tensor, values: Tensor, named: str, names: list[str] | None = None) -> None:
     """Draw lines of values ``(p, ...)`` at p points, each with its name at its end.
 
-    More than eight without names are drawn as their mean, with a band from least to largest.
+    More than eight unnamed lines are drawn as their mean, with a band from least to largest.
     """
     rows = values.detach().double().cpu().reshape(len(x), -1).T if len(x) else torch.zeros(0, 0)
     at = x.cpu().numpy()
@@ -121,7 +121,7 @@ def draw_bands(axes: Any, rounds: Tensor, bands: Tensor, labels: list[str], colo
 
 
 def label_bands(axes: Any, rounds: Tensor, bands: Tensor, labels: list[str], colours: list[str]) -> None:
-    """Part the bands by lines, and write the label of each to its right."""
+    """Separate the bands by lines, and write each label to the right of its band."""
     tops = bands.cumsum(0)
     ends = torch.cat([rounds.new_zeros(1), rounds]).numpy()
     for band, top, label, colour in zip(bands, tops, labels, colours, strict=False) if len(rounds) else ():

@@ -20,8 +20,9 @@ class PrivacySpent(ExactMetric):
     r"""Epsilon, at a given delta, of everything that private learners have released.
 
     The metric reads the learners' step counters and ledgers, never a record. Its value is the cost of one run times the number m
-    of runs. It never falls, and :meth:`reset` does nothing. Loading a state keeps the larger of the old and the loaded values. If
-    either has counted a step, loading also adds one to m, as loading a learner does: the run releases earlier people once more.
+    of runs. It never decreases, and :meth:`reset` does nothing. Loading a state keeps the larger of the old and the loaded
+    values. If either has counted a step, loading also adds one to m, as loading a learner does: the run releases earlier people
+    once more.
 
     Over several processes ``compute`` takes the largest costs and number of runs of all ranks, as if one process had been
     updated with the learners of each rank in turn. All ranks must have one adjacency.
@@ -32,7 +33,7 @@ class PrivacySpent(ExactMetric):
 
     Args:
         delta: in (0, 1).
-        continuations: number m of runs, where the count of loads is wrong; None takes the count.
+        continuations: number m of runs, if the count of loads is wrong; None uses the count.
 
     Shape:
         - ``update(*learners)``: all learners of one stream of people. Costs add up within a call. Across calls the largest

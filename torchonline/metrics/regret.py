@@ -12,22 +12,22 @@ class CumulativeRegret(TotalsByRound):
     The caller computes the regret of each round: in a bandit :math:`r_t = \max_k \mu_{t,k} - \mu_{t,k_t}`, for convex losses and
     a comparator u :math:`r_t = f_t(x_t) - f_t(u)`, which may be negative.
 
-    The curve has at most ``points`` points, equally spaced in rounds. When all are used, every second one is dropped and the
-    spacing doubles. The results do not depend on the split into updates. Cost of n rounds: O(n + points) for each learner.
+    The curve has at most ``points`` points, equally spaced in rounds. When all points are used, every second one is dropped and
+    the spacing doubles. The results do not depend on the split into updates. Cost of n rounds: O(n + points) for each learner.
 
-    *Several processes.* Each rank updates with the rounds that it has played itself, any number of them, perhaps none. Then
-    ``compute``, ``curve`` and ``plot`` are about the rounds of all ranks, gather O(points) numbers from each, and must be called
-    on all ranks. The total is the sum over ranks. The curve counts rounds of all ranks, in laps: in lap k each rank that has k
-    rounds or more plays its k-th. With :math:`n_i` rounds and regret :math:`R^{(i)}` on rank i, its points are
+    *Several processes.* Each rank updates with its own rounds, any number of them, possibly none. ``compute``, ``curve`` and
+    ``plot`` then cover the rounds of all ranks, gather O(points) numbers from each rank, and must be called on all ranks. The
+    total is the sum over ranks. The curve counts rounds of all ranks, in laps: in lap k each rank with at least k rounds plays
+    its k-th. With :math:`n_i` rounds and regret :math:`R^{(i)}` on rank i, its points are
 
     .. math:: \Big(\sum_i \min(k, n_i),\ \sum_i R^{(i)}_{\min(k, n_i)}\Big)
 
-    for the multiples k of the largest spacing of a rank, and for the last lap. They are exact. Nothing is interpolated.
+    for the multiples k of the largest spacing of a rank, and for the last lap. The points are exact, without interpolation.
 
     *States of several ranks.* In ``sync_context()`` the states of all ranks are stacked along a new first dimension, in
     ``state_dict`` too. Load such a state dict on all ranks: each takes the states of its own rank. If the number of ranks has
-    changed, the rounds are dealt out evenly: the total stays, up to rounding, and the curve of the loaded rounds is linear
-    between the points that it had.
+    changed, the rounds are distributed evenly: the total stays, up to rounding, and the curve of the loaded rounds is linear
+    between its points.
 
     Args:
         batch_shape: ``*B``, batch shape of the measured learners.

@@ -17,8 +17,8 @@ class SampleSize(NamedTuple):
 
     Attributes:
         effective: :math:`(\sum w_i)^2 / \sum w_i^2`, from 1 to the number of weights; 0 without a weight above 0.
-        mean_weight: mean of the weights. Its expectation is 1 if the log chose every action that the target policy chooses with a
-            probability above 0. A mean clearly below 1 says that the log lacks actions of the target.
+        mean_weight: mean of the weights. Its expectation is 1 if every action that the target policy can choose had a probability
+            above 0 in the log. A mean clearly below 1 shows that the log lacks actions of the target.
         weight_error: standard error of ``mean_weight``.
         largest_weight: the largest weight.
     """
@@ -33,9 +33,8 @@ class EffectiveSampleSize(TotalsByRound):
     r"""Effective sample size of importance weights, overall and over time.
 
     A weight is :math:`w = \pi(a \mid x) / p`: the probability of the logged action under a target policy, divided by the logged
-    probability. A mean of n weighted rewards has about the error of a mean of :math:`(\sum w_i)^2 / \sum w_i^2` rewards of the
-    target. The metric keeps running sums. For the curve and several processes see
-    :class:`~torchonline.metrics.TotalsByRound`.
+    propensity. A mean of n weighted rewards has about the error of a mean of :math:`(\sum w_i)^2 / \sum w_i^2` rewards under the
+    target. The metric keeps running sums. For the curve and several processes see :class:`~torchonline.metrics.TotalsByRound`.
 
     Args:
         points: largest number of points of the curve, even.
@@ -75,7 +74,7 @@ class EffectiveSampleSize(TotalsByRound):
         return self.of_this_rank()
 
     def of_this_rank(self) -> SampleSize:
-        """Return the report by the states at hand; gathers nothing."""
+        """Return the report from the current states, without gathering."""
         total, squares = self._of_ranks(self.total).sum(0)
         n = self._of_ranks(self.rounds).sum()
         mean = total / n
@@ -84,7 +83,7 @@ class EffectiveSampleSize(TotalsByRound):
         return SampleSize(effective, mean, variance.sqrt(), self._of_ranks(self.largest).max())
 
     def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None) -> tuple[Any, Any]:
-        """Draw the effective sample size over the weights, or that of reports.
+        """Draw the effective sample size over the weights, or results of reports.
 
         Args:
             val: a :class:`SampleSize`, or a list of them; None for the curve, which is gathered from all ranks.

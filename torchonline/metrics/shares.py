@@ -12,9 +12,9 @@ from torchonline.core.inputs import as_indices, check_indices
 from torchonline.metrics.curve import TotalsByRound
 from torchonline.metrics.plots import axes_for, draw_bands, draw_results, finished, label_bands
 
-# Actions with a colour of their own in a plot; the others share grey.
+# Up to this many actions have their own colour in a plot; the others share grey.
 MOST_SHOWN = 10
-# Between more points, shares of few decisions would flicker.
+# With more points, shares of few decisions would flicker.
 MOST_POINTS = 50
 
 
@@ -36,11 +36,11 @@ def names_of_actions(labels: Sequence[str] | None, actions: int) -> list[str]:
 class ActionShares(TotalsByRound):
     """Share of each action in the decisions, overall and over time.
 
-    A round of this metric is a decision. The decisions of a batch of learners count one by one. Cost of n decisions: O(n K +
+    A round of this metric is a decision. The decisions of a batch of learners count separately. Cost of n decisions: O(n K +
     points K). For the curve and several processes see :class:`~torchonline.metrics.TotalsByRound`.
 
     Args:
-        actions: K, number of actions; of all that there will ever be, where arms come and go. The row of an arm is its id.
+        actions: K, number of actions, including all future ones if arms come and go. The row of an arm is its id.
         points: largest number of points of the curve, even.
 
     Shape:
@@ -75,7 +75,7 @@ class ActionShares(TotalsByRound):
     ) -> tuple[Any, Any]:
         """Draw the shares over time as bands, or results of :meth:`compute`.
 
-        The ten actions with the largest shares are shown by themselves, and the rest together.
+        The ten actions with the largest shares are shown separately, and the rest together.
 
         Args:
             val: a result of :meth:`compute` or of a call, or a list of them; None for the shares over time, which are

@@ -12,7 +12,7 @@ from torchonline.metrics.base import ExactMetric, check_finite
 class StreamVariation(ExactMetric):
     r"""Sums of the noise, the drift and the expected gradients along a run.
 
-    These are the numbers that bounds in the stochastically extended adversarial model are made of. ``compute`` returns, by name,
+    Bounds in the stochastically extended adversarial model consist of these numbers. ``compute`` returns, by name,
 
     .. math::
         \texttt{variance} &= \sigma^2_{1:T} = \sum_t\sup_xE\|\nabla f_t(x) - \nabla F_t(x)\|^2, \qquad
@@ -21,12 +21,12 @@ class StreamVariation(ExactMetric):
         \texttt{drift} &= \Sigma^2_{1:T} = E\sum_t\sup_x\|\nabla F_t(x) - \nabla F_{t-1}(x)\|^2, \qquad
         \texttt{gradients} = G_{1:T} = E\sum_t\sup_x\|\nabla F_t(x)\| .
 
-    The suprema are over the points that the caller names, some of which may move, such as a learner's decision. Where they are
-    attained elsewhere, the numbers are too small. An expectation of noise is a mean over trials, taken at each point before the
-    largest is: with few trials and many points ``variance`` and ``deviation`` are too large. Both suppose that the supremum is
-    attained at the same point in all rounds. :math:`F_0` is the stream's own.
+    The suprema are over the caller's points, some of which may move, such as a learner's decision. If they are attained
+    elsewhere, the numbers are too small. An expectation of noise is a mean over trials at each point, taken before the maximum
+    over points: with few trials and many points ``variance`` and ``deviation`` are too large. Both assume that the supremum is
+    attained at the same point in all rounds. The stream defines :math:`F_0`.
 
-    Over several processes the sums are those over the rounds of all ranks. Cost of a round: three calls for gradients.
+    Over several processes the sums are over the rounds of all ranks. Cost of a round: three gradient calls.
 
     Args:
         batch_shape: ``*B``, batch shape of the stream, whose trials are averaged.

@@ -19,7 +19,7 @@ class Event:
             object.__setattr__(self, name, non_negative(name, value))
 
     def costs(self) -> dict[str, float]:
-        """Return the costs that apply, of ``"mu_squared"``, ``"rho"`` and ``"epsilon"``."""
+        """Return the known costs, out of ``"mu_squared"``, ``"rho"`` and ``"epsilon"``."""
         return {}
 
 
@@ -27,8 +27,8 @@ class Event:
 class GaussianEvent(Event):
     """Gaussian noise, independent in all coordinates: mu-GDP and mu^2 / 2-zCDP.
 
-    A matrix mechanism is one event: if each record is in one row of its input, its sensitivity is that of a record times the
-    largest column norm of the encoder. The discrete Gaussian has the same rho, and is mu-GDP only with a small excess: it is a
+    A matrix mechanism is one event. If each record is in one row of the input, the sensitivity is a record's sensitivity times
+    the largest column norm of the encoder. The discrete Gaussian has the same rho and a slightly larger mu, so it is a
     :class:`SmallStepsEvent`. (Dong, Roth and Su 2022, Theorem 2.7; Bun and Steinke 2016, Proposition 1.6.)
 
     Args:
@@ -46,7 +46,7 @@ class GaussianEvent(Event):
 
 @dataclass(frozen=True)
 class ZCDPEvent(Event):
-    """Zero-concentrated privacy: Renyi divergence at most alpha rho, all alpha > 1.
+    """Zero-concentrated privacy: Renyi divergence at most alpha rho for alpha > 1.
 
     (Bun and Steinke 2016, Definition 1.1.)
 
@@ -62,9 +62,9 @@ class ZCDPEvent(Event):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """Pure privacy: (epsilon, 0), and so epsilon^2 / 2-zCDP.
+    """Pure (epsilon, 0)-privacy, which implies epsilon^2 / 2-zCDP.
 
-    The second is Proposition 1.4 of Bun and Steinke 2016. For example, Laplace noise of scale (l1 sensitivity) / epsilon.
+    The implication is Proposition 1.4 of Bun and Steinke 2016. Laplace noise of scale (l1 sensitivity) / epsilon is an example.
 
     Args:
         epsilon: at least 0.
@@ -78,11 +78,11 @@ class PureEvent(Event):
 
 @dataclass(frozen=True)
 class BoundedRangeEvent(Event):
-    """The exponential mechanism: bounded range epsilon, and so epsilon^2 / 8-zCDP.
+    """Exponential mechanism: bounded range epsilon, which implies epsilon^2 / 8-zCDP.
 
-    The log-ratios of probabilities lie in an interval of length epsilon. For example, the winner of scores with independent
-    Gumbel noise of scale b, if only the winner is released, and the difference of two scores changes between neighbours by at
-    most epsilon b. The mechanism is (epsilon, 0)-private too. (Cesar and Rogers 2021, on the bounded range of Dong, Durfee and
+    The log-ratios of probabilities lie in an interval of length epsilon. An example is the argmax of scores with independent
+    Gumbel noise of scale b, if only the argmax is released and the difference of two scores changes by at most epsilon b between
+    neighbours. The mechanism is also (epsilon, 0)-private. (Cesar and Rogers 2021, on the bounded range of Dong, Durfee and
     Rogers 2020.)
 
     Args:
@@ -97,9 +97,9 @@ class BoundedRangeEvent(Event):
 
 @dataclass(frozen=True)
 class SmallStepsEvent(Event):
-    r"""Many small steps, which are mu-GDP and rho-zCDP together.
+    r"""Many small steps whose composition is mu-GDP and rho-zCDP.
 
-    :func:`small_steps_mu` computes a mu that is a little above that of Gaussian noise, :math:`\sqrt{2\rho}`.
+    :func:`small_steps_mu` computes mu. It is slightly above the :math:`\sqrt{2\rho}` of Gaussian noise.
 
     Args:
         mu: at least 0.
@@ -123,11 +123,11 @@ class NonPrivateEvent(Event):
 
 @dataclass(frozen=True)
 class RepeatedEvent(Event):
-    """An event repeated ``count`` times, fixed in advance, with new noise each time.
+    """An event repeated with fresh noise, a number of times fixed in advance.
 
     Args:
         event: the event.
-        count: number of times, an integer above 0.
+        count: the number of times, an integer above 0.
     """
 
     event: Event
@@ -135,7 +135,7 @@ class RepeatedEvent(Event):
 
     def __post_init__(self) -> None:
         instance_of("event", self.event, Event, "an Event")
-        positive("count", positive_integer("count", self.count))  # an integer, and no larger than numbers may be
+        positive("count", positive_integer("count", self.count))  # an integer that a float can hold
 
     def costs(self) -> dict[str, float]:
         return {name: self.count * cost for name, cost in self.event.costs().items()}
@@ -143,16 +143,16 @@ class RepeatedEvent(Event):
 
 @dataclass(frozen=True)
 class Ledger:
-    """All releases about a stream, and what they spend.
+    """All releases about a stream, with their total privacy cost.
 
-    Under ``"replace_one"`` two neighbouring streams differ in one record, which may be any other. Under ``"zero_out"`` one record
-    is replaced by the null record, which contributes 0. The second halves the sensitivity: never compare epsilons of different
-    relations.
+    Under ``"replace_one"`` neighbouring streams differ in one record, replaced by any other record. Under ``"zero_out"`` one
+    record is replaced by the null record, which contributes 0. This halves the sensitivity: never compare epsilons of different
+    adjacencies.
 
     Args:
-        adjacency: ``"replace_one"`` or ``"zero_out"``, for which every event was computed.
+        adjacency: ``"replace_one"`` or ``"zero_out"``, the relation that every event was computed for.
         events: the releases, in any order.
-        notes: warnings in words.
+        notes: warnings as text.
 
     Example:
         >>> ledger = Ledger("replace_one", [GaussianEvent(noise_multiplier=2.0), PureEvent(epsilon=0.1)])
@@ -173,7 +173,7 @@ class Ledger:
             object.__setattr__(self, name, tuple(values))
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon, at a delta in [0, 1), of all accountants that apply."""
+        """Return the least epsilon of the accountants that apply, at a delta in [0, 1)."""
         accountants = [kind(self.adjacency) for kind in (GaussianAccountant, ZCDPAccountant, PureAccountant)]
         able = [accountant for accountant in accountants if all(map(accountant.supports, self.events))]
         if not able:
@@ -184,7 +184,7 @@ class Ledger:
 
 
 class Accountant:
-    """Base class of the accountants: ``total`` sums one cost, under one adjacency.
+    """Base class of the accountants: ``total`` sums one cost under one adjacency.
 
     Args:
         adjacency: "replace_one" or "zero_out", as in :class:`Ledger`.
@@ -204,7 +204,7 @@ class Accountant:
         return isinstance(event, Event) and self.cost in event.costs()
 
     def compose(self, spent: Event | Ledger) -> None:
-        """Add an event or a ledger of the same adjacency; after an error, nothing."""
+        """Add an event or a ledger of the same adjacency. An error adds nothing."""
         if isinstance(spent, Ledger) and spent.adjacency != self.adjacency:
             raise ValueError(f"spent: expected a ledger for {self.adjacency!r}, got one for {spent.adjacency!r}")
         events = spent.events if isinstance(spent, Ledger) else (spent,)

@@ -21,7 +21,7 @@ from torchonline.core.checks import (
 from torchonline.privacy.calibration import gaussian_epsilon
 
 CURVES = ("any", "gaussian")
-SURELY_DIFFERENT = 10  # games with this many different releases are not repeated by chance
+SURELY_DIFFERENT = 10  # games with this many distinct releases do not repeat by chance
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,18 +29,18 @@ class AuditResult:
     """Result of an audit, with its arguments; see :func:`epsilon_lower_bound`.
 
     Attributes:
-        epsilon: the lower bound, at least 0. It is 0 if the games show nothing.
+        epsilon: the lower bound, at least 0. It is 0 if the games give no evidence.
         limit: the bound that these games would give for a release without noise.
         delta: the argument.
         confidence: the argument.
         pairs: the argument.
         games: number of fresh games in each world.
         statistic: "column 0" and so on, or "discriminant".
-        direction: ">=" or "<": the event is that the statistic is on this side of the threshold.
+        direction: ">=" or "<": the event is a statistic on this side of the threshold.
         threshold: of the statistic.
         likely: the world, 0 or 1, in which the event was likelier in the pilot games.
         hits: numbers of fresh games of world 0 and of world 1 in which the event occurred.
-        curve: of the privacy that is bounded.
+        curve: the argument.
     """
 
     epsilon: float
@@ -78,33 +78,36 @@ def epsilon_lower_bound(
 ) -> AuditResult:
     r"""Return a lower bound on a mechanism's epsilon, from games in two worlds.
 
-    The caller fixes two neighbouring streams, which differ in one record, one for each world. A game runs the mechanism on one
-    stream and returns statistics of what the mechanism releases. There are four calls, each of which plays all its games::
+    The caller fixes two neighbouring streams, one for each world, which differ in one record. A game runs the mechanism on one
+    stream and returns statistics of its releases. There are four calls, each for all games of one world::
 
         pilot = play(0, games), play(1, games)   # choose an event: a statistic, a direction, a threshold
         fresh = play(0, games), play(1, games)   # count it
 
-    The statistics are the columns of what ``play`` returns and, for several columns, Fisher's linear discriminant, fitted on the
-    first half of the pilot games (the event is then chosen on the second half). Let p be the rate of the event in the world where
-    it was likelier in the pilot games, and q its rate in the other world. With Clopper-Pearson's bounds on the fresh games, each
-    wrong with probability at most (1 - ``confidence``) / (2 ``pairs``),
+    The statistics are the columns that ``play`` returns. Several columns get one more statistic, Fisher's linear discriminant. It
+    is fitted on the first half of the pilot games, and the event is then chosen on the second half. Let p be the rate of the
+    event in the world where it was likelier in the pilot games, and q its rate in the other world. With Clopper-Pearson's bounds
+    on the fresh games, each wrong with probability at most (1 - ``confidence``) / (2 ``pairs``),
 
     .. math:: \hat\varepsilon = \max\Big(0, \log\frac{p_{\text{low}} - \delta}{q_{\text{high}}}\Big).
 
-    With ``curve="gaussian"`` the event is chosen for, and the bound is, the epsilon at ``delta`` of :math:`\hat\mu`-Gaussian
-    privacy, :math:`\hat\mu = \max(0, \Phi^{-1}(p_{\text{low}}) - \Phi^{-1}(q_{\text{high}}))`. It is higher where it applies: it
-    refutes a claim of :math:`\mu`-Gaussian privacy, which Gaussian noise has, and no claim of (epsilon, delta) alone.
+    With ``curve="gaussian"`` the bound is the epsilon at ``delta`` of :math:`\hat\mu`-Gaussian privacy,
+    :math:`\hat\mu = \max(0, \Phi^{-1}(p_{\text{low}}) - \Phi^{-1}(q_{\text{high}}))`, and the event is chosen for this bound. The
+    bound is higher, but it refutes only a claim of :math:`\mu`-Gaussian privacy, which Gaussian noise has, not a claim of
+    (epsilon, delta) alone.
 
     Guarantee. If the mechanism is (epsilon, ``delta``)-private for a relation in which the two streams are neighbours, then
-    :math:`p \le e^\varepsilon q + \delta`, so the bound exceeds epsilon with probability at most 1 - ``confidence``. Of ``pairs``
-    audits (other streams, other statistics, a second try) this holds for the largest bound. The caller must keep the conditions:
+    :math:`p \le e^\varepsilon q + \delta`, so the bound exceeds epsilon with probability at most 1 - ``confidence``. Over
+    ``pairs`` audits (other streams, other statistics, a second try) this holds for the largest bound. The caller must meet these
+    conditions:
 
     - Streams and ``pairs`` are fixed before any game.
-    - The games of a world, pilot games included, are independent and of one law: ``play`` must not seed anew in each call, nor
-      share noise between the learners of a batch (the two worlds may share theirs).
-    - Statistics depend on releases only: public states, and for joint privacy no action of the user whose record differs.
+    - The games of a world, including pilot games, are independent and identically distributed: ``play`` must not reseed in each
+      call, nor share noise between the learners of a batch. The two worlds may share noise.
+    - Statistics depend on releases only: public states and, for joint privacy, actions of other users than the one whose record
+      differs.
 
-    A high value refutes a claim. A low value proves nothing: it is about one pair of streams, one event and few games. See
+    A high value refutes a claim. A low value proves nothing: it covers one pair of streams, one event and few games. See
     docs/privacy_measured.md for the values to expect. Cost: 4 ``games`` games, and O(k games log games + k^2 games + k^3) for k
     columns.
 
@@ -127,7 +130,7 @@ def epsilon_lower_bound(
 
     Reference: Jagielski, Ullman and Oprea, Auditing differentially private machine learning, NeurIPS 2020; for the Gaussian curve
     Nasr et al., Tight auditing of differentially private machine learning, USENIX Security 2023. What differs: the caller names
-    the statistics, and the event is chosen on games of its own.
+    the statistics, and the event is chosen on separate games.
     """
     if not callable(play):
         raise TypeError(f"play: expected a function of the world and the number of games, got {kind(play)}")
@@ -192,7 +195,7 @@ def _lower_end(hits: int, games: int, miss: float) -> float:
         return 0.0
     count = torch.arange(hits, games + 1, dtype=torch.float64)
     log_ways = math.lgamma(games + 1) - (count + 1).lgamma() - (games - count + 1).lgamma()
-    low, high = 0.0, hits / games  # there, this many hits or more have probability 0, and at least a half
+    low, high = 0.0, hits / games  # at these ends the tail below is 0, and at least a half
     while low < (middle := (low + high) / 2) < high:
         tail = (log_ways + count * math.log(middle) + (games - count) * math.log1p(-middle)).exp().sum().item()
         low, high = (middle, high) if tail <= miss else (low, middle)
@@ -230,19 +233,19 @@ def _discriminant(values: Tensor) -> Tensor:
     scale = spread.square().mean(0).sqrt()
     scale = scale.where(scale > 0, 1.0)
     spread = spread / scale
-    # The small ridge keeps noise that two columns share from being divided by 0.
+    # The small ridge prevents a division by 0 when two columns share their noise.
     correlation = spread.mT @ spread / len(spread) + 1e-8 * torch.eye(len(scale), dtype=torch.float64)
     return torch.linalg.solve(correlation, (means[1] - means[0]) / scale) / scale
 
 
 def _candidates(values: Tensor, weights: Tensor) -> Tensor:
-    """Return the columns of ``(2, games, k)``, and the weighted sum of several."""
+    """Return the columns of ``(2, games, k)``; append the weighted sum of several."""
     return torch.cat([values, (values * weights).sum(-1, keepdim=True)], -1) if len(weights) > 1 else values
 
 
 def _best_event(values: Tensor, delta: float, curve: str) -> tuple[int, bool, int, float]:
-    """Return the event of the largest bound: column, is above, world, threshold."""
-    # Wilson's approximate bounds, at three standard errors against luck in the tails.
+    """Return the event with the largest bound: column, is above, world, threshold."""
+    # Wilson's approximate bounds, at three standard errors to guard against luck in the tails.
     games = values.size(1)
     best, event = -math.inf, (0, True, 1, 0.0)
     for number, column in enumerate(values.unbind(-1)):

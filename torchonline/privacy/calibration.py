@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-# Calibration stays below the budget by this share, for rounding. The error of the roots below is a thousandth of it.
+# Calibration stays below the budget by this fraction, to allow for rounding. The error of the roots below is a thousandth of it.
 MARGIN = 1e-9
 
 # The trapezoidal rule on log t for integrals of exp(-t^2 / 2) f(t) over t > 0: its error is below roundoff.
@@ -16,14 +16,14 @@ WEIGHTS = NODES * np.exp(-0.5 * NODES * NODES) / 8.0
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    r"""Return the delta of mu-GDP at an epsilon: the smallest that always holds.
+    r"""Return the smallest delta that mu-GDP guarantees at an epsilon.
 
     Gaussian noise attains it. With :math:`a = \varepsilon/\mu - \mu/2` and :math:`b = \varepsilon/\mu + \mu/2` it is
     (Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13)
 
     .. math:: \Phi(-a) - e^\varepsilon\,\Phi(-b) = \varphi(a) \int_0^\infty e^{-t^2/2}\,(e^{-at} - e^{-bt})\,dt,
 
-    computed from the integral, in which nothing cancels: to 12 digits for an epsilon up to 1000. A delta below 1e-308 is 0.
+    computed from the integral, which has no cancellation, to 12 digits for an epsilon up to 1000. A delta below 1e-308 is 0.
     ``mu``, the distance of the two Gaussians in standard deviations, and ``epsilon`` are at least 0, or infinity.
 
     Example:
@@ -43,10 +43,10 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of mu-GDP at a delta: the smallest that always holds.
+    """Return the smallest epsilon that mu-GDP guarantees at a delta.
 
-    It is the root of :func:`gaussian_delta`, from above, to 11 digits. It is infinite for a delta of 0, unless mu is 0.
-    ``mu`` is at least 0, and ``delta`` in [0, 1).
+    It is the root of :func:`gaussian_delta`, approximated from above to 11 digits. It is infinite for a delta of 0, unless mu is
+    0. ``mu`` is at least 0, and ``delta`` in [0, 1).
 
     Example:
         >>> f"{gaussian_epsilon(mu=1.0, delta=1e-5):.6f}"
@@ -61,11 +61,10 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu for (epsilon, delta)-privacy, less one part in 10^9.
+    """Return the largest mu for (epsilon, delta)-privacy, minus one part in 10^9.
 
-    Gaussian noise of standard deviation (l2 sensitivity) / mu is the least that has this privacy: mu is the largest
-    number whose :func:`gaussian_delta` at epsilon is at most ``delta``. For an infinite epsilon mu is infinite. ``delta`` is in
-    (0, 1).
+    The least Gaussian noise with this privacy has standard deviation (l2 sensitivity) / mu: mu is the largest number whose
+    :func:`gaussian_delta` at epsilon is at most ``delta``. For an infinite epsilon mu is infinite. ``delta`` is in (0, 1).
 
     Example:
         >>> f"{gaussian_mu(epsilon=1.0, delta=1e-3):.6f}"
@@ -119,9 +118,9 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the rho whose :func:`zcdp_epsilon` is epsilon, less one part in 10^9.
+    """Return the rho whose :func:`zcdp_epsilon` is epsilon, minus one part in 10^9.
 
-    It is the largest such rho, for a ``delta`` in (0, 1).
+    It is the largest such rho. ``delta`` is in (0, 1).
 
     Example:
         >>> f"{zcdp_rho(epsilon=1.0, delta=1e-3):.6f}"
@@ -134,7 +133,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _turn(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Return two numbers, equal to 13 digits: a condition holds at the first only."""
+    """Bisect to two numbers equal to 13 digits: ``holds`` is True at the first only."""
     low = high = 1.0
     while not holds(low):
         low, high = low / 16.0, low
@@ -147,7 +146,7 @@ def _turn(holds: Callable[[float], bool]) -> tuple[float, float]:
 
 
 def from_0(name: str, value: Any) -> float:
-    """Return ``value`` as a float of at least 0, perhaps infinite, or raise."""
+    """Return ``value`` as a float of at least 0, possibly infinite, or raise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     try:

@@ -1,4 +1,4 @@
-"""Clipping of contributions to a ball, whatever a record holds."""
+"""Clipping of contributions to a ball, for any record."""
 
 import math
 
@@ -8,16 +8,16 @@ from torch import Tensor
 from torchonline.core.backend import on_arrays
 from torchonline.core.ops import fill_, minimum, norms
 
-# Noise is calibrated to a bound that is larger by this share, far more than the rounding of a clipped norm in float64.
+# Noise is calibrated to a bound larger by this fraction, which far exceeds the rounding of a clipped norm in float64.
 MARGIN = 1e-6
-# The sum of the rewards of a round is clipped to the length of so many contributions, so that its rounding is small.
+# The sum over a round's rewards is clipped to the length of this many contributions, so that its rounding error is small.
 REWARDS_A_ROUND = 256
 
 
 def sum_rounding(count: int) -> float:
-    """Return how much farther apart two sums may be because they are rounded.
+    """Return how much rounding may add to the distance of two sums.
 
-    They are sums of ``count`` numbers of length 1. Each is off by at most 2^-54 count^2, however it is added up.
+    Each sum has ``count`` terms of length 1. Its rounding error is at most 2^-54 count^2, in any order of summation.
     """
     return 2.0**-52 * count**2
 
@@ -35,10 +35,10 @@ def _clipped(contribution: Tensor, bound: float, order: float) -> Tensor:
 def clipped(contribution: Tensor, bound: float, order: float = 2.0) -> Tensor:
     r"""Scale contributions to a norm of at most ``bound``.
 
-    It is :math:`g \mapsto g\,\min\{1, C/\|g\|_a\}` over the last dimension. A contribution with a NaN or infinite entry becomes 0
-    as a whole, because an error, or leaving the record out, would tell of it. The norm is taken of entries divided by the
-    largest. Otherwise powers of small entries would underflow, and vectors longer than the bound would pass. The norm exceeds C
-    by rounding only, some 1e-16 sqrt(d) of it, which ``MARGIN`` covers. Cost: O(d), and no branch on a value.
+    The map is :math:`g \mapsto g\,\min\{1, C/\|g\|_a\}` over the last dimension. A contribution with a NaN or infinite entry
+    becomes 0 as a whole, because an error or a skipped record would reveal it. Entries are divided by the largest before the norm
+    is taken. Without this, powers of small entries would underflow, and vectors longer than the bound would pass. The result's
+    norm exceeds C by rounding only, about 1e-16 sqrt(d) C, which ``MARGIN`` covers. Cost: O(d), without branches on values.
 
     Args:
         contribution: g, shape ``(..., d)``, floating point.

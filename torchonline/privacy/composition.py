@@ -22,16 +22,16 @@ def private_learners(module: nn.Module) -> dict[str, PrivateLearner]:
 def total_ledger(
     learners: Iterable[PrivateLearner], *, continuations: int | None = None, more_steps: int = 0
 ) -> Ledger:
-    """Return the ledger of all releases of learners that learn from the same people.
+    """Return the joint ledger of learners that learn from the same people.
 
-    It has the events of all ledgers. The squares of mu add up, and so do the rho of zCDP, however the learners take turns: two
-    learners of equal promise spend more than that promise. If each learner has people of its own, ask each for its own ledger:
-    nobody then loses more than the largest epsilon.
+    It holds the events of all learners. The squares of mu add up, and so do the rhos of zCDP, in whatever order the learners
+    step: two learners with the same promise spend more than that promise. If the learners serve disjoint groups of people, use
+    their separate ledgers: nobody then spends more than the largest epsilon.
 
     Args:
         learners: private learners of one adjacency.
-        continuations: of each, see :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
-        more_steps: count so many more steps of each learner, up to its horizon.
+        continuations: of each learner, see :meth:`~torchonline.privacy.learners.base.PrivateLearner.privacy_spent`.
+        more_steps: further steps to count for each learner, up to its horizon.
 
     Example:
         >>> twins = [DPTOFW(2, horizon=100, epsilon=1.0, delta=1e-3) for _ in range(2)]

@@ -4,7 +4,7 @@ import secrets
 
 import numpy as np
 
-# A probability, or a factor of a probability: integers from 0 to the denominators, and the denominators.
+# A probability, or a factor of one: numerators from 0 to the denominators, and the denominators.
 Fraction = tuple[np.ndarray, np.ndarray]
 
 
@@ -12,19 +12,19 @@ def draws(count: int, sigma: int) -> np.ndarray:
     """Return independent discrete Gaussian draws, int64, for sigma from 1 to 2^40."""
     z = np.empty(0, dtype=np.int64)
     while z.size < count:
-        # About half of the proposals are kept.
+        # About half of the proposals are accepted.
         z = np.concatenate([z, proposals(2 * (count - z.size) + 8, sigma)])
     return z[:count]
 
 
 def proposals(count: int, sigma: int) -> np.ndarray:
-    r"""Return the independent, exact draws that are left of ``count`` proposals.
+    r"""Return the accepted ones of ``count`` proposals: exact, independent draws.
 
     The absolute value is k sigma + j, 0 <= j < sigma. With x = j / sigma its weight is
 
     .. math:: e^{-(k+x)^2/2} = e^{-k/2}\,e^{-k(k-1)/2}\,e^{-x(2k+x)/2} .
 
-    The first factor is a geometric law of k, j is uniform, and the other factors are probabilities of keeping the proposal.
+    The first factor makes k geometric, j is uniform, and the other factors are acceptance probabilities.
     """
     one, two = np.ones(count, dtype=np.int64), np.full(count, 2)
     k, alive = np.zeros(count, dtype=np.int64), np.arange(count)
@@ -38,12 +38,12 @@ def proposals(count: int, sigma: int) -> np.ndarray:
     kept = all_succeed(k + 1, (j, scale), (2 * k * sigma + j, (2 * k + 2) * sigma))
     z = (k * sigma + j)[kept]
     negative = below(np.full(z.size, 2)) == 1
-    # Zero comes with one sign only.
+    # Zero is accepted with one sign only.
     return np.where(negative, -z, z)[(z > 0) | ~negative]
 
 
 def all_succeed(trials: np.ndarray, *factors: Fraction) -> np.ndarray:
-    """Return whether all of so many trials of :func:`with_probability_exp` succeed."""
+    """Return whether all ``trials`` trials of :func:`with_probability_exp` succeed."""
     which = np.repeat(np.arange(trials.size), trials)
     succeeds = with_probability_exp(*((num[which], den[which]) for num, den in factors))
     kept = np.ones(trials.size, dtype=bool)
@@ -54,7 +54,7 @@ def all_succeed(trials: np.ndarray, *factors: Fraction) -> np.ndarray:
 def with_probability_exp(first: Fraction, *others: Fraction) -> np.ndarray:
     """Return True with probability exp(-p), p the product of the factors, at most 1.
 
-    It is the probability that, of trials of probability p, p/2, p/3, ..., the first that fails has an odd number.
+    In trials of probability p, p/2, p/3, ..., the first failure has an odd number with this probability.
     """
     kept, alive, i = np.zeros(first[0].size, dtype=bool), np.arange(first[0].size), 0
     while alive.size:
@@ -69,7 +69,8 @@ def with_probability_exp(first: Fraction, *others: Fraction) -> np.ndarray:
 
 def below(bounds: np.ndarray) -> np.ndarray:
     """Return uniform integers from 0 to each bound - 1."""
-    # 63 random bits modulo the bound. Those below 2^63 mod bound are drawn again, so that all remainders are equally likely.
+    # 63 random bits modulo the bound. Words below 2^63 mod bound are rejected and redrawn, so that all remainders are equally
+    # likely.
     words, again = np.empty_like(bounds), np.arange(bounds.size)
     refused = ((2**63 - 1) % bounds + 1) % bounds
     while again.size:

@@ -1,7 +1,7 @@
-"""Exact decisions of the few draws that floating-point numbers leave open.
+"""Exact decisions of the few draws that floating-point arithmetic leaves open.
 
-A uniform random number is known by its first bits, and more bits are drawn while a comparison is open. So what is decided has
-the law of the real number, to the last bit.
+A uniform random number is known by its first bits. More bits are drawn until the comparison is decided, so the result has the law
+of the real number, to the last bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,16 +11,17 @@ PI = Decimal(
     "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798214808651328230664709384460"
     "955058223172535940812848111745028410270193852110555964462294895493038196"
 )
-# Comparisons that these leave open have a chance below 2^-180, and are decided as if the next bits were 0.
+# Comparisons that are still open after this many bits have a probability below 2^-180. They are decided as if the next bits were
+# 0.
 MOST_BITS = 256
-DIGITS = 120  # more than these bits have, by 43
+DIGITS = 120  # 43 more than these bits need
 
 
 class Probability:
     """A uniform number in (0, 1/2], known by its first bits.
 
     Args:
-        number: the first 64 bits, as an integer: the probability is from ``number`` to ``number + 1``, in units of 2^-64.
+        number: the first 64 bits, as an integer: the probability is between ``number`` and ``number + 1``, in units of 2^-64.
         more: draws an integer from 0 to 2^64 - 1.
     """
 
@@ -32,15 +33,15 @@ class Probability:
         self.number, self.bits = self.number << 64 | self._more(), self.bits + 64
 
     def ends(self) -> tuple[Decimal, Decimal]:
-        """Return the ends of the interval that the probability is in."""
+        """Return the ends of the interval that contains the probability."""
         unit = Decimal(2) ** -self.bits
         return self.number * unit, (self.number + 1) * unit
 
 
 def rounded_normal(offset: float, ratio: float, start: int, tail: Probability) -> int:
-    """Return the integer nearest to offset + ratio z, for the lower tail of z.
+    """Return the integer nearest to offset + ratio z, for a normal z.
 
-    ``start`` is an integer near the result.
+    ``start`` is an integer near the result. ``tail`` is the lower tail probability of z.
     """
     with localcontext(Context(prec=DIGITS)):
 
@@ -64,7 +65,7 @@ def rounded_normal(offset: float, ratio: float, start: int, tail: Probability) -
 
 
 def normal_probability(x: Decimal) -> Decimal:
-    """Return the probability of a normal number below x, to 110 digits."""
+    """Return the standard normal distribution function at x, to 110 digits."""
     if abs(x) > 30:
         return Decimal(int(x > 0))
     # 1/2 + phi(x) (x + x^3/3 + x^5/15 + ...). The sum is as large as exp(x^2 / 2) before it is multiplied by phi.
@@ -78,13 +79,13 @@ def normal_probability(x: Decimal) -> Decimal:
 
 
 def highest(scores: Sequence[float], scale: float, law: str, tails: Sequence[tuple[Probability, bool]]) -> int:
-    """Return the place of the highest of scores plus scale times noise.
+    """Return the index of the highest of scores plus scale times noise.
 
     Args:
         scores: numbers.
         scale: above 0.
         law: ``"gumbel"`` or ``"laplace"``.
-        tails: the tail of each number's noise, and whether it is the upper one.
+        tails: the tail probability of each score's noise, and whether it is the upper tail.
     """
     quantile = QUANTILES[law]
     with localcontext(Context(prec=DIGITS)):

@@ -16,12 +16,12 @@ from torchonline.core.write_once import WriteOnce
 from torchonline.privacy import discrete_gaussian
 from torchonline.privacy.exact_draws import Probability, highest, rounded_normal
 
-# Releases are multiples of a power of two, from the 32nd to the 16th part of the standard deviation of the noise.
+# Releases are multiples of a power of two, between 1/32 and 1/16 of the standard deviation of the noise.
 FINENESS = 5
-# Sums of floating-point numbers decide a rounding if they are farther than this from a midpoint, in units of the grid, and if the
-# tail of the draw has at least this probability. Their errors are some thousand times smaller (docs/privacy_proofs.md).
+# A floating-point sum decides a rounding if it is farther than SURE from a midpoint, in units of the grid, and the tail of the
+# draw has a probability of at least COMMON_TAIL. Its error is about a thousand times smaller (docs/privacy_proofs.md).
 SURE, COMMON_TAIL = 2.0**-32, 2.0**-25
-# They decide which score is the highest if others are lower by more than this share of all numbers that are added.
+# A floating-point score is the highest if all others are lower by more than this fraction of all numbers that are added.
 CLOSE = 2.0**-40
 SMALLEST_SCALE = 2.0**-900  # of the noise of a release
 FIRST_BIT, REST = np.uint64(2**63), np.uint64(2**63 - 1)
@@ -31,7 +31,7 @@ _process = object()
 
 
 def this_process() -> object:
-    """Return an object that is another one after a fork."""
+    """Return an object that identifies this process, and changes after a fork."""
     return _process
 
 
@@ -45,12 +45,12 @@ if hasattr(os, "register_at_fork"):
 
 
 class NoiseSource(WriteOnce):
-    """Base class of the noise sources, which :func:`noise_source` makes and explains.
+    """Base class of the noise sources. :func:`noise_source` makes and explains them.
 
-    Draws are float64 and on the CPU, and do not depend on ``torch.manual_seed``. A source draws the laws that it has methods for,
-    and refuses the others with a ValueError. No noise is drawn twice. A copy, a deep copy, an unpickled source, and the source in
-    the child of ``os.fork`` take new randomness from the operating system, and are not seeded. A source cannot see that an
-    image of the whole process or machine is started twice: call :meth:`renew` there.
+    Draws are float64 and on the CPU, and do not depend on ``torch.manual_seed``. A source draws the laws whose methods it
+    overrides; the other methods raise a ValueError. No noise is drawn twice. A copy, a deep copy, an unpickled source, and the
+    source in the child of ``os.fork`` take fresh randomness from the operating system, and are not seeded. A source cannot detect
+    that a snapshot of the whole process or machine is started twice: call :meth:`renew` there.
     """
 
     name = ""
@@ -63,43 +63,43 @@ class NoiseSource(WriteOnce):
     def add_normal(self, values: Any, scale: float) -> Any:
         r"""Release secret numbers with noise: values + scale N(0, 1), rounded to a grid.
 
-        The grid is a power of two, a 32nd to a 16th of the scale. The result has exactly the law of the rounded sum of real
-        numbers, so its last bits tell nothing more. It takes and returns a float64 tensor or array of any shape.
+        The grid is a power of two, between 1/32 and 1/16 of the scale. The result has exactly the law of the rounded sum of real
+        numbers, so its last bits reveal nothing more. ``values`` and the result are float64 tensors or arrays of any shape.
         """
         self._refuse("add_normal")
 
     def highest(self, scores: Tensor, scale: float, law: str) -> Tensor:
         r"""Choose the highest of secret scores with noise: ``(..., m)`` to ``(...)``.
 
-        It is the place, int64, of the largest of scores + scale Z, Z of the law ``"laplace"`` or ``"gumbel"``. It has exactly the
-        law of that of real numbers. The scores are float64.
+        The result is the int64 index of the largest of scores + scale Z, with Z from ``law``, ``"laplace"`` or ``"gumbel"``. It
+        has exactly the law of the index for real numbers. The scores are float64.
         """
         self._refuse("highest")
 
     def happens(self, shape: tuple[int, ...], probability: float) -> Tensor:
-        """Draw whether independent events happen, bool, each with this probability.
+        """Draw independent events, bool, each with this probability.
 
-        The chance is not above it, and below it by at most 2^-64.
+        The actual probability is never above it, and below it by at most 2^-64.
         """
         self._refuse("happens")
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw from N(0, 1), not to be released: see ``add_normal``."""
+        """Draw from N(0, 1), not for release: see ``add_normal``."""
         self._refuse("normal")
 
     def laplace(self, shape: tuple[int, ...]) -> Tensor:
-        r"""Draw from the law with density :math:`e^{-|z|}/2`, not to be released."""
+        r"""Draw from the law with density :math:`e^{-|z|}/2`, not for release."""
         self._refuse("laplace")
 
     def gumbel(self, shape: tuple[int, ...]) -> Tensor:
-        r"""Draw from the law with :math:`P(Z \le z) = \exp(-e^{-z})`, not to be released."""
+        r"""Draw from the law with :math:`P(Z \le z) = \exp(-e^{-z})`, not for release."""
         self._refuse("gumbel")
 
     def generalized_gaussian(self, shape: tuple[int, ...], order: float) -> Tensor:
         r"""Draw vectors ``(..., d)`` of density :math:`\propto \exp(-\|z\|_r^2/2)`.
 
         r is ``order``, at least 1. The square of the norm has the law Gamma(d/2, scale 2), and is independent of the direction
-        :math:`z/\|z\|_r`. A sum with this noise must be rounded before it is released, and nothing is proved of its last bits.
+        :math:`z/\|z\|_r`. A sum with this noise must be rounded before release, and nothing is proved about its last bits.
         """
         self._refuse("generalized_gaussian")
 
@@ -107,7 +107,7 @@ class NoiseSource(WriteOnce):
         r"""Draw from the discrete Gaussian, exactly, int64.
 
         The law is :math:`P(Z = z) \propto e^{-z^2/(2\sigma^2)}` on the integers. ``sigma`` is from 1 to 2^40. The standard
-        deviation is sigma to six digits, and in double precision from 2 on.
+        deviation equals sigma to six digits, and to double precision for a sigma of at least 2.
         """
         self._refuse("discrete_normal")
 
@@ -117,14 +117,14 @@ class NoiseSource(WriteOnce):
             self._refuse(law)
 
     def renew(self) -> None:
-        """Go on with new randomness from the operating system; a seed is forgotten."""
+        """Take fresh randomness from the operating system, and forget any seed."""
 
     def spawn(self) -> "NoiseSource":
         """Return a source of the same name with its own noise, seeded if this one is."""
         return type(self)()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Keep the kind of source in copies and pickles, and none of its randomness."""
+        """Keep only the kind of source in copies and pickles, not its randomness."""
         return type(self), ()
 
     def __repr__(self) -> str:
@@ -136,33 +136,33 @@ class NoiseSource(WriteOnce):
 
 
 def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSource:
-    r"""Return the noise source of that name.
+    r"""Return the noise source called ``name``.
 
     - ``"torch"``: an ordinary pseudorandom generator, NumPy's Philox with a key of 128 bits from the operating system. It
-      releases sums with normal noise, choices with Gumbel and Laplace noise, and draws ``generalized_gaussian``. Guarantee: the
-      laws of what is released, to the last bit, for anybody who cannot tell the generator from chance.
-    - ``"csprng"``: every bit comes from ``os.urandom`` and is kept nowhere. It does the same but for the generalized Gaussian.
-      Guarantee: the laws of what is released, to the last bit, as far as these bytes are random.
+      releases sums with normal noise, choices with Gumbel and Laplace noise, and draws ``generalized_gaussian``. Guarantee:
+      releases have their laws to the last bit, for anybody who cannot distinguish the generator from true randomness.
+    - ``"csprng"``: every bit comes from ``os.urandom`` and is not stored. It does the same, except for ``generalized_gaussian``.
+      Guarantee: releases have their laws to the last bit, as far as these bytes are random.
     - ``"discrete"``: ``discrete_normal`` only, in integer arithmetic on bytes from ``secrets``. Guarantee: the law to the last
-      bit, as far as those bytes are random. Added to integers of l2 sensitivity s, it is :math:`s^2/(2\sigma^2)`-zCDP, as the
-      continuous law would be. It is not exactly :math:`s/\sigma`-GDP, as the continuous law is; for a :math:`\sigma` of at least
+      bit, as far as these bytes are random. Added to integers of l2 sensitivity s, the noise is :math:`s^2/(2\sigma^2)`-zCDP,
+      like continuous noise. Unlike continuous noise it is not exactly :math:`s/\sigma`-GDP; for a :math:`\sigma` of at least
       :math:`2^{20}` it is :math:`(1 + 10^{-8})s/\sigma`-GDP (docs/privacy_proofs.md).
 
-    Which sums of floating-point numbers are possible can depend on the secret (Mironov, CCS 2012). So the first two round sums
-    to a grid, exactly as real numbers would be. No source hides how long a draw takes. More: docs/privacy_proofs.md.
+    The set of possible floating-point sums can depend on the secret (Mironov, CCS 2012). The first two sources therefore round
+    sums to a grid, exactly as if they were real numbers. No source hides how long a draw takes. More: docs/privacy_proofs.md.
 
     Args:
-        name: "torch", "csprng" or "discrete"; or a source, which is returned as it is, and has no seed.
-        seed: of "torch" only, for tests, with a warning: equal seeds give equal numbers, with the same version of NumPy. Whoever
-            knows or guesses it removes the noise. None takes randomness from the operating system.
+        name: "torch", "csprng" or "discrete"; or a source, which is returned unchanged and takes no ``seed``.
+        seed: of "torch" only, for tests, with a warning. Equal seeds give equal numbers with the same version of NumPy. Anybody
+            who knows or guesses the seed can remove the noise. None takes randomness from the operating system.
 
     Example:
         >>> noise_source("torch", seed=0)
         noise_source('torch', seed=...)
 
     Reference: Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020: the law, its privacy
-    and Bernoulli trials of exp(-p). What differs: the proposals are those of Karney, "Sampling exactly from the normal
-    distribution", ACM TOMS 42, 2016, Algorithm D.
+    and Bernoulli trials of exp(-p). What differs: the proposals are from Karney, "Sampling exactly from the normal distribution",
+    ACM TOMS 42, 2016, Algorithm D.
     """
     if isinstance(name, NoiseSource):
         if seed is not None:
@@ -174,21 +174,21 @@ def noise_source(name: str | NoiseSource, seed: int | None = None) -> NoiseSourc
     if name != "torch":
         raise ValueError(f"seed: expected None, because {name!r} draws from the operating system, got a seed")
     warnings.warn(
-        "seed: expected None outside of tests; whoever knows or guesses the seed removes the noise, so privacy_spent is infinite",
+        "seed: expected None outside of tests; anybody who knows or guesses it removes the noise, so privacy_spent is infinite",
         stacklevel=2,
     )
     return _Pseudorandom(seed)
 
 
 def grid_of(scale: float) -> float:
-    """Return the grid of a release: a power of two, a 32nd to a 16th of the scale."""
+    """Return a release's grid: a power of two, between 1/32 and 1/16 of the scale."""
     return math.ldexp(1.0, math.frexp(scale)[1] - FINENESS)
 
 
 class _Continuous(NoiseSource):
-    """Base class of the sources of real numbers, made of uniform 64-bit words.
+    """Base class of the real-valued sources, which transform uniform 64-bit words.
 
-    A word's highest bit says which tail of a law the number is in, and the other bits are the first of the tail's probability.
+    A word's highest bit says which tail of a law the number is in. The other bits are the first bits of the tail's probability.
     """
 
     def _words(self, count: int) -> np.ndarray:
@@ -205,7 +205,7 @@ class _Continuous(NoiseSource):
         return torch.from_numpy(self._numbers("gumbel", sizes("shape", shape))[0])
 
     def _numbers(self, law: str, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-        """Draw numbers; also return their words, tails, and whether these are upper."""
+        """Draw numbers. Return them, their words, tails, and whether these are upper."""
         words = self._words(math.prod(shape))
         upper = words >= FIRST_BIT
         tail = ((words & REST) + 0.5) * 2.0**-64
@@ -242,7 +242,7 @@ class _Continuous(NoiseSource):
         noise, words, tail, upper = self._numbers(one_of("law", law, ("gumbel", "laplace")), values.shape)
         added = scale * noise
         noisy = values + added
-        # More than the errors of the noise, of the sum, and of the bits of the tail that are not known.
+        # More than the errors of the noise, of the sum, and of the unknown bits of the tail.
         error = CLOSE * (scale + abs(added) + abs(values)) + scale * (2.0**-63 / tail)
         best = noisy.argmax(-1)
         may_win = noisy + error >= (noisy - error).max(-1, keepdims=True)

@@ -10,9 +10,9 @@ from torchonline.core.inputs import NUMBERS, array_of, as_indices, check_tensor
 
 
 def record_values(name: str, value: Any, state: Tensor) -> Tensor:
-    """Return a record's numbers as a float64 tensor beside ``state``, detached.
+    """Return a record's numbers as a detached float64 tensor beside ``state``.
 
-    Integers may be rounded, or infinite.
+    Integers are rounded to float64, or become infinite beyond its range.
     """
     if not isinstance(value, Tensor):
         value = _with_integers(name, value, np.float64, np.inf)
@@ -20,7 +20,7 @@ def record_values(name: str, value: Any, state: Tensor) -> Tensor:
 
 
 def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
-    """Return a record's arms as int64. One that int64 cannot hold becomes negative."""
+    """Return a record's arms as int64. Integers beyond int64 become negative."""
     if not isinstance(value, Tensor):
         value = _with_integers(name, value, np.int64, -1)
     action = as_indices(name, value, device)
@@ -30,7 +30,7 @@ def record_actions(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def _with_integers(name: str, value: Any, dtype: Any, beyond: float) -> Any:
-    """Return integers as an array of ``dtype``, and anything else as it is."""
+    """Convert integers to an array of ``dtype``. Return anything else unchanged."""
     # Masked integers, and integers that ``dtype`` cannot hold, become ``beyond``.
     if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in ("iu" if dtype is np.int64 else "biuf"):
         value = np.ma.filled(value.astype(dtype), beyond)
@@ -38,7 +38,7 @@ def _with_integers(name: str, value: Any, dtype: Any, beyond: float) -> Any:
     if array.dtype.kind in "iu":
         return array.astype(dtype)  # a uint64 that int64 cannot hold becomes negative
     if array.dtype.kind == "f" and isinstance(value, (list, tuple)) and dtype is np.float64:
-        return array  # with integers as NumPy has rounded them
+        return array  # NumPy has rounded the integers
     numbers = (int,) if dtype is np.int64 else (int, float)
     if array.dtype.kind != "O" or not array.size or any(type(entry) not in numbers for entry in array.flat):
         return value

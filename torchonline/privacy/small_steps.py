@@ -1,13 +1,14 @@
 r"""Gaussian privacy of many small steps.
 
-Let a mechanism's log-likelihood ratio L between two neighbours have :math:`\log E e^{\theta L} \le \theta(\theta-1)\rho` for
-theta outside of [0, 1], and at least that inside, the mean being over one neighbour's outputs. (The first half is zCDP; a rho of
-zCDP alone is not enough.) Followed by steps that are :math:`\sqrt s`-GDP together, it is :math:`\sqrt{s + v}`-GDP for
+Let L be a mechanism's log-likelihood ratio between two neighbours, and E the mean over one neighbour's outputs. Assume
+:math:`\log E e^{\theta L} \le \theta(\theta-1)\rho` for theta outside of [0, 1], and at least that inside. (The first half is
+zCDP, which alone is not enough.) Followed by steps that are :math:`\sqrt s`-GDP together, the mechanism is
+:math:`\sqrt{s + v}`-GDP for
 
 .. math:: v = \frac{2\rho}{1 - 2\rho/s},\qquad s \ge 4\rho,\qquad \rho \le 3 .
 
-So many small steps cost little more than Gaussian noise of the same rho. The steps may be chosen adaptively; their rho may not.
-Proof: docs/privacy_proofs.md, "Small steps".
+Many small steps therefore cost little more than Gaussian noise of the same rho. The steps may be chosen adaptively; their rhos
+may not. Proof: docs/privacy_proofs.md, "Small steps".
 """
 
 import math
@@ -17,23 +18,23 @@ import torch
 
 from torchonline.privacy.calibration import from_0
 
-LARGEST_RHO = 3.0  # of one step, for which the bound is proved
-SHORT = 64  # so many first steps of a harmonic series are added one by one
+LARGEST_RHO = 3.0  # the largest rho of a step for which the bound is proved
+SHORT = 64  # the number of first steps of a harmonic series that are added one by one
 
 
 def small_steps_mu(rhos: Iterable[float]) -> float:
     r"""Return mu such that steps in this order are mu-GDP together.
 
-    ``rhos`` are their rho, each from 0 to 3: :math:`\eta^2/8` for a bounded range eta, :math:`\varepsilon^2/2` for pure epsilon,
-    :math:`\mu^2/2` for Gaussian noise. A rho of zCDP alone is not enough: see docs/privacy_proofs.md, "Small steps". The order
-    matters a little. Cost: O(n).
+    ``rhos`` holds the rho of each step, from 0 to 3: :math:`\eta^2/8` for a bounded range eta, :math:`\varepsilon^2/2` for pure
+    epsilon, :math:`\mu^2/2` for Gaussian noise. The zCDP of a step alone is not enough: see docs/privacy_proofs.md, "Small
+    steps". The order matters a little. Cost: O(n).
 
     Example:
         >>> f"{small_steps_mu([0.001] * 500):.4f}"  # a Gaussian mechanism of the sum has 1
         '1.0080'
     """
     if not isinstance(rhos, Iterable):
-        raise TypeError(f"rhos: expected several numbers, got {type(rhos).__name__}")
+        raise TypeError(f"rhos: expected an iterable of numbers, got {type(rhos).__name__}")
     values = [from_0("rhos", rho) for rho in rhos]
     if any(value > LARGEST_RHO for value in values):
         raise ValueError(f"rhos: expected numbers of at most {LARGEST_RHO:g}, got {max(values):g}")
@@ -43,8 +44,8 @@ def small_steps_mu(rhos: Iterable[float]) -> float:
 def harmonic_mu(rho: float, steps: int) -> float:
     """Return mu such that steps of rho, rho/2, rho/3, ... are mu-GDP together.
 
-    ``rho`` is that of the first step, from 0 to 3. After the 64th, steps are bounded together, by a sum that is at most an
-    integral, so the cost grows with the logarithm of ``steps`` only.
+    ``rho``, from 0 to 3, is the first step's. Steps after the 64th are bounded in groups, by sums that are at most an integral.
+    Cost: O(log ``steps``).
     """
     squared = 0.0
     for first, last in reversed(_ranges(steps)):
@@ -61,7 +62,7 @@ def harmonic(n: int) -> float:
 
 
 def _one_by_one(squared: float, rhos: Sequence[float]) -> float:
-    """Return mu^2 of steps that are followed by others of a known mu^2."""
+    """Return mu^2 of steps that are followed by others with a known mu^2."""
     for rho in reversed(rhos):
         if rho > 0.0:
             squared = max(squared, 4.0 * rho)

@@ -1,4 +1,4 @@
-"""The privacy that a run spends, step by step, as a picture."""
+"""Plot of the privacy that a run spends, step by step."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ POINTS = 128
 def draw_spending(
     learners: Sequence[Any], ax: Any, delta: float, continuations: int | None, budgets: Mapping[str, float]
 ) -> tuple[Any, Any]:
-    """Draw the epsilon of learners on one stream against steps, with budgets by name.
+    """Draw the epsilon of learners on one stream against steps, with named budgets.
 
-    The steps made are a solid line, those to come a dotted one.
+    Past steps are a solid line, future steps a dotted one.
     """
     if any(learner.epsilon == math.inf for learner in learners):
-        raise ValueError("epsilon: expected a finite one, got inf; without noise nothing is private")
+        raise ValueError("epsilon: expected a finite number, got inf; without noise nothing is private")
     horizon = max(learner.horizon for learner in learners)
     now = max(learner.steps_released() for learner in learners)
     steps = sorted({now, *(round(horizon * i / POINTS) for i in range(POINTS + 1))})
@@ -42,6 +42,6 @@ def draw_spending(
 
 
 def _epsilon(learners: Sequence[Any], step: int, delta: float, continuations: int | None) -> float:
-    """Return the epsilon of the releases of all learners up to a step."""
+    """Return the joint epsilon of all learners' releases up to a step."""
     ledgers = [learner.ledger_after(min(step, learner.horizon), continuations) for learner in learners]
     return Ledger(ledgers[0].adjacency, tuple(event for ledger in ledgers for event in ledger.events)).epsilon(delta)

@@ -187,9 +187,9 @@ def test_bad_domains_are_refused_by_name() -> None:
             ValueError,
             "domain: expected None with norm=2.0 and radius_bound=2.0",
         ),
-        ({"domain": Simplex(4)}, ValueError, "domain: expected one of dimension 3, got 4"),
+        ({"domain": Simplex(4)}, ValueError, "domain: expected a domain of dimension 3, got 4"),
         ({"domain": "simplex"}, TypeError, "domain: expected a Domain"),
-        ({"domain": Simplex(3), "mechanism": "paper"}, ValueError, "mechanism: expected another with such a domain"),
+        ({"domain": Simplex(3), "mechanism": "paper"}, ValueError, "mechanism: expected another for this domain"),
     ]:
         with pytest.raises(error, match=re.escape(text)):
             DPTOFW(3, **PROMISE, **options)
@@ -202,7 +202,7 @@ def test_bad_domains_are_refused_by_name() -> None:
     for build, text in [
         (
             lambda: Box(torch.ones(2), torch.zeros(2)),
-            "lower and upper: expected no entry of lower above",
+            "lower and upper: expected lower <= upper",
         ),
         (lambda: Box(torch.zeros(2), torch.ones(3)), "lower and upper: expected equal shapes (d), got (2,) and (3,)"),
         (lambda: Box(torch.zeros(2), torch.tensor([1.0, math.inf])), "lower and upper: expected finite values"),
@@ -452,7 +452,7 @@ def test_stronger_noise_where_more_is_promised() -> None:
         (DPTOFW, {"step_scale": -1.0}, ValueError, "step_scale: expected a number above 0"),
         (DPTOFW, {"participations": 0}, ValueError, "participations: expected an integer above 0"),
         (DPTOFW, {"adjacency": "add_remove"}, ValueError, "adjacency: expected one of"),
-        (DPTOFW, {"noise_source": "discrete"}, ValueError, "noise_source: expected another than 'discrete'"),
+        (DPTOFW, {"noise_source": "discrete"}, ValueError, "noise_source: expected 'discrete' only"),
         (DPTOFW, {"radius_bound": 0.0}, ValueError, "radius_bound: expected"),
         (DPTOFW, {"epsilon": -1.0}, ValueError, "epsilon: expected"),
         (DPTOFW, {"delta": 0.0}, ValueError, "delta: expected"),

@@ -542,7 +542,7 @@ def test_a_step_under_the_compiler_draws_noise_and_counts(case: PrivateCase) -> 
 
 def test_a_seed_warns_and_spends_everything() -> None:
     """Whoever tries ten thousand seeds against what is public finds it in seconds."""
-    with pytest.warns(UserWarning, match="seed: expected None outside of tests; whoever knows") as warned:
+    with pytest.warns(UserWarning, match="seed: expected None outside of tests; anybody who knows") as warned:
         seeded = DPTOFW(2, seed=1, **PROMISE)
     assert len(warned) == 1
     with pytest.warns(UserWarning, match="seed: expected None") as warned:
@@ -571,7 +571,7 @@ def test_a_seed_warns_and_spends_everything() -> None:
 def test_a_seed_is_flagged_and_not_shown() -> None:
     seeded, plain = DPTOFW(2, seed=123456789, **PROMISE), DPTOFW(2, **PROMISE)
     for text in (repr(seeded), repr(seeded.privacy_ledger())):
-        assert "no protection against whoever knows the seed" in text
+        assert "no protection against anybody who knows the seed" in text
         assert "123456789" not in text
     assert "seed" not in repr(plain) + repr(plain.privacy_ledger())
     assert torch.equal(run(seeded, 9), run(DPTOFW(2, seed=123456789, **PROMISE), 9))
@@ -682,7 +682,7 @@ def test_a_clock_that_is_written_from_outside_is_a_run_more(case: PrivateCase) -
         value.zero_()
     assert learner.privacy_spent(1e-3) == alone.privacy_spent(1e-3, continuations=2)
     with pytest.raises(
-        RuntimeError, match=r"state: expected the one that this \w+ has left or loaded, got one that was written"
+        RuntimeError, match=r"state: expected the last state of this \w+, got buffers that were written"
     ):
         learner.step(*record_for(learner))
     learner.load_state_dict(case.build().state_dict())

@@ -273,7 +273,7 @@ def test_discrete_noise_is_on_its_grid_and_booked_as_what_it_is() -> None:
 
 @pytest.mark.parametrize("name", ["blt", "sqrt", "honaker"])
 def test_discrete_noise_is_for_the_tree(name: str) -> None:
-    with pytest.raises(ValueError, match=f"noise_source: expected another than 'discrete'.*{name}"):
+    with pytest.raises(ValueError, match=f"noise_source: expected 'discrete' only.*{name}"):
         noise(name, noise_source="discrete")
 
 

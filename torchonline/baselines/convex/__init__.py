@@ -1,1 +1,1 @@
-"""Online convex learners to compare with."""
+"""Online convex learners from other papers, for comparison."""

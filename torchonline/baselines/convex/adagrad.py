@@ -15,7 +15,7 @@ from torchonline.linalg import project_ball_weighted, with_length_at_most
 
 
 class AdaGrad(ConvexLearner):
-    r"""AdaGrad: gradient descent with a step size for all coordinates or for each.
+    r"""AdaGrad: gradient descent with one step size, or one for each coordinate.
 
     From :math:`x_1 = 0`, with c = ``step_size``, the two forms are
 
@@ -24,7 +24,7 @@ class AdaGrad(ConvexLearner):
 
     where :math:`\Pi` projects onto the ball :math:`\|x\| \le R`, and :math:`\Pi_t` does so in the norm of the weights
     :math:`\sqrt{S_{t,i}}` (:func:`~torchonline.linalg.project_ball_weighted`). A coordinate whose gradients were all 0 does not
-    move. Decisions do not change when all gradients are multiplied by a number.
+    move. Decisions do not change when all gradients are multiplied by a constant.
 
     Guarantee, for any gradients and every u in the ball, for the two forms,
 
@@ -32,7 +32,7 @@ class AdaGrad(ConvexLearner):
               \Big(\frac{2R^2}c + c\Big)\sum_i\sqrt{S_{T,i}},
 
     which is least at :math:`c = \sqrt2R`. Without a ball the same holds with half the largest :math:`\|x_t - u\|` in place of R;
-    nothing bounds that distance. Cost of a round: O(d), some hundred times more if a ``"diagonal"`` step leaves the ball.
+    nothing bounds that distance. Cost of a round: O(d), about a hundred times more if a ``"diagonal"`` step leaves the ball.
 
     Args:
         dim: number of coordinates d.
@@ -84,7 +84,7 @@ class AdaGrad(ConvexLearner):
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
         count_(self.rounds)
         increase_(self.gradient_square_sum, gradients * gradients if self.is_diagonal else dot(gradients, gradients))
-        # Where the sum of squares is 0, or underflows to 0, so is the gradient: divide it by 1.
+        # If the sum of squares is 0, or underflows to 0, divide the gradient by 1.
         scale = sqrt(or_one(self.gradient_square_sum))
         x = self.decision - self.step_size * (gradients / along(scale, gradients))
         if self.radius_bound < math.inf:

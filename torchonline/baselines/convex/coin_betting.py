@@ -24,22 +24,22 @@ class CoinBetting(ConvexLearner):
     .. math:: x_t = -\frac{W_{t-1}}{Gt}\sum_{s<t}g_s,\qquad W_t = W_{t-1} - \frac1G\langle g_t, x_t\rangle,
 
     from :math:`W_0 = \varepsilon`, with G = ``lipschitz`` and :math:`\varepsilon` = ``length_scale``. A gradient longer than G is
-    cut to length G and counted in ``clipped_rounds``.
+    clipped to length G and counted in ``clipped_rounds``.
 
-    Guarantee, for any (cut) gradients, every u and all T at once,
+    Guarantee, for any (clipped) gradients, every u and all T at once,
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle
               \le \|u\|G\sqrt{T\ln(1 + 24T^2\|u\|^2/\varepsilon^2)} + G\varepsilon,
 
     (Corollary 5 of the reference, whose constants are from memory), because the wealth is never below
-    :math:`\varepsilon2^T\Gamma(\frac{T+1+n}2)\Gamma(\frac{T+1-n}2)/(\pi T!)` at :math:`n = \|\sum_tg_t\|/G`. The
-    wealth is cut at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32, which it reaches after some eighty rounds
-    of gradients that agree). Once it is cut, nothing is promised. Cost of a round: O(d).
+    :math:`\varepsilon2^T\Gamma(\frac{T+1+n}2)\Gamma(\frac{T+1-n}2)/(\pi T!)` at :math:`n = \|\sum_tg_t\|/G`. The wealth is capped
+    at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32, which it reaches after about eighty rounds of gradients
+    that agree). Beyond the cap there is no guarantee. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
         lipschitz: bound G > 0 on the length of gradients.
-        length_scale: initial wealth :math:`\varepsilon > 0`, in units of the decision: G times it is the most that can be lost.
+        length_scale: initial wealth :math:`\varepsilon > 0`, in units of the decision: at most G times this can be lost.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -55,7 +55,7 @@ class CoinBetting(ConvexLearner):
         True
 
     Reference:
-        Orabona and Pal, Coin betting and parameter-free online learning, NeurIPS 2016. What differs: the cuts.
+        Orabona and Pal, Coin betting and parameter-free online learning, NeurIPS 2016. What differs: the clipping and the cap.
     """
 
     statistics_depend_on = ("lipschitz", "length_scale")

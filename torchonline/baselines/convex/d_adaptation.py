@@ -12,7 +12,7 @@ from torchonline.linalg import with_length_at_most
 class DAdaptation(DistanceLearner):
     r"""D-Adaptation: gradient descent by a lower bound on the distance.
 
-    With the first gradient :math:`g_1` that is not 0, :math:`d_1` = ``initial_distance`` and c = ``step_scale``,
+    With the first nonzero gradient :math:`g_1`, :math:`d_1` = ``initial_distance`` and c = ``step_scale``,
 
     .. math:: x_{t+1} = x_t - \lambda_tg_t,\qquad \lambda_t = \frac{c\,d_t}{\|g_1\|},\qquad
               d_{t+1} = \max\Big\{d_t, \frac{-2}{\|x_{t+1}\|}\sum_{s\le t}\lambda_s\langle g_s, x_s\rangle\Big\},\qquad x_1 = 0.
@@ -21,12 +21,11 @@ class DAdaptation(DistanceLearner):
 
     .. math:: \sum_{t\le T}\lambda_t\langle g_t, x_t - u\rangle \le \tfrac12\|u\|^2 + \tfrac12\sum_{t\le T}\lambda_t^2\|g_t\|^2,
 
-    because it is gradient descent. That is about rounds weighted by :math:`\lambda_t`: no regret bound follows. In the paper, as
-    we recall it, :math:`d_t` never exceeds the distance to the optimum of one convex loss without noise, for steps that also
-    shrink as those of AdaGrad. The steps here do not shrink, and gradients with noise, or that drift, can make :math:`d_t` too
-    large for good.
+    because it is gradient descent. The bound weights rounds by :math:`\lambda_t`, so no regret bound follows. In the paper, as we
+    recall it, :math:`d_t` never exceeds the distance to the optimum of one convex loss without noise, for steps that also shrink,
+    like AdaGrad's. The steps here do not shrink, and noisy or drifting gradients can make :math:`d_t` too large for good.
 
-    Decisions do not depend on the unit of the loss. Steps, decisions and d are cut at length 1e75 (1e9 in float32), where the
+    Decisions do not depend on the unit of the loss. Steps, decisions and d are clipped at length 1e75 (1e9 in float32), where the
     guarantee ends. Cost of a round: O(d).
 
     Args:

@@ -10,7 +10,7 @@ from torchonline.core.options import LearnerOptions
 
 
 def farthest(x: Tensor) -> float:
-    """Return the length at which unbounded decisions stop, in the type of ``x``."""
+    """Return the largest length of an unbounded decision, in the dtype of ``x``."""
     return float(squarable(x) ** 0.5)
 
 
@@ -19,7 +19,7 @@ class DistanceLearner(ConvexLearner):
 
     Args:
         initial_distance: first estimate of the distance, above 0.
-        step_scale: what multiplies all steps, above 0.
+        step_scale: factor of all steps, above 0.
     """
 
     statistics_depend_on = ("initial_distance", "step_scale")

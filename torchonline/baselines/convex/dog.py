@@ -21,7 +21,7 @@ class DistanceOverGradients(DistanceLearner):
     def _move_(self, gradients: Tensor) -> None:
         """Take a step of the size of the distance over the root of the sum of squares."""
         r, x = number(self.largest_distance), self.decision
-        # Where the sum of squares is 0, or underflows to 0, so is the gradient: divide it by 1.
+        # If the sum of squares is 0, or underflows to 0, divide the gradient by 1.
         step = along(self.step_scale * r / sqrt(or_one(number(self.gradient_square_sum))), x) * gradients
         x = in_ball(x - step, farthest(x))
         assign_(self.decision, x)
@@ -40,17 +40,17 @@ class DoG(DistanceOverGradients):
 
     .. math:: \sum_{t\le T}r_t\langle g_t, x_t - u\rangle \le \Big(\frac{2D}c + cr\Big)r\sqrt{G_T}
 
-    (as in the reference, recalled; the proof holds on every sequence). It is about rounds weighted by :math:`r_t`, and D is not
-    bounded: an adversary makes it grow without end. So no regret bound follows. For convex losses drawn at random from one
+    (as in the reference, recalled; the proof holds on every sequence). The bound weights rounds by :math:`r_t`, and D is
+    unbounded: an adversary can make it grow forever. Hence no regret bound follows. For convex losses drawn at random from one
     distribution, the paper bounds the loss of the average of the iterates with the weights :math:`r_t`, for a version with
-    smaller steps. The decision is the last iterate: averages are the user's affair, and the authors call them crucial.
+    smaller steps. The decision is the last iterate; averaging, which the authors call crucial, is left to the user.
 
-    Decisions do not depend on the unit of the loss. They stop at length 1e75 (1e9 in float32). Cost of a round: O(d).
+    Decisions do not depend on the unit of the loss. They are clipped at length 1e75 (1e9 in float32). Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
         initial_distance: :math:`r_0 > 0`, the length of the first step, far below that of the comparator.
-        step_scale: c > 0, which multiplies all steps. The paper has 1, and advises against others.
+        step_scale: c > 0, which multiplies all steps. The paper uses 1, and advises against other values.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:

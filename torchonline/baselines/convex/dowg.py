@@ -10,7 +10,7 @@ from torchonline.core.options import LearnerOptions
 
 
 class DoWG(DistanceOverGradients):
-    r"""DoWG: DoG in which a gradient weighs as much as the distance at its time.
+    r"""DoWG: DoG with each gradient weighted by the distance at its time.
 
     .. math:: x_{t+1} = x_t - c\,\frac{r_t^2}{\sqrt{V_t}}\,g_t,\qquad r_t = \max\{r_0, \max_{s\le t}\|x_s\|\},\qquad
               V_t = \sum_{s\le t}r_s^2\|g_s\|^2,\qquad x_1 = 0,
@@ -21,11 +21,11 @@ class DoWG(DistanceOverGradients):
 
     .. math:: \sum_{t\le T}r_t^2\langle g_t, x_t - u\rangle \le \Big(\frac{2D}c + cr\Big)r\sqrt{V_T}
 
-    (by the proof for :class:`~torchonline.baselines.DoG`). It is about rounds weighted by :math:`r_t^2`, and D is not bounded. So
-    no regret bound follows. For one convex loss, Lipschitz or smooth, the paper bounds the loss of the average of the iterates
-    with the weights :math:`r_t^2`, on a bounded domain. The decision is the last iterate: averages are the user's affair.
+    (by the proof for :class:`~torchonline.baselines.DoG`). The bound weights rounds by :math:`r_t^2`, and D is unbounded, so no
+    regret bound follows. For one convex loss, Lipschitz or smooth, the paper bounds the loss of the average of the iterates with
+    the weights :math:`r_t^2`, on a bounded domain. The decision is the last iterate; averaging is left to the user.
 
-    Decisions do not depend on the unit of the loss. They stop at length 1e75 (1e9 in float32). Cost of a round: O(d).
+    Decisions do not depend on the unit of the loss. They are clipped at length 1e75 (1e9 in float32). Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.

@@ -15,11 +15,11 @@ from torchonline.linalg import with_length_at_most
 
 
 class ExpertEnsemble(ConvexLearner):
-    r"""Optimistic gradient descent on balls of all sizes, weighed by MsMwC-Master.
+    r"""Optimistic gradient descent on balls of all sizes, weighted by MsMwC-Master.
 
-    It is :class:`~torchonline.CAOONS` with gradient descent in the place of Newton steps. There are N learners on balls of the
-    radii :math:`D_j = \ell2^j`, j = 0, ..., N - 1, where :math:`\ell` = ``length_scale`` and N is the least number with
-    :math:`D_{N-1} \ge \ell T`. All see the gradient at the decision, with the last gradient as the hint, :math:`m_t = g_{t-1}`,
+    It is :class:`~torchonline.CAOONS` with gradient descent instead of Newton steps. There are N learners on balls of the radii
+    :math:`D_j = \ell2^j`, j = 0, ..., N - 1, where :math:`\ell` = ``length_scale`` and N is the least number with
+    :math:`D_{N-1} \ge \ell T`. All use the gradient at the decision, with the last gradient as the hint, :math:`m_t = g_{t-1}`,
     :math:`m_1 = 0`:
 
     .. math:: x_t^j = \Pi_{D_j}(z_t^j - \eta_t^jm_t),\qquad z_{t+1}^j = \Pi_{D_j}(z_t^j - \eta_t^jg_t),\qquad
@@ -27,9 +27,9 @@ class ExpertEnsemble(ConvexLearner):
 
     with G = ``lipschitz``. The decision is :math:`x_t = \sum_jw_{t,j}x_t^j` with the weights of :class:`~torchonline.MsMwCMaster`
     for the losses :math:`\langle g_t, x_t^j\rangle`, the hints :math:`\langle m_t, x_t^j\rangle` and the ranges :math:`GD_j`. A
-    gradient longer than G is cut to length G and counted in ``clipped_rounds``.
+    gradient longer than G is clipped to length G and counted in ``clipped_rounds``.
 
-    Guarantee, for any (cut) gradients, up to round T and for every u no longer than :math:`\ell T`. With the least
+    Guarantee, for any (clipped) gradients, up to round T and for every u no longer than :math:`\ell T`. With the least
     :math:`D_i \ge \|u\|`, which is at most :math:`\max\{\ell, 2\|u\|\}`,
 
     .. math:: \sum_t\langle g_t, x_t - u\rangle \le 3D_i\sqrt{4G^2 + V_T} + 96GD_i\Gamma_i

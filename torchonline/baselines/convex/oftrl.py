@@ -13,7 +13,7 @@ from torchonline.linalg import in_ball
 
 
 class SmoothLearner(ConvexLearner):
-    """Base of optimistic learners on a ball, told the scale of gradients and changes."""
+    """Base class of optimistic learners on a ball, with known gradient scales."""
 
     statistics_depend_on = ("radius_bound", "lipschitz", "smoothness")
 
@@ -44,8 +44,8 @@ class SmoothLearner(ConvexLearner):
 class OFTRL(SmoothLearner):
     r"""OFTRL: optimistic follow the regularised leader on a ball.
 
-    It is made for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint,
-    :math:`m_t = g_{t-1}`, :math:`m_1 = 0`,
+    It is for convex, smooth losses between stochastic and adversarial. With the last gradient as the hint, :math:`m_t = g_{t-1}`,
+    :math:`m_1 = 0`,
 
     .. math:: x_t = \arg\min_{\|x\|\le R}\Big\langle\sum_{s<t}g_s + m_t, x\Big\rangle + \frac{\|x\|^2}{\eta_t},\qquad
               \eta_t = \frac{R^2}{\nu + \sum_{s<t}\eta_s\|g_s - m_s\|^2},
@@ -65,15 +65,15 @@ class OFTRL(SmoothLearner):
     :math:`\eta_t \le \sqrt2R/\sqrt{V_{t-1} + 4G^2}`.
 
     If the losses are convex and the expected losses L-smooth, the expected regret is
-    :math:`O(R\sqrt{\sigma_{1:T}^2} + R\sqrt{\Sigma_{1:T}^2} + RG + LR^2)`, where the two sums are those of the variances
-    of gradients and of the squared changes of their means (Theorem 5 of the reference). A wrong G or L
-    changes :math:`\nu` only. Cost of a round: O(d).
+    :math:`O(R\sqrt{\sigma_{1:T}^2} + R\sqrt{\Sigma_{1:T}^2} + RG + LR^2)`, where the two sums are over the variances of gradients
+    and the squared changes of their means (Theorem 5 of the reference). A wrong G or L changes :math:`\nu` only. Cost of a round:
+    O(d).
 
     Args:
         dim: number of coordinates d.
         radius_bound: radius R > 0 of the ball.
         lipschitz: G > 0, about the length of gradients.
-        smoothness: :math:`L \ge 0`, about a Lipschitz constant of the mean gradients; 0 if none is known.
+        smoothness: :math:`L \ge 0`, about a Lipschitz constant of the mean gradients; 0 if unknown.
         schedule: ``"recursive"``, the steps of the reference, or ``"minimum"``.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
@@ -93,7 +93,7 @@ class OFTRL(SmoothLearner):
         via smoothness, NeurIPS 2022, Theorem 5. What differs: R replaces the paper's diameter, because its proof needs only
         :math:`\|u\| \le R`; :math:`\nu` has 2GR, from the paper's case without smoothness, in place of :math:`RG^2`, which has
         other units; and the last term of the bound is what the paper's proof gives, where the paper prints :math:`4R^2G^2/\nu`.
-        ``"minimum"`` is the step of :class:`~torchonline.OONS` in its place, with the constants that its proof needs.
+        ``"minimum"`` is the step of :class:`~torchonline.OONS` in place of the paper's, with the constants that its proof needs.
     """
 
     renamed = {"total": "gradient_sum", "penalty": "regularization"}

@@ -22,15 +22,14 @@ class OptimisticOMD(SmoothLearner):
     Guarantee, if no gradient is longer than G, for every u in the ball:
     :math:`\sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac32D\sqrt{\delta + 4G^2 + V_T}`. If the expected losses are
     convex and L-smooth, the expected regret is :math:`O(D\sqrt{\sigma_{1:T}^2} + D\sqrt{\Sigma_{1:T}^2} + D^2L + DG)`,
-    with the two sums of :class:`~torchonline.baselines.convex.oftrl.OFTRL` (the reference). Longer gradients are not cut. Cost of
-    a round: O(d).
+    with the two sums of :class:`~torchonline.baselines.convex.oftrl.OFTRL` (the reference). Longer gradients are not clipped.
+    Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
         radius_bound: radius R > 0 of the ball.
         lipschitz: bound G > 0 on the length of gradients.
-        smoothness: Lipschitz constant :math:`L \ge 0` of the mean gradients; 0 if none is known. Then only the first guarantee
-            holds.
+        smoothness: Lipschitz constant :math:`L \ge 0` of the mean gradients; 0 if unknown. Then only the first guarantee holds.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:

@@ -30,23 +30,23 @@ class ParameterFreeMirrorDescent(ConvexLearner):
     .. math:: x_t = \frac{\alpha_t\theta}n\,(e^a - 1),\qquad
               a = \frac{n^2}{36V_t} \text{ if } n \le \frac{6V_t}Z, \text{ else } \frac n{3Z} - \frac{V_t}{Z^2}.
 
-    A gradient longer than G is cut to length G and counted in ``clipped_rounds``.
+    A gradient longer than G is clipped to length G and counted in ``clipped_rounds``.
 
-    Guarantee, for any (cut) gradients, every u and all T at once,
+    Guarantee, for any (clipped) gradients, every u and all T at once,
 
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le 4Z\varepsilon
               + 6\|u\|\max\Big\{\sqrt{V_{T+1}\ell},\,Z\ell\Big\},\qquad \ell = \ln(\|u\|/\alpha_{T+1} + 1).
 
     This is Theorem 1 of the reference for ``hint="zero"``; the same proof holds for ``"last"`` (docs/parameter_free_theory.md).
-    Decisions are cut at length R, or at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32), and the guarantee
-    is for u no longer than that. Cost of a round: O(d).
+    Decisions are clipped at length R, or at :math:`10^{200}\varepsilon` (:math:`10^{24}\varepsilon` in float32), and the
+    guarantee is for u no longer than that. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
-        length_scale: :math:`\varepsilon > 0`, in units of the decision: 4Z times it is the most that can be lost.
+        length_scale: :math:`\varepsilon > 0`, in units of the decision: at most 4Z times this can be lost.
         lipschitz: bound G > 0 on the length of gradients.
         hint: ``"last"``, or ``"zero"``.
-        radius_bound: R > 0, of a ball that decisions and comparators are in; ``inf`` for no bound.
+        radius_bound: R > 0, of a ball that contains decisions and comparators; ``inf`` for no bound.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
@@ -62,7 +62,7 @@ class ParameterFreeMirrorDescent(ConvexLearner):
     Reference:
         Jacobsen and Cutkosky, Parameter-free mirror descent, COLT 2022, Algorithm 4; its constants are from memory and from a
         reimplementation. What differs: the hint is the last gradient, where the paper takes the gradient of the last loss at the
-        new point; and the cuts of gradients and decisions.
+        new point; and the clipping of gradients and decisions.
     """
 
     statistics_depend_on = ("length_scale", "lipschitz", "optimism", "radius_bound")

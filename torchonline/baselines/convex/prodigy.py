@@ -10,15 +10,15 @@ from torchonline.baselines.convex.distance import DistanceLearner, farthest
 from torchonline.core.ops import along, assign_, at_least, at_most, count_, dot, maximum, number, or_one, sqrt, total
 from torchonline.core.options import LearnerOptions
 
-# Decay of the means of gradients and of their squares, and what is added to a root, in units of a gradient.
+# Decay of the means of gradients and of their squares, and the constant added to a root, in units of a gradient.
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class Prodigy(DistanceLearner):
-    r"""Prodigy: Adam, whose rate is a growing estimate of the distance.
+    r"""Prodigy: Adam with a growing estimate of the distance as its rate.
 
     With :math:`\beta_1 = 0.9`, :math:`\beta_2 = 0.999`, :math:`\beta_3 = \sqrt{\beta_2}`, :math:`\epsilon = 10^{-8}`,
-    :math:`d_1` = ``initial_distance`` and c = ``step_scale``, all products and roots of vectors coordinate by coordinate,
+    :math:`d_1` = ``initial_distance`` and c = ``step_scale``, and with coordinatewise products and roots of vectors,
 
     .. math:: m_t &= \beta_1m_{t-1} + (1 - \beta_1)d_tg_t,\qquad v_t = \beta_2v_{t-1} + (1 - \beta_2)d_t^2g_t^2, \\
               r_t &= \beta_3r_{t-1} - d_t^2\langle g_t, x_t\rangle,\qquad s_t = \beta_3s_{t-1} + d_t^2g_t, \\
@@ -28,7 +28,7 @@ class Prodigy(DistanceLearner):
     Guarantee: none that we can vouch for. The paper, as we recall it, bounds the loss of one convex function without
     noise, for versions of dual averaging and gradient descent whose means do not decay.
 
-    Decisions depend on the unit of the loss through :math:`\epsilon` only. The decision, d and d g are cut at 1e75 (1e9 in
+    Decisions depend on the unit of the loss through :math:`\epsilon` only. The decision, d and d g are clipped at 1e75 (1e9 in
     float32). Cost of a round: O(d); four vectors of memory.
 
     Args:
@@ -50,7 +50,7 @@ class Prodigy(DistanceLearner):
     Reference:
         Mishchenko and Defazio, Prodigy: an expeditiously adaptive parameter-free learner, ICML 2024, in the form of the authors'
         ``Prodigy`` with its defaults (github.com/konstmish/prodigy, version 1.1.2), whose decisions a test matches. What differs:
-        the cuts.
+        the clipping.
     """
 
     mean_gradient: Tensor

@@ -31,7 +31,7 @@ from torchonline.linalg import in_ball
 class ScaleFreeCoinBetting(ConvexLearner):
     r"""Coin betting that needs to know neither the comparator nor the gradients.
 
-    It is made of four reductions. With :math:`\varepsilon` = ``length_scale``:
+    It combines four reductions. With :math:`\varepsilon` = ``length_scale``:
 
     1. Length and direction. The point is :math:`w_t = b_tW_ty_t`: a direction :math:`y_t` in the unit ball, times a bet, the
        fraction b of the wealth W.
@@ -41,15 +41,15 @@ class ScaleFreeCoinBetting(ConvexLearner):
        :math:`W_{t+1} = W_t(1 - s_tb_t)`, and the fraction follows an online Newton step for its logarithm:
        :math:`b_{t+1} = b_t - \zeta_t/(\beta A_{t+1})`, clipped to :math:`\pm1/(2h_{t+1})`, where
        :math:`A_{t+1} = A_t + \zeta_t^2` and :math:`\beta = (2 - \ln3)/2`.
-    4. Hints and constraints. The hint :math:`h_t = \max_{s<t}\|g_s\|` bounds the next gradient: a longer one is cut to it,
-       :math:`\tilde g_t`, and counted in ``clipped_rounds``. The decision is :math:`x_t = \Pi_{D_t}(w_t)`, on the ball
-       of radius :math:`D_t = \varepsilon(\sum_{s<t}\|g_s\|/h_{s+1})^{1/2}`, which grows whatever the data. Where
-       :math:`w_t` is outside, in the direction n, and :math:`\langle\tilde g_t, n\rangle < 0`, the part of the gradient along n
-       is left out: :math:`\hat g_t = \tilde g_t - \langle\tilde g_t, n\rangle n`. Otherwise :math:`\hat g_t = \tilde g_t`.
+    4. Hints and constraints. The hint :math:`h_t = \max_{s<t}\|g_s\|` bounds the next gradient: a longer gradient is clipped to
+       it, :math:`\tilde g_t`, and counted in ``clipped_rounds``. The decision is :math:`x_t = \Pi_{D_t}(w_t)`, on the ball of
+       radius :math:`D_t = \varepsilon(\sum_{s<t}\|g_s\|/h_{s+1})^{1/2}`, which grows for any data. If :math:`w_t` is outside, in
+       the direction n, and :math:`\langle\tilde g_t, n\rangle < 0`, the component of the gradient along n is removed:
+       :math:`\hat g_t = \tilde g_t - \langle\tilde g_t, n\rangle n`. In all other cases :math:`\hat g_t = \tilde g_t`.
 
-    The first gradient that is not 0 sets :math:`h = h_1 = \|g\|`, :math:`W = \varepsilon h_1` and :math:`A = h_1^2`. Until then
-    x = 0. With ``lipschitz`` = G these are set by :math:`h = G` from the start and h stays. Then :math:`D_t = R` =
-    ``radius_bound``, which may be infinite: nothing else is needed.
+    The first nonzero gradient sets :math:`h = h_1 = \|g\|`, :math:`W = \varepsilon h_1` and :math:`A = h_1^2`. Until then x = 0.
+    With ``lipschitz`` = G these are set by :math:`h = G` from the start, and h is fixed. Then :math:`D_t = R` = ``radius_bound``,
+    which may be infinite: nothing else is needed.
 
     Guarantee, for all gradients, every u and every T. Let :math:`U = \|u\|`, :math:`Q = \sum_t\|\hat g_t\|^2`, and let h be the
     last hint, :math:`h_{T+1}`. Then
@@ -60,8 +60,8 @@ class ScaleFreeCoinBetting(ConvexLearner):
               &+ \sum_t(h_{t+1} - h_t)(\|x_t\| + U) + 2\sum_t\|\tilde g_t\|\max\{U - D_t, 0\}.
 
     The first line is :math:`\tilde O(\varepsilon h_1 + U\sqrt Q + Uh)`. The second line is at most
-    :math:`h(\varepsilon\sqrt T + U) + 2hU(U^2/\varepsilon^2 + 1)`, and is the price of knowing nothing. With ``lipschitz``, for
-    gradients no longer than G and u in the ball, it is 0.
+    :math:`h(\varepsilon\sqrt T + U) + 2hU(U^2/\varepsilon^2 + 1)`, and is the price of no prior knowledge. With ``lipschitz``,
+    for gradients no longer than G and u in the ball, it is 0.
 
     Proof, part by part:
 
@@ -74,15 +74,15 @@ class ScaleFreeCoinBetting(ConvexLearner):
       unit ball. With the bet, it bounds :math:`\sum\langle\hat g_t, w_t - u\rangle`.
     - Ball. :math:`\langle\tilde g_t, x_t - u\rangle \le \langle\hat g_t, w_t - u\rangle` for u in the ball. Any other u
       is moved to the ball in that round, which costs the last sum.
-    - Hints. A cut gradient costs :math:`\langle g_t - \tilde g_t, x_t - u\rangle`, and
+    - Hints. A clipped gradient costs :math:`\langle g_t - \tilde g_t, x_t - u\rangle`, and
       :math:`\|g_t - \tilde g_t\| = h_{t+1} - h_t`.
 
-    The decisions do not depend on the unit of the loss. The wealth is cut at :math:`10^{200}\varepsilon h` (:math:`10^{24}` in
+    The decisions do not depend on the unit of the loss. The wealth is capped at :math:`10^{200}\varepsilon h` (:math:`10^{24}` in
     float32), where the guarantee ends. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
-        length_scale: :math:`\varepsilon > 0`, in units of the decision. A gradient's length times it is the initial wealth.
+        length_scale: :math:`\varepsilon > 0`, in units of the decision. The initial wealth is this times a gradient's length.
         lipschitz: bound G > 0 on the length of gradients; None if unknown.
         radius_bound: radius R > 0 of the ball, only with ``lipschitz``; ``inf`` for no ball.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
@@ -169,7 +169,7 @@ class ScaleFreeCoinBetting(ConvexLearner):
         y = in_ball(y - along(math.sqrt(2.0) / sqrt(or_one(Q)), g) * g, 1.0)
         assign_(self.direction, y)
         if self.grows:
-            # The next hint, and all in its units.
+            # The next hint, and all statistics in its units.
             longest = maximum(norm, h)
             kept = where(longest > 0.0, h / or_one(longest), 1.0 + 0.0 * h)
             b = maximum(minimum(b, 0.5 * kept), -0.5 * kept) / or_one(kept)
@@ -189,13 +189,13 @@ class ScaleFreeCoinBetting(ConvexLearner):
         assign_(self.decision, w)
 
     def _radius(self, like: Tensor) -> Tensor:
-        """Return the radius of the ball that the decision is in, ``(*B)``."""
+        """Return the radius of the ball that contains the decision, ``(*B)``."""
         if self.grows:
             return self.length_scale * number(sqrt(number(self.gradient_ratio_sum)))
         return self.radius_bound + 0.0 * like
 
     def _within(self, g: Tensor, y: Tensor, b: Tensor, W: Tensor) -> Tensor:
-        """Leave out the part of a gradient that leads further out of the ball."""
+        """Remove the component of a gradient that leads further out of the ball."""
         bet, size = b * W, euclidean(y)
         bound = self._radius(size)
         n = y / along(or_one(size), y)

@@ -15,23 +15,23 @@ from torchonline.core.stepping import one_at_a_time
 class ScheduleFree(ConvexLearner):
     r"""Schedule-free gradient descent: averages and momentum instead of a schedule.
 
-    The decision x is an average. Gradients are asked at another point y, :meth:`queries`. With :math:`\eta` = ``step_size`` and
+    The decision x is an average. Gradients are taken at another point y, :meth:`queries`. With :math:`\eta` = ``step_size`` and
     :math:`\mu` = ``momentum``, :math:`g_t` the gradient at :math:`y_t` and :math:`x_1 = z_1 = 0`,
 
     .. math:: y_t = (1 - \mu)z_t + \mu x_t,\qquad z_{t+1} = z_t - \eta g_t,\qquad x_{t+1} = (1 - \tfrac1t)x_t + \tfrac1tz_{t+1}.
 
-    Guarantee. If all gradients are those of one convex function F, for every u and every T
+    Guarantee. If all gradients come from one convex function F, for every u and every T
 
     .. math:: F(x_{T+1}) - F(u) \le \frac1T\Big(\frac{\|z_2 - u\|^2}{2\eta} + \frac\eta2\sum_{t=2}^{T+1}\|g_t\|^2\Big),
 
-    and the same in expectation for gradients with noise of mean 0 (the reference, recalled, from the second round on). It is
-    about the loss of the decision, and not about regret. On sequences of different losses nothing is promised. The step size must
-    be chosen. Cost of a round: O(d).
+    and the same in expectation for gradients with noise of mean 0 (the reference, recalled, from the second round on). The bound
+    is on the loss of the decision, not on regret. On sequences of different losses there is no guarantee. The step size must be
+    chosen. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
         step_size: :math:`\eta > 0`, in units of the decision over those of the gradient.
-        momentum: :math:`\mu` in (0, 1), the share of the average in the queries.
+        momentum: :math:`\mu` in (0, 1), the weight of the average in the queries.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:

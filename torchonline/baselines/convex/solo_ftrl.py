@@ -13,7 +13,7 @@ from torchonline.linalg import in_ball
 
 
 class SOLOFTRL(ConvexLearner):
-    r"""SOLO FTRL: follow the regularised leader, whatever the unit of the loss.
+    r"""SOLO FTRL: follow the regularised leader, for any unit of the loss.
 
     The regularizer grows with the gradients. On a ball, or without bounds,
 
@@ -27,9 +27,9 @@ class SOLOFTRL(ConvexLearner):
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le \Big(\frac{\|u\|^2}{2\ell} + 2.75\,\ell\Big)\sqrt{V_T}
               + 3.5\min\{\ell\sqrt{T - 1}, 2R\}\max_{t\le T}\|g_t\|
 
-    (Theorem 1 of the reference). Nothing needs to be known. But the square of u is not the best possible: with a wrong
-    :math:`\ell` the bound is far from :math:`\|u\|\sqrt V`. Mirror descent with the same steps,
-    :class:`~torchonline.baselines.AdaGrad`, is as scale-free, but without a ball its regret can grow like T^1.5 (docs/oons.md).
+    (Theorem 1 of the reference). No prior knowledge is needed. But the square of u is not optimal: with a wrong :math:`\ell` the
+    bound is far from :math:`\|u\|\sqrt V`. Mirror descent with the same steps, :class:`~torchonline.baselines.AdaGrad`, is also
+    scale-free, but without a ball its regret can grow like T^1.5 (docs/oons.md).
 
     Decisions do not depend on the unit of the loss. Cost of a round: O(d).
 
@@ -83,6 +83,6 @@ class SOLOFTRL(ConvexLearner):
         gradient_sum = self.gradient_sum
         gradient_sum += gradients
         increase_(self.gradient_square_sum, dot(gradients, gradients))
-        # A difference from 0, so that no gradient leaves 0 and not -0.
+        # Subtracted from 0, so that without gradients the result is 0 and not -0.
         x = 0.0 - along(self.length_scale / sqrt(or_one(self.gradient_square_sum)), gradients) * gradient_sum
         assign_(self.decision, in_ball(x, self.radius_bound) if self.radius_bound < math.inf else x)

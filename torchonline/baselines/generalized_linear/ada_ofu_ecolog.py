@@ -38,7 +38,7 @@ class Region(NamedTuple):
     radius: float
 
     def excess(self, theta: Array) -> float:
-        """Return by how much a point is outside of the ellipsoid, relatively."""
+        """Return how far a point is outside of the ellipsoid, relative to its radius."""
         move = theta - self.centre
         return math.sqrt(max(0.0, float(move @ self.matrix @ move))) / self.radius - 1.0
 
@@ -96,7 +96,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
               \Theta = \{\|\theta\| \le S,\ \|\theta-\hat\theta_o\|_U \le \rho\}, \\
               D &= \min\bigl(2LS,\ 2L\rho/\lambda_{\min}(U)^{1/2}\bigr).
 
-    With ``warm_up_rounds``, it is OFU-ECOLog: this many rounds are warm-up rounds, and no others.
+    With ``warm_up_rounds``, it is OFU-ECOLog: exactly the first ``warm_up_rounds`` rounds are warm-up rounds.
 
     After t rounds, of which the learnt ones had the diameters :math:`D_s`, and with the :math:`\nu` of ECOLog,
 
@@ -116,14 +116,14 @@ class AdaECOLogRegression(LikelihoodEstimator):
     Args:
         dim, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
-        horizon: T, number of rounds, of which the history has room for any warm-up rounds.
+        horizon: T, number of rounds. The history has room for as many warm-up rounds.
         warm_up_rounds: number of rounds of pure exploration at the start (OFU-ECOLog); None for warm-up rounds that the data
             decide (ada-OFU-ECOLog). The paper asks for a number of order :math:`\kappa S^6d^2\log^2T`.
 
     Shape:
         - ``warm_up_theta``, :math:`\hat\theta_o`, ``(*B, d)``; ``warm_up_V``, U, and ``warm_up_V_inv``, ``(*B, d, d)``;
-          ``warm_up_radius``, :math:`\rho`, ``diameter``, D, ``excess_sum``, the last sum without its factor 2, and
-          ``warm_ups``, how many warm-up rounds there were, ``(*B)``; the others as of
+          ``warm_up_radius``, :math:`\rho`, ``diameter``, D, ``excess_sum``, the last sum without its factor 2, and ``warm_ups``,
+          the number of warm-up rounds, ``(*B)``; the others as of
           :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`.
 
     Example:
@@ -157,7 +157,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
     def __init__(
         self, dim: int, *, horizon: int, warm_up_rounds: int | None = None, **options: Unpack[HistoryOptions]
     ) -> None:
-        super().__init__(dim, horizon, None, **options)  # the logistic link, and no other
+        super().__init__(dim, horizon, None, **options)  # the logistic link only
         self.warm_up_rounds = None if warm_up_rounds is None else positive_integer("warm_up_rounds", warm_up_rounds)
         self.slowest = checked_min_slope(self.link, self.theta_bound, self.predictor_bound)
         self.log_term = math.log(2.0 / self.delta)
@@ -273,7 +273,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
     def _minimum_inside(
         self, region: Region, centre: Array, matrix: Array, x: Array, rate: float, reward: float
     ) -> Array:
-        """Return the same minimum where the set is in the way."""
+        """Return the same minimum if the set constrains it."""
         link, theta = self.link, region.minimum(matrix, np.zeros_like(centre), centre)
         for _ in range(NEWTON_STEPS):
             z = x @ theta
@@ -299,12 +299,11 @@ class AdaECOLogRegression(LikelihoodEstimator):
 class AdaECOLog(UCB[AdaECOLogRegression]):
     r"""ada-OFU-ECOLog and OFU-ECOLog: optimism over :class:`AdaECOLogRegression`.
 
-    In the first ``warm_up_rounds`` rounds, if there are such, the scores are :math:`\|x_k\|_{U^{-1}}`. The guarantee
-    is the estimator's.
+    In the first ``warm_up_rounds`` rounds, if given, the scores are :math:`\|x_k\|_{U^{-1}}`. The guarantee is the estimator's.
 
     Args:
         dim: d, number of features.
-        horizon: T, number of rounds, of which the history has room for any warm-up rounds.
+        horizon: T, number of rounds. The history has room for as many warm-up rounds.
         warm_up_rounds: number of rounds of pure exploration at the start (OFU-ECOLog); None for warm-up rounds that the data
             decide (ada-OFU-ECOLog). The paper asks for a number of order :math:`\kappa S^6d^2\log^2T`.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee

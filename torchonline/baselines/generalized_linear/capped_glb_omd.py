@@ -10,23 +10,22 @@ from torchonline.regression.glm.mirror_descent import GLMRegression
 
 
 class CappedGLBOMD(UCB[GLMRegression]):
-    r"""GLB-OMD with scores that are cut where no parameter of the ball goes beyond.
+    r"""GLB-OMD with scores capped at the largest predictor of the ball.
 
     .. math:: \text{score}_k = \min\bigl(x_k^\top\hat\theta + \beta\,\|x_k\|_{V^{-1}},\ S\|x_k\|\bigr), \qquad
               S = \text{theta\_bound},
 
-    over :class:`~torchonline.GLMRegression`, with the same arguments. Of arms with the same score, the one with the largest
-    score before the cut is played. For this a cut score is larger than its cap by up to a part of 1.5e-8 (3.5e-4 in float32),
-    within which scores count as the same.
+    over :class:`~torchonline.GLMRegression`, with the same arguments. Ties go to the arm with the largest score before the cap.
+    For this a capped score exceeds its cap by up to a fraction of 1.5e-8 (3.5e-4 in float32), within which scores count as equal.
 
     Guarantee. When the estimator's confidence set holds and :math:`\|\theta^*\| \le S`, no score is below its arm's
     :math:`x_k^\top\theta^*`. The proof of the regret theorem of GLB-OMD (Theorem 2, with ``radius="paper"`` and the theorem's
-    ridge) bounds slopes of the link between the truth and the score by the largest slope on [-SL, SL]. That is right for capped
-    scores with any link, and for the paper's scores with links of which the slope is bounded everywhere, such as ``Logistic``
-    and ``Gaussian``. ``Gamma`` and ``CustomLink`` have no theorem with that radius. **For ``Poisson`` it is the cap that makes
-    the proof complete.** Measured, it is worse on average: while little is known, the longest arm is played, and no other.
+    ridge) bounds slopes of the link between the truth and the score by the largest slope on [-SL, SL]. This is valid for capped
+    scores with any link, and for the paper's scores with links whose slope is bounded everywhere, such as ``Logistic`` and
+    ``Gaussian``. ``Gamma`` and ``CustomLink`` have no theorem with that radius. **For ``Poisson`` the cap completes the proof.**
+    Measured, it is worse on average: while little is known, only the longest arm is played.
 
-    Cost of a decision among K arms: that of UCB, O(K d^2). :class:`~torchonline.FixedArms` does not take it.
+    Cost of a decision among K arms: that of UCB, O(K d^2). :class:`~torchonline.FixedArms` does not support it.
 
     Args:
         dim: d, number of features.
@@ -67,7 +66,7 @@ class CappedGLBOMD(UCB[GLMRegression]):
         index = estimate + error
         x = features.to(index.dtype)
         cap = estimator.theta_bound * sqrt(at_least(row_dots(x, x), 1e-38))
-        # An increasing function of what the cap takes away, from 0 to 1, decides between equals.
+        # An increasing function of the amount above the cap, from 0 to 1, breaks ties.
         beyond = at_least(index - cap, 0.0)
         share = beyond / (beyond + cap)
         return minimum(index, cap) * (1.0 + roundoff(index) ** 0.5 * share)

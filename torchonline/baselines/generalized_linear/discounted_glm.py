@@ -15,8 +15,8 @@ from torchonline.regression.glm.proximal import ProximalStep
 class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
     r"""One-pass generalized linear regression that forgets exponentially: a heuristic.
 
-    For clicks and counts whose parameter moves. A round first forgets, with :math:`\gamma` = ``discount``, :math:`\lambda` =
-    ``ridge`` and :math:`j = t \bmod d`, as in :class:`~torchonline.DiscountedRidgeRegression`:
+    It is for clicks and counts whose parameter drifts. A round first forgets, with :math:`\gamma` = ``discount``, :math:`\lambda`
+    = ``ridge`` and :math:`j = t \bmod d`, as in :class:`~torchonline.DiscountedRidgeRegression`:
 
     .. math:: V \leftarrow \gamma V + (1-\gamma)\lambda d\,e_je_j^\top, \qquad
               \tilde V \leftarrow \gamma^2\tilde V + (1-\gamma^2)\lambda d\,e_je_j^\top, \qquad
@@ -29,15 +29,15 @@ class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
               \hat\theta \leftarrow \hat\theta + \frac{y-x^\top\hat\theta}q\,V^{-1}x, \\
               V &\leftarrow V + \mu'(y)xx^\top/g, \qquad \tilde V \leftarrow \tilde V + \mu'(y)xx^\top/g.
 
-    A round of age n weighs :math:`\gamma^n`, so the memory is 1 / (1 - ``discount``) rounds. Widths are
-    :math:`\|x\|_{V^{-1}\tilde VV^{-1}}`. With :math:`\Lambda, \tilde\Lambda` for what the ridge has in V and :math:`\tilde V`,
+    A round of age n has weight :math:`\gamma^n`, so the memory is 1 / (1 - ``discount``) rounds. Widths are
+    :math:`\|x\|_{V^{-1}\tilde VV^{-1}}`. With :math:`\Lambda, \tilde\Lambda` for the ridge's part of V and :math:`\tilde V`,
 
     .. math:: \text{radius} = \sqrt{d\log\frac{\operatorname{tr}\tilde V}{d\min_i\tilde\Lambda_{ii}} + 2\log\tfrac1\delta}
               + S\max_i\Lambda_{ii}/\tilde\Lambda_{ii}^{1/2},
 
     the radius of :class:`~torchonline.DiscountedRidgeRegression` in units of the Fisher information.
 
-    Guarantee: none, whether the parameter moves or not. The step is linear in the past, as if losses had been quadratic.
+    Guarantee: none, with or without drift of the parameter. The step is linear in the past, as if losses had been quadratic.
 
     Cost of a round: O(d^2) time and three d x d matrices (four in float32), the same in every round.
 
@@ -61,8 +61,8 @@ class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
         Russac, Cappe and Garivier, Algorithms for Non-Stationary Generalized Linear Bandits, 2020 (arXiv:2003.10113, D-GLUCB),
         and Russac, Faury, Cappe and Garivier, Self-Concordant Analysis of Generalized Linear Bandits with Forgetting, AISTATS
         2021 (arXiv:2011.00819), recalled: discounts of :math:`\gamma` and :math:`\gamma^2` and widths of this form. What
-        differs: they fit all rounds anew by weighted maximum likelihood, and then project; their radii have a worst slope, or a
-        factor of 1 + 2S; their ridge is renewed in all coordinates at once.
+        differs: the papers refit all rounds by weighted maximum likelihood, and then project; their radii have a worst slope, or
+        a factor of 1 + 2S; their ridge is renewed in all coordinates at once.
     """
 
     guarantee = "none"
@@ -87,7 +87,7 @@ class DiscountedGLMRegression(DiscountedEstimator, ProximalStep):
         x, reward = 1.0 * x, 1.0 * reward
         square = dot(x, x)
         self._check_length(square)
-        # Refuse before the first write.
+        # Raise before the first write.
         self._check_growth(x, weight * self.max_slope * dot(x, matvec(self.V_inv, x)) / fading)
 
         e = self._fade_()

@@ -49,9 +49,9 @@ class ECOLogRegression(GeneralizedEstimator):
     :class:`~torchonline.regression.estimator.Estimator` holds. The form of the radius is recalled; the proof is ours
     (docs/generalized_linear_theory.md).
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32); several times O(d^3) in the rounds, ever rarer, with a
-    minimum outside the ball. On an accelerator, the host asks in each round whether one is, even with ``validate=False``.
-    :func:`~torchonline.export.to_program` takes a minute.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); several times O(d^3) in the increasingly rare rounds
+    with a minimum outside the ball. On an accelerator, the host waits in each round to know whether one is, even with
+    ``validate=False``. :func:`~torchonline.export.to_program` takes a minute.
 
     Args:
         dim, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
@@ -71,7 +71,7 @@ class ECOLogRegression(GeneralizedEstimator):
         (arXiv:2201.01985), ada-OFU-ECOLog. What differs: where :math:`\sigma'(x^\top\bar\theta)` is above
         :math:`2\sigma'(x^\top\hat\theta_{t+1})`, the paper shrinks the ball by a maximum-likelihood estimate of all such rounds,
         which its regret theorem needs and the guarantee above does not; a reward may be any number in [0, 1], for which a
-        negative term of the sum counts as 0; a round's dispersion weighs it; minima are not approximate. Published
+        negative term of the sum counts as 0; a round's dispersion determines its weight; minima are not approximate. Published
         implementations have D = S, and add a width of predictors to a score of mean rewards.
     """
 
@@ -79,7 +79,7 @@ class ECOLogRegression(GeneralizedEstimator):
     excess_loss: Tensor
 
     def __init__(self, dim: int, **options: Unpack[GLMOptions]) -> None:
-        super().__init__(dim, None, **options)  # the logistic link, and no other
+        super().__init__(dim, None, **options)  # the logistic link only
         bound = self.predictor_bound
         self.inverse_rate = 2.0 + 2.0 * bound
         # Where the mean is flat, Newton's method moves by about 1 in a step, and the distance is at most logarithmic.

@@ -66,7 +66,7 @@ class GLMUCBRegression(LikelihoodEstimator):
         self.slowest, self.steepest = checked_min_slope(link, self.theta_bound, bound), link.max_slope(bound)
         is_sub_gaussian = link.is_global and math.isinf(link.reach)
         if not is_sub_gaussian:
-            text = f"link: expected one with sub-Gaussian rewards, got {type(link).__name__}; the radius is a heuristic here"
+            text = f"link: expected a link with sub-Gaussian rewards, got {type(link).__name__}; the radius is a heuristic here"
             warnings.warn(text, stacklevel=2)
         self.factor = math.sqrt(link.max_slope(math.inf) if is_sub_gaussian else self.steepest) / self.slowest
         self._create_buffers()

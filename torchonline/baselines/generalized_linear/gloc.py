@@ -35,13 +35,14 @@ class GLOCRegression(GeneralizedEstimator):
     :class:`~torchonline.regression.estimator.Estimator` holds. With other links, whose rewards are not
     sub-Gaussian, the radius is a heuristic. The radius is recalled. We have checked its proof, for all ``delta`` below 1.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
-    leaves the ball.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the increasingly rare rounds in which the
+    step leaves the ball.
 
     Args:
         dim, link, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
-        theta_bound: S > 0, a bound on the norm of the true parameter. If it makes :math:`\kappa` less than 1e-12 it is refused.
+        theta_bound: S > 0, a bound on the norm of the true parameter. A bound that makes :math:`\kappa` less than 1e-12 is
+            refused.
 
     Shape:
         - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``; the others as of
@@ -55,8 +56,8 @@ class GLOCRegression(GeneralizedEstimator):
 
     Reference:
         Jun, Bhargava, Nowak and Willett, Scalable Generalized Linear Bandits: Online Computation and Hashing, NeurIPS 2017
-        (arXiv:1706.00136). What differs: a round's dispersion weighs it. Published implementations differ further: the iterate,
-        scaled to the norm S, is the centre, and a width of predictors is added to a score of mean rewards.
+        (arXiv:1706.00136). What differs: a round's dispersion determines its weight. Published implementations differ further:
+        the iterate, scaled to the norm S, is the centre, and a width of predictors is added to a score of mean rewards.
     """
 
     renamed = {"loss": "gradient_sum", "residual": "residual_sum"}
@@ -113,8 +114,9 @@ class GLOC(UCB[GLOCRegression]):
     Args:
         dim: d, number of features.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that are impossible under the link.
-        theta_bound: S > 0, a bound on the norm of the true parameter. If it makes :math:`\kappa` less than 1e-12 it is refused.
+            refuses rewards that the link does not have.
+        theta_bound: S > 0, a bound on the norm of the true parameter. A bound that makes :math:`\kappa` less than 1e-12 is
+            refused.
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
             :class:`GLMRegression` regret (docs/promises.md).
         ridge: :math:`\lambda > 0`; None for d.

@@ -1,4 +1,4 @@
-"""Bases of the generalized linear models that fit all rounds anew, in NumPy."""
+"""Base classes of the generalized linear models that refit all rounds, in NumPy."""
 
 import math
 from typing import Any, Unpack
@@ -20,7 +20,7 @@ from torchonline.regression.estimator import on_rows
 from torchonline.regression.glm.base import GeneralizedEstimator
 
 HISTORY = ("history", "history_reward", "history_weight")
-# Which learner of a batch: its index in `batch_shape`, () for a single learner.
+# Index of a learner in `batch_shape`; () for a single learner.
 Member = tuple[int, ...]
 
 
@@ -36,19 +36,19 @@ class HistoryOptions(LearnerOptions, total=False):
 
 @on_arrays(lambda value: np.asarray(value, dtype=np.float64))
 def on_host(value: Tensor) -> Array:
-    """Return a value as a float64 NumPy array, on the same memory where possible."""
+    """Return a value as a float64 NumPy array, sharing memory if possible."""
     return value.to(device="cpu", dtype=torch.float64).numpy()
 
 
 class LikelihoodEstimator(GeneralizedEstimator):
-    r"""Base of the models that keep all rounds and fit them anew by Newton's method.
+    r"""Base class of the models that store and refit all rounds by Newton's method.
 
     A subclass fits one learner of a batch in :meth:`_fit`; the learners take turns. It runs in eager Python only: TorchScript and
     torch.export cannot compile it, and on an accelerator each round copies the history to the host. ``step`` raises ValueError
     after ``horizon`` rounds, and warns if a solver ends before it reaches its optimum.
 
-    With ``ridge="growing"``, :math:`\lambda_t = d\log(2+t)` after t rounds takes the place of the ridge, in a subclass whose
-    ``can_grow`` is True. This is :math:`d\log(1+t)` in round t.
+    With ``ridge="growing"``, :math:`\lambda_t = d\log(2+t)` after t rounds replaces the ridge, in a subclass whose ``can_grow``
+    is True. This is :math:`d\log(1+t)` in round t.
 
     Shape:
         - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``; the others as of
@@ -60,7 +60,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
     argument_of = {"grows": "ridge", "is_program": "constants"}
     is_exportable = False
     is_scriptable = False
-    # Whether the ridge may grow, and whether it does where none is given.
+    # Whether the ridge may grow, and whether it grows by default.
     can_grow, grows_by_default = True, False
     history: Tensor
     history_reward: Tensor
@@ -111,7 +111,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
                 self._fit(member)
 
     def _fit(self, member: Member) -> None:
-        """Fit one learner to its history, the new round included, and write its buffers."""
+        """Fit one learner to its history with the new round, and write its buffers."""
         raise NotImplementedError
 
     def _loss(self, member: Member, ridge: float, kept: Array = slice(None)) -> Loss:
@@ -136,9 +136,9 @@ class LikelihoodEstimator(GeneralizedEstimator):
 
 
 class LevelSetEstimator(LikelihoodEstimator):
-    """Base of the models whose confidence set is a level set of the loss.
+    """Base class of the models whose confidence set is a level set of the loss.
 
-    ``radius`` and ``width`` are those of an ellipsoid around this set; :meth:`upper_bound` is exact.
+    ``radius`` and ``width`` describe an ellipsoid around this set; :meth:`upper_bound` is exact.
     """
 
     def level(self) -> Tensor:
@@ -154,7 +154,7 @@ class LevelSetEstimator(LikelihoodEstimator):
         r"""Return the largest predictors of the set: ``(*B, ..., d)`` to ``(*B, ...)``.
 
         The largest :math:`x^\top\theta` is exact to 1e-7 :math:`\|x\|S`. The gradient in x is the maximiser :math:`\theta`. Cost
-        for each row of x: about thirty passes over all different features of the rounds, at most O(t d^2) each.
+        for each row of x: about thirty passes over all distinct features of the rounds, at most O(t d^2) each.
         """
         value: Tensor = UpperBound.apply(x, self)
         return value
@@ -165,7 +165,7 @@ class LevelSetEstimator(LikelihoodEstimator):
         with torch.no_grad():
             rows = self.grouped(x).reshape(self.rounds.numel(), -1, self.dim)
             levels, members = on_host(self.level()).reshape(-1), list(np.ndindex(self.batch_shape))
-            # One pass serves all rounds with the same features, as of fixed arms.
+            # One pass serves all rounds with the same features, as with fixed arms.
             losses = [self._loss(member, self._penalty(member)).merged() for member in members]
             centres, rises = zip(*map(self._centre, members, losses), strict=True)
             found = furthest(losses, np.stack(centres), levels - np.array(rises), self.theta_bound, on_host(rows))
@@ -183,7 +183,7 @@ class LevelSetEstimator(LikelihoodEstimator):
 
 
 class LevelSetUCB(UCB[LevelSetEstimator]):
-    """Base of the policies that score arms by the upper bound of a level set.
+    """Base class of the policies that score arms by the upper bound of a level set.
 
     Cost of a decision among K arms: K upper bounds.
     """
@@ -194,7 +194,7 @@ class LevelSetUCB(UCB[LevelSetEstimator]):
 
 
 class UpperBound(torch.autograd.Function):
-    """The maximum of x'theta over a confidence set; its gradient is the maximiser."""
+    """Maximum of x'theta over a confidence set; its gradient is the maximiser."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, estimator: LevelSetEstimator) -> Tensor:

@@ -27,7 +27,7 @@ from torchonline.core.precision_matrix import (
 from torchonline.core.stepping import one_at_a_time
 from torchonline.linalg import no_longer, project_ball_
 
-# Parameters of the logits that the prior of a round lives on: an even number.
+# Number of nodes of a round's prior over the logits, even.
 NODES = 128
 
 # The exponential of a larger number would overflow in float32.
@@ -35,7 +35,7 @@ LARGEST_LOGIT = 80.0
 
 
 class MultinomialLogisticBandit(Learner):
-    r"""OFUL-MLogB: optimism about the revenue of an outcome, one of several.
+    r"""OFUL-MLogB: optimism about the revenue of one of several outcomes.
 
     Action x has the outcome k of 0, ..., K with probability :math:`\mu_k(z) = e^{z_k}/\sum_j e^{z_j}`, where :math:`z_0 = 0` and
     :math:`(z_1, \dots, z_K) = W^*x`. Outcome k pays ``revenues[k]``, :math:`\rho_k`. A round, from :math:`V = \lambda I` on
@@ -47,7 +47,7 @@ class MultinomialLogisticBandit(Learner):
               V &\leftarrow V + A(\hat Wx)\otimes xx^\top \qquad\text{(at the new estimate)}
 
     with the projection in the norm of :math:`\tilde V`. With ``step_size="paper"``, :math:`\eta = \tfrac12\log(K+1) + LS + 1`;
-    with "tight" it is the smaller number that the proof asks for. ``select`` plays the action with the largest upper bound of its
+    with "tight" it is the smaller number that the proof requires. ``select`` plays the action with the largest upper bound of its
     expected revenue :math:`\rho^\top\mu(W^*x)`. With :math:`\beta` = ``radius()``,
     :math:`G = (I\otimes x^\top)V^{-1}(I\otimes x)` and :math:`z = \hat Wx`, the bound is the smaller of two:
 
@@ -58,23 +58,23 @@ class MultinomialLogisticBandit(Learner):
     paper's bonus of second order, and its constants are smaller. The second keeps the bound within the revenues.
 
     Guarantee. If outcomes have these probabilities given the past, :math:`\|x\| \le L` and :math:`\|W^*\|_F \le S`, then with
-    probability at least 1 - ``delta``, for all rounds at once, :math:`\|\hat W - W^*\|_V \le` ``radius()``; and then no bound
-    that ``select`` or ``interval`` uses is violated. It holds for any ``ridge``, and any choice of actions that knows the past.
+    probability at least 1 - ``delta``, for all rounds at once, :math:`\|\hat W - W^*\|_V \le` ``radius()``; and then all bounds
+    in ``select`` and ``interval`` hold. The guarantee covers any ``ridge``, and any choice of actions that depends on the past.
     Proof: docs/generalized_linear_theory.md. No regret bound is proved for this radius.
 
     ``misspecified`` becomes True when the squared radius falls below 0, which has probability ``delta`` at most if the
     assumptions hold.
 
-    This is a learner of its own and no :class:`~torchonline.regression.estimator.Estimator`: its matrix is that of K d numbers,
-    its width is not one number, and its rounds have outcomes for rewards. So the policies over estimators do not take it. It runs
-    in eager Python alone.
+    This learner is not an :class:`~torchonline.regression.estimator.Estimator`: its matrix covers K d parameters, its width is
+    not one number, and its rounds have outcomes instead of rewards. The policies over estimators therefore do not accept it. It
+    runs in eager Python only.
 
     Cost of a round: O(K^3 d^2) time, two matrices of K d x K d (three in float32), ``NODES`` exponentials for each outcome;
     O(K^3 d^3) in a round that leaves the ball. A choice costs O(K^2 d^2 + K^2) for each action.
 
     Args:
         dim: d, number of features.
-        revenues: what each outcome pays, K + 1 numbers with K > 0, the first for outcome 0.
+        revenues: the payment of each outcome, K + 1 numbers with K > 0, the first for outcome 0.
         theta_bound: S > 0, a bound on the Frobenius norm of :math:`W^*`. Too large costs regret; too small voids the guarantee.
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones.
         ridge: :math:`\lambda`, at least a millionth of L^2; None for d.
@@ -98,12 +98,11 @@ class MultinomialLogisticBandit(Learner):
 
     Reference:
         Zhang and Sugiyama, Online (Multinomial) Logistic Bandit: Improved Regret and Constant Computation Cost, NeurIPS 2023.
-        What differs: the radius, which is the sum of what the rounds cost, as in :class:`~torchonline.GLMRegression`, in the
-        place of the paper's, to which it was not compared; the smaller bonus; the default :math:`\eta` and ridge; features of any
-        length.
-        Recalled: the paper's :math:`\eta`, which the proof covers, and the update. The program OFUL_MLogB.py of
-        tanmaygoyal258/MNL_Limited_Adaptivity (GitHub), of other authors, has the same update but for its projection, and the
-        same bonus but for a factor of 3 in the second order and its norms. Its constants are its own; one of them is twice our
+        What differs: the radius, which sums the costs of the rounds, as in :class:`~torchonline.GLMRegression`, and was not
+        compared with the paper's; the smaller bonus; the default :math:`\eta` and ridge; features of any length. Recalled: the
+        paper's :math:`\eta`, which the proof covers, and the update. The program OFUL_MLogB.py of
+        tanmaygoyal258/MNL_Limited_Adaptivity (GitHub), of other authors, has the same update except for its projection, and the
+        same bonus except for a factor of 3 in the second order and its norms. Its constants differ; one of them is twice our
         recalled :math:`\eta`.
     """
 
@@ -179,7 +178,7 @@ class MultinomialLogisticBandit(Learner):
 
     def _tables(self) -> dict[str, Tensor]:
         payoff = torch.tensor(self.revenues, dtype=torch.float64)
-        # Which logits are at their upper ends where those of the j most lucrative outcomes are, for each j.
+        # For each j, the logits of the j most lucrative outcomes are at their upper ends.
         place = payoff.argsort(descending=True).argsort()
         is_high = place < torch.arange(self.outcomes + 1).unsqueeze(-1)
         return {
@@ -218,7 +217,7 @@ class MultinomialLogisticBandit(Learner):
     def select(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         """Return the action with the largest upper bound: an index, int64, ``(*B, ...)``.
 
-        Changes no state. Of equal bounds the lowest index is chosen.
+        The state does not change. Ties go to the lowest index.
 
         Args:
             arms: features, ``(*B, ..., n, d)``: one decision among n actions, or many, made from the same state.
@@ -242,7 +241,7 @@ class MultinomialLogisticBandit(Learner):
             outcome: index from 0 to K, int64, ``(*B)`` or ``(*B, n)``.
 
         Raises:
-            TypeError: ``x`` holds no real numbers, or ``outcome`` no integers.
+            TypeError: ``x`` does not hold real numbers, or ``outcome`` does not hold integers.
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
         x = check_tensor("x", x, self.theta_hat)
@@ -267,7 +266,7 @@ class MultinomialLogisticBandit(Learner):
             if bool(is_bad.any()):
                 worst = int(index[is_bad][0])
                 raise ValueError(f"outcome: expected indices from 0 to {self.outcomes - 1}, got {worst}")
-        # Copies: the rows may lie in the very buffers that learning from the first of them changes.
+        # Copies, because the rows may share memory with buffers that learning changes.
         x, index, rows = x.detach().clone(), index.clone(), self.batch_dims
         rounds = [(x, index)] if is_one else list(zip(x.unbind(rows), index.unbind(rows), strict=True))
         with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
@@ -281,7 +280,7 @@ class MultinomialLogisticBandit(Learner):
         seen = torch.nn.functional.one_hot(outcome, self.outcomes)[..., 1:].to(x.dtype)
         identity = torch.eye(logits, dtype=x.dtype, device=x.device)
 
-        # The logits, and the law N(z, G) of them that the statistics suggest.
+        # The logits, and their law N(z, G) according to the statistics.
         z = matvec(self.theta_hat, x)
         blocks = self.V_inv.reshape([*batch, logits, self.dim, logits, self.dim])
         product = torch.einsum("...kdle,...e->...kdl", blocks, x)
@@ -297,7 +296,7 @@ class MultinomialLogisticBandit(Learner):
         norm = torch.einsum("...kl,...de->...kdle", curvature, square).reshape(V.shape) + V
         project_ball_(moved, norm, self.theta_bound, self.validate)
 
-        # What the round costs, wherever in the ball the truth is.
+        # The cost of the round, for any true parameter in the ball.
         y = matvec(moved.reshape(self.theta_hat.shape), x)
         after = _probabilities(y)
         move = moved - theta
@@ -358,7 +357,7 @@ class MultinomialLogisticBandit(Learner):
         p = _probabilities(z)
         mean = p @ self.payoff
 
-        # The bound of second order. Of outcome 0, whose logit is 0, G has a row and a column of zeros.
+        # The second-order bound. For outcome 0, whose logit is 0, G has a row and a column of zeros.
         slope = p[..., 1:] * (self.payoff[1:] - mean.unsqueeze(-1))  # A(z)(rho - rho_0)
         first = radius * dot(matvec(G, slope), slope).clamp(min=0.0).sqrt()
         G = torch.nn.functional.pad(G, (1, 0, 1, 0))
@@ -399,12 +398,12 @@ def tight_step_size(outcomes: int, bound: float) -> float:
 
 
 def _largest_sum(count: int, norm: Any) -> Any:
-    """Bound a sum of so many exponentials, of a vector of a norm."""
+    """Bound the sum of ``count`` exponentials of a vector of this norm."""
     return count + math.sqrt(count) * norm + np.expm1(norm) - norm
 
 
 def normal_nodes(dim: int) -> np.ndarray:
-    """Return points of about a normal law, ``(NODES, dim)``, in pairs of opposites.
+    """Return points of about a normal law, ``(NODES, dim)``, in opposite pairs.
 
     They are a lattice of the generalised golden ratio g, :math:`g^{dim+1} = g + 1`, through the quantiles of the law.
     """

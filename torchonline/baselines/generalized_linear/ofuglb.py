@@ -39,7 +39,7 @@ class OFUGLBRegression(LevelSetEstimator):
         dim, link, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the history has room for.
-        ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`; or "growing" for
+        ridge: :math:`\lambda > 0`, of the ellipsoid only; None for :math:`(1+RSL)/(2S^2)`; or "growing" for
             :math:`\lambda_t = d\log(2+t)` after t rounds, as in the experiments of Zhang, Xu, Zhao and Sugiyama (2025). The
             guarantee holds for any of them.
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
@@ -120,7 +120,7 @@ class OFUGLB(LevelSetUCB):
             (docs/promises.md).
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
             :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`, of the ellipsoid alone; None for :math:`(1+RSL)/(2S^2)`; or "growing" for
+        ridge: :math:`\lambda > 0`, of the ellipsoid only; None for :math:`(1+RSL)/(2S^2)`; or "growing" for
             :math:`\lambda_t = d\log(2+t)` after t rounds, as in the experiments of Zhang, Xu, Zhao and Sugiyama (2025). The
             guarantee holds for any of them.
         delta: probability in (0, 1) that the confidence set ever fails.

@@ -32,13 +32,13 @@ class MLogBRegression(GeneralizedEstimator):
     from another theorem: this radius is above the radius "tight" of :class:`~torchonline.GLMRegression`, whose proof covers this
     update under the same condition for any :math:`\eta \ge 1 + LS`.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
-    leaves the ball.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the increasingly rare rounds in which the
+    step leaves the ball.
 
     Args:
         dim, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
-        ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee asks for, the radius
+        ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee requires, the radius
             is a heuristic.
 
     Example:
@@ -49,11 +49,11 @@ class MLogBRegression(GeneralizedEstimator):
 
     Reference:
         Zhang and Sugiyama, Online (Multinomial) Logistic Bandit: Improved Regret and Constant Computation Cost, NeurIPS 2023.
-        What differs: two outcomes only; any length of features; a round's dispersion weighs it.
+        What differs: two outcomes only; any length of features; a round's dispersion determines its weight.
     """
 
     def __init__(self, dim: int, **options: Unpack[GLMOptions]) -> None:
-        super().__init__(dim, None, **options)  # the logistic link, and no other
+        super().__init__(dim, None, **options)  # the logistic link only
         self.eta = 0.5 * math.log(2.0) + self.predictor_bound + 1.0
         self.log_term = math.log(2.0 / self.delta)
         self.growth = 0.5 * self.feature_bound**2 / self.ridge
@@ -93,7 +93,7 @@ class OFULMLogB(UCB[MLogBRegression]):
             (docs/promises.md).
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
             :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee asks for, the radius
+        ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee requires, the radius
             is a heuristic.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.

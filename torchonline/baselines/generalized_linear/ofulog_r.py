@@ -56,7 +56,7 @@ class OFULogRRegression(LevelSetEstimator):
         dim, theta_bound, feature_bound, delta, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the history has room for.
-        ridge: :math:`\lambda > 0`, the same in all rounds; None or "growing" for the paper's growing one, as in its authors'
+        ridge: :math:`\lambda > 0`, the same in all rounds; None or "growing" for the paper's growing ridge, as in its authors'
             program.
         constants: "theory", or "program" for the radius of the authors' program.
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
@@ -87,10 +87,12 @@ class OFULogRRegression(LevelSetEstimator):
     root_level: Tensor
 
     def __init__(self, dim: int, *, horizon: int, constants: str = "theory", **options: Unpack[HistoryOptions]) -> None:
-        super().__init__(dim, horizon, None, **options)  # the logistic link, and no other
+        super().__init__(dim, horizon, None, **options)  # the logistic link only
         self.is_program = one_of("constants", constants, ("theory", "program")) == "program"
         if self.is_program:
-            warnings.warn("constants: those of the authors' program; the radius is a heuristic here", stacklevel=2)
+            warnings.warn(
+                "constants: 'program' has the authors' constants; the radius is a heuristic here", stacklevel=2
+            )
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -155,7 +157,7 @@ class OFULogR(LevelSetUCB):
             (docs/promises.md).
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
             :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`, the same in all rounds; None or "growing" for the paper's growing one, as in its authors'
+        ridge: :math:`\lambda > 0`, the same in all rounds; None or "growing" for the paper's growing ridge, as in its authors'
             program.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies b and the radius; other than 1 it is a heuristic.

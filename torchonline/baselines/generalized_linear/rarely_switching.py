@@ -31,21 +31,21 @@ class RarelySwitchingRegression(LocalGLMRegression):
 
     The estimator learns from every round. After a round, if :math:`\det V > \text{growth}\cdot\det V_\tau`, the copy is renewed:
     :math:`\theta_\tau, V_\tau, \beta_\tau \leftarrow \hat\theta, V, \text{radius}`. :class:`RarelySwitchingGLB` decides by the
-    copy. ``forward``, ``width``, ``radius`` and ``interval`` are those of the newest statistics.
+    copy. ``forward``, ``width``, ``radius`` and ``interval`` use the newest statistics.
 
     Guarantee. Under the conditions of :class:`~torchonline.LocalGLMRegression`, with probability at least 1 - ``delta``, for all
     rounds and all x at once, :math:`|x^\top(\theta_\tau - \theta^*)| \le \beta_\tau\|x\|_{V_\tau^{-1}}`, since the confidence
     sets of all rounds hold at once. Since no eigenvalue of :math:`V_\tau^{-1}V` is above the growth, :math:`\|x\|_{V_\tau^{-1}}
     \le \sqrt{\text{growth}}\,\|x\|_{V^{-1}}`. Up to any round the copy is renewed at most :math:`\log(\det V/\lambda^d) /
     \log(\text{growth})` times, at most :math:`d\log(1 + tCL^2/(d\lambda g)) / \log(\text{growth})` after t rounds with slopes of
-    at most C. The scores depend on the rounds before the last renewal alone, so arms may be computed in advance.
+    at most C. The scores depend only on the rounds before the last renewal, so arms may be computed in advance.
 
     Cost of a round: that of :class:`~torchonline.LocalGLMRegression` and O(d^2) more. Three d x d matrices (four in float32).
 
     Args:
         dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.LocalGLMRegression`.
-        growth: of the determinant, above 1; 2 is that of the literature.
+        growth: factor of the determinant, above 1; the literature uses 2.
 
     Shape:
         - ``decision_theta``, :math:`\theta_\tau`, ``(*B, d)``; ``decision_V_inv``, :math:`V_\tau^{-1}`, ``(*B, d, d)``;
@@ -62,8 +62,8 @@ class RarelySwitchingRegression(LocalGLMRegression):
     Reference:
         Abbasi-Yadkori, Pal and Szepesvari, Improved Algorithms for Linear Stochastic Bandits, NIPS 2011, section 5.1, for the
         rule, recalled. Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost Optimal Regret with One-Pass Update,
-        2025, name it for generalized linear bandits. What differs: the estimator learns in all rounds, not in those of a renewal
-        alone.
+        2025, name it for generalized linear bandits. What differs: the estimator learns in all rounds, not only when the copy is
+        renewed.
     """
 
     statistics_depend_on = (*LocalGLMRegression.statistics_depend_on, "growth")
@@ -123,21 +123,20 @@ class RarelySwitchingGLB(UCB[RarelySwitchingRegression]):
 
     .. math:: \text{score}_k = x_k^\top\theta_\tau + \text{radius\_scale}\cdot\beta_\tau\,\|x_k\|_{V_\tau^{-1}}
 
-    The guarantee is the estimator's. The scores of an arm change when the copy is renewed, and in no other
-    round. No regret bound is proved, as for :class:`~torchonline.LocalGLB`; widths are at most
-    :math:`\sqrt{\text{growth}}` times as large as with the newest statistics.
+    The guarantee is the estimator's. The scores of an arm change only when the copy is renewed. No regret bound is proved, as for
+    :class:`~torchonline.LocalGLB`; widths are at most :math:`\sqrt{\text{growth}}` times as large as with the newest statistics.
 
     Args:
         dim: d, number of features.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that are impossible under the link.
-        growth: of the determinant, above 1; 2 is that of the literature.
+            refuses rewards that the link does not have.
+        growth: factor of the determinant, above 1; the literature uses 2.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
             (docs/promises.md).
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones: where :math:`S\|x\|` is large, the
             interval of a predictor leaves no curvature, and the statistics would not grow. With a link whose self-concordance R
             is the same everywhere (all but ``Gamma`` and ``CustomLink``), an L that is too large costs nothing.
-        ridge: :math:`\lambda > 0`; None for d / (1 + R S), which depends on L only with those two links.
+        ridge: :math:`\lambda > 0`; None for d / (1 + R S), which depends on L with those two links alone.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
         batch_shape: ``*B``, independent learners in one module.

@@ -18,7 +18,7 @@ from torchonline.regression.glm.base import GLMOptions, checked_min_slope
 
 
 class RSGLinCBRegression(LikelihoodEstimator):
-    r"""Maximum likelihood twice: of the warm-up rounds and, rarely, of the others.
+    r"""Two likelihood fits: of the warm-up rounds and, rarely, of the others.
 
     With :math:`\ell = d\log(T/\delta)`, :math:`\lambda = \ell L^2`, :math:`\kappa = 1/\min\mu'` over :math:`|z| \le SL`, R with
     :math:`|\mu''| \le R\mu'` there, :math:`\gamma = 25RSL\sqrt\ell` and :math:`w = 1/\nu^2` for the round's ``noise_scale``
@@ -27,20 +27,20 @@ class RSGLinCBRegression(LikelihoodEstimator):
     .. math:: V_o \leftarrow V_o + wxx^\top, \qquad \hat\theta_o = \arg\min_{\|\theta\|\le S} \tfrac\lambda2\|\theta\|^2 +
               \sum_{s\text{ of warm-up}} w_s\bigl(m(x_s^\top\theta) - r_sx_s^\top\theta\bigr).
 
-    Otherwise :math:`H \leftarrow H + \tfrac we\mu'(x^\top\hat\theta_o)xx^\top`. If this makes :math:`\det H > 2\det V`, then
-    :math:`V \leftarrow H`, and :math:`\hat\theta` becomes the same minimum for the rounds that are not warm-up rounds. All three
-    matrices start from :math:`\lambda I`. ``radius`` is :math:`150\sqrt\ell` and widths are :math:`\|x\|_{V^{-1}}`.
+    In all other rounds :math:`H \leftarrow H + \tfrac we\mu'(x^\top\hat\theta_o)xx^\top`. If this makes :math:`\det H > 2\det V`,
+    then :math:`V \leftarrow H`, and :math:`\hat\theta` becomes the same minimum for the rounds that are not warm-up rounds. All
+    three matrices start from :math:`\lambda I`. ``radius`` is :math:`150\sqrt\ell` and widths are :math:`\|x\|_{V^{-1}}`.
 
-    Guarantee: none that we can vouch for. The rules and the constants are recalled, and are those of programs by others. The
+    Guarantee: none that we can vouch for. The rules and the constants are recalled, and agree with programs by others. The
     paper's theorems assume bounded rewards of a canonical link. **With these constants, all rounds of a usual horizon are warm-up
     rounds:** for S = 3 and T = 3000, :math:`\|x\|^2_{V_o^{-1}}` has to fall below 3e-7.
 
-    ``constants="program"`` takes what the program of the paper's experiments has. **It is a heuristic**, and the constructor
-    warns. In the program, with L = 1: :math:`\lambda = L^2/2`; :math:`\gamma = RSL\sqrt\ell`; a warm-up round has
+    ``constants="program"`` follows the program of the paper's experiments. **It is a heuristic**, and the constructor warns. In
+    the program, with L = 1: :math:`\lambda = L^2/2`; :math:`\gamma = RSL\sqrt\ell`; a warm-up round has
     :math:`\|x\|^2_{V_o^{-1}} > 100/(\kappa R^4S^2L^2d)`; V becomes H when :math:`\det H \ge 1.5\det V`; H grows by
-    :math:`w\mu'(x^\top\hat\theta_o)xx^\top`, without e; :math:`\hat\theta` is fitted to all rounds, those of the warm-up
-    included, and is :math:`\hat\theta_o` until there are others; the policy scores arms at
-    :math:`(\hat\theta_o + \hat\theta)/2`; and ``radius`` is :math:`4\sqrt\ell`.
+    :math:`w\mu'(x^\top\hat\theta_o)xx^\top`, without e; :math:`\hat\theta` is fitted to all rounds, including the warm-up, and is
+    :math:`\hat\theta_o` until there are others; the policy scores arms at :math:`(\hat\theta_o + \hat\theta)/2`; and ``radius``
+    is :math:`4\sqrt\ell`.
 
     Cost of round t: about three passes over all rounds, O(t d^2) each, in a warm-up round and in the rare rounds that fit; O(d^3)
     in the others. Memory O(T d).
@@ -49,11 +49,11 @@ class RSGLinCBRegression(LikelihoodEstimator):
         dim, link, theta_bound, feature_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in
             :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the constants and the history are for.
-        ridge: :math:`\lambda > 0`; None for that of the constants.
+        ridge: :math:`\lambda > 0`; None for the value above, by ``constants``.
         constants: "theory", or "program" for those of the paper's experiments.
-        warm_up_factor: of :math:`\gamma`, and its square of the bound for warm-up rounds; None for 25 in theory, recalled, and
-            for 1 in the program.
-        radius_factor: of the radius; None for 150 in theory, recalled, and for 4 in the program.
+        warm_up_factor: factor of :math:`\gamma`, whose square is in the bound for warm-up rounds; None for 25 in theory,
+            recalled, and for 1 in the program.
+        radius_factor: factor of the radius; None for 150 in theory, recalled, and for 4 in the program.
 
     Shape:
         - as of :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`; ``warm_up_theta``,
@@ -103,9 +103,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
         self.is_program = one_of("constants", constants, ("theory", "program")) == "program"
         super().__init__(dim, horizon, link, **options)
         if self.is_program:
-            text = (
-                "constants: those of the program of the paper's experiments; the warm-up and the radius are heuristics"
-            )
+            text = "constants: 'program' has the constants of the paper's experiments; the warm-up and the radius are heuristics"
             warnings.warn(text, stacklevel=2)
         logarithm, bound = self.dim * math.log(self.horizon / self.delta), self.predictor_bound
         usual = (1.0, 4.0) if self.is_program else (25.0, 150.0)
@@ -114,7 +112,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
         kappa, R = 1.0 / checked_min_slope(self.link, self.theta_bound, bound), self.concordance
         gamma = self.warm_up_factor * R * bound * math.sqrt(logarithm)
         # A linear model has R = 0 and needs no warm-up.
-        # The program has 0.01 d in the place of ell.
+        # The program has 0.01 d instead of ell.
         square = 0.01 * self.dim * (gamma**2 / logarithm) if self.is_program else gamma**2
         self.warm_up_from = 1.0 / (square * kappa * R**2) if R > 0.0 else math.inf
         self.switch_factor, self.share = (1.5, 1.0) if self.is_program else (2.0, 1.0 / math.e)
@@ -179,7 +177,7 @@ class RSGLinCB(UCB[RSGLinCBRegression]):
               x_k^\top\hat\theta_o + \gamma\sqrt\kappa\|x_k\|_{V_o^{-1}}
               < \max_j\bigl(x_j^\top\hat\theta_o - \gamma\sqrt\kappa\|x_j\|_{V_o^{-1}}\bigr),
 
-    for the arms that the warm-up has ruled out. ``constants="program"`` has :math:`(\hat\theta_o+\hat\theta)/2` in the place of
+    for the arms that the warm-up has ruled out. ``constants="program"`` has :math:`(\hat\theta_o+\hat\theta)/2` instead of
     :math:`\hat\theta` in the scores, and the program's bound for a warm-up. An unavailable arm starts no warm-up and rules out no
     other arm. The estimator documents the status of its constants and the cost.
 
@@ -189,14 +187,14 @@ class RSGLinCB(UCB[RSGLinCBRegression]):
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
             refuses rewards that are impossible under the link.
         constants: "theory", or "program" for those of the paper's experiments.
-        warm_up_factor: of :math:`\gamma`, and its square of the bound for warm-up rounds; None for 25 in theory, recalled, and
-            for 1 in the program.
-        radius_factor: of the radius; None for 150 in theory, recalled, and for 4 in the program.
+        warm_up_factor: factor of :math:`\gamma`, whose square is in the bound for warm-up rounds; None for 25 in theory,
+            recalled, and for 1 in the program.
+        radius_factor: factor of the radius; None for 150 in theory, recalled, and for 4 in the program.
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
             (docs/promises.md).
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
             :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for that of the constants.
+        ridge: :math:`\lambda > 0`; None for the value above, by ``constants``.
         delta: probability in (0, 1) that the confidence set ever fails.
         radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
         batch_shape: ``*B``, independent learners in one module.

@@ -15,7 +15,7 @@ Array = Any
 NEWTON_STEPS = 100
 # How far the loss may be above its minimum over the ball.
 LOSS_TOLERANCE = 1e-24
-# How far below the maximum of x'theta over a confidence set the end may be, as a part of ||x|| S.
+# How far below the maximum of x'theta over a confidence set the end may be, relative to ||x|| S.
 GAP_TOLERANCE = 1e-7
 # Numbers in one pass over all rounds for many directions at once.
 CHUNK = 1 << 18
@@ -40,7 +40,7 @@ class Loss:
     ) -> None:
         self.link: Any = link
         self.concordance, self.rows, self.weights = concordance, rows, weights
-        # A column of ridges where one loss stands for several.
+        # A column of ridges if one loss represents several.
         self.ridge: Any = ridge
         self.score = (weights * rewards) @ rows
         self.diagonal = np.eye(rows.shape[1])
@@ -67,7 +67,7 @@ class Loss:
         return pull[..., 0, :] - self.score + self.ridge * theta
 
     def hessian(self, z: Array) -> Array:
-        """Return the matrix of second derivatives where the predictors are z, ``(n)``."""
+        """Return the Hessian at predictors z, ``(n)``."""
         return (self.rows.T * (self.weights * self.link.slope(z))) @ self.rows + self.ridge * self.diagonal
 
 
@@ -80,12 +80,12 @@ def inverse(matrix: Array, least: float) -> Array:
 
 
 def minimise(loss: Loss, start: Array, bound: float) -> Array:
-    r"""Return the minimum of a loss over the ball, :math:`\|\theta\| \le S`.
+    r"""Return the minimiser of a loss over the ball, :math:`\|\theta\| \le S`.
 
-    The start is in the ball. The minimum is NaN if the loss's score is not finite. Each step goes to the minimum over the ball of
-    the loss's quadratic model, or a part of the way if that does not lower the loss enough. The method stops when its next
-    step, which is shorter by the square of ``concordance`` times the largest change of a predictor, could not lower the loss by
-    ``LOSS_TOLERANCE``. It warns if it is not there after ``NEWTON_STEPS`` steps.
+    The start is in the ball. The minimiser is NaN if the loss's score is not finite. Each step goes to the minimum over the ball
+    of the loss's quadratic model, or part of the way if the full step does not lower the loss enough. The method stops when its
+    next step, which is shorter by the square of ``concordance`` times the largest change of a predictor, could not lower the loss
+    by ``LOSS_TOLERANCE``. It warns if it has not stopped after ``NEWTON_STEPS`` steps.
     """
     theta, z = start, loss.predictors(start)
     if not np.isfinite(loss.score).all():
@@ -114,10 +114,10 @@ def minimise(loss: Loss, start: Array, bound: float) -> Array:
 
 
 def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Array:
-    r"""Return the minimum of a quadratic function over the ball :math:`\|u\| \le S`.
+    r"""Return the minimiser of a quadratic function over the ball :math:`\|u\| \le S`.
 
-    The function is :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2`. :math:`\theta` is ``at``, which u equals in the null
-    directions of H. On the sphere, Newton's method finds the multiplier.
+    The function is :math:`g^\top(u-\theta) + \tfrac12\|u-\theta\|_H^2`. u equals :math:`\theta` = ``at`` in the null directions
+    of H. On the sphere, Newton's method finds the multiplier.
     """
     known = hessian.copy()
     known.flat[:: len(at) + 1] += 1e-13 * hessian.trace() + 1e-150
@@ -138,7 +138,7 @@ def ball_minimum(hessian: Array, gradient: Array, at: Array, bound: float) -> Ar
 
 
 def furthest(losses: list[Loss], centres: Array, levels: Array, bound: float, directions: Array) -> Array:
-    r"""Return where x'theta is largest in confidence sets: ``(M, K, d)``.
+    r"""Return the maximisers of x'theta over confidence sets: ``(M, K, d)``.
 
     A set holds all :math:`\|\theta\| \le S` with a loss at most a level above the loss at the set's centre. The barrier method
     (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3) treats all directions at once. It stops inside the sets,
@@ -240,15 +240,15 @@ class Barrier:
         weights = sets.weights * sets.link.slope(self.z) / (level * slack[:, :1])
         matrix = (weights[:, None, :] @ sets.products).reshape(-1, dim, dim) + walls.swapaxes(1, 2) @ walls
         diagonal = sets.ridge[:, 0] / (sets.level * slack[:, 0]) + 1.0 / (bound**2 * slack[:, 1])
-        # The matrix tends to a singular one where the maximum is not a single point.
+        # The matrix tends to a singular one if the maximum is not a single point.
         diagonal = diagonal + 1e-15 * matrix.trace(axis1=1, axis2=2)
         step = -np.linalg.solve(matrix + diagonal[:, None, None] * sets.diagonal, gradient[..., None])[..., 0]
         return step, -(gradient * step).sum(-1)
 
     def move(self, step: Array, decrement: Array) -> None:
-        """Take the share of a step that stays inside and lowers the barrier functions."""
+        """Take the fraction of a step that stays inside and lowers the barriers."""
         theta, z, change = self.theta, self.z, self.sets.predictors(step)
-        # The whole step near the minimum of the barrier function, and a share that is likely to be inside far from it.
+        # Near the minimum of the barrier function the whole step, far from it a fraction that is likely to stay inside.
         share = np.minimum(1.0, 2.0 / (1.0 + np.sqrt(decrement)))
         gain = self.sharpness * (self.goals * step).sum(-1)
         moved, at_moved = theta + share[:, None] * step, z + share[:, None] * change
@@ -280,7 +280,7 @@ def _ends(sets: Sets, directions: Array) -> Array:
         is_empty = (largest == 0.0) | (sets.level <= 0.0)
         is_thin = known & ~is_empty & ~is_deep
         if is_thin.any():
-            text = "score: the confidence set is too thin to be resolved, its centre stands for it"
+            text = "score: the confidence set is too thin to be resolved, so its centre is used instead"
             warnings.warn(text, stacklevel=3)
         free = sets.slack(sets.predictors(ends), ends)[:, 0] >= 0.0
         ends = np.where((is_empty | is_thin)[:, None], sets.centre, ends)

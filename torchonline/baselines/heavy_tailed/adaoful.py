@@ -36,13 +36,13 @@ class AdaOFULRegression(ScaledHistoryEstimator):
     deviation at most :math:`\nu_t` given the past.
 
     Cost of round t: O(t d^2 + d^3), for each of usually two to five Newton steps; it warns if it ends before the minimum. Memory
-    O(T d). The host decides when to stop: on an accelerator it waits for that, and torch.export cannot follow a step;
-    TorchScript can. ``step`` raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen
-    rounds on a copy, which needs room for them.
+    O(T d). The host decides when to stop, so it waits for an accelerator. torch.export cannot trace a step; TorchScript can
+    compile it. ``step`` raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` runs a dozen rounds on a
+    copy, which needs room for them.
 
     Args:
         dim, horizon, theta_bound, delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`HorizonEstimator`.
-        noise_scale: :math:`\nu \ge 0`, the standard deviation of the noise, in units of the reward. A round's own is the
+        noise_scale: :math:`\nu \ge 0`, the standard deviation of the noise, in units of the reward. A round's own value is the
             ``noise_scale`` of its ``step``. 1/2 holds for rewards in [0, 1]; larger noise needs a larger number.
         feature_bound: L > 0, a bound on the norm of features.
         ridge: :math:`\lambda > 0`; None for d / S^2.
@@ -139,10 +139,10 @@ class AdaOFULRegression(ScaledHistoryEstimator):
     def _share(
         self, z: Tensor, change: Tensor, thresholds: Tensor, theta: Tensor, direction: Tensor, arrives: Tensor
     ) -> Tensor:
-        """Return the share of a step, at most 1, at which the loss is lowest: ``(*B)``."""
+        """Return the fraction of a step, at most 1, with the lowest loss: ``(*B)``."""
         low = torch.zeros_like(direction[..., 0])
         high = torch.ones_like(low)
-        # A step that leaves the loss's curvature as it is converges, and its slope may be rounding.
+        # A step that hardly changes the loss's curvature converges, and its slope may be rounding.
         is_short = (change.abs() <= 1e-3 * thresholds).all(-1)
         too_far = (self._slope(high, z, change, thresholds, theta, direction) > 0.0) & ~arrives & ~is_short
         if not bool(too_far.any()):
@@ -156,7 +156,7 @@ class AdaOFULRegression(ScaledHistoryEstimator):
     def _slope(
         self, share: Tensor, z: Tensor, change: Tensor, thresholds: Tensor, theta: Tensor, direction: Tensor
     ) -> Tensor:
-        """Return the slope of the loss along a step, after a share of it: ``(*B)``."""
+        """Return the slope of the loss along a step, after a fraction of it: ``(*B)``."""
         share = share.unsqueeze(-1)
         pull = self._pull(z - share * change, thresholds)
         return self.ridge * dot(theta + share * direction, direction) - dot(pull, change)
@@ -173,7 +173,7 @@ class AdaOFUL(UCB[AdaOFULRegression]):
     Args:
         dim: d, number of features.
         horizon: T, number of rounds that the constants are for.
-        noise_scale: :math:`\nu \ge 0`, the standard deviation of the noise, in units of the reward. A round's own is the
+        noise_scale: :math:`\nu \ge 0`, the standard deviation of the noise, in units of the reward. A round's own value is the
             ``noise_scale`` of its ``step``. 1/2 holds for rewards in [0, 1]; larger noise needs a larger number.
         theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
             length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).

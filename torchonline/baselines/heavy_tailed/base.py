@@ -1,4 +1,4 @@
-"""Bases of the rivals for heavy tails: horizons, and epochs of repeated arms."""
+"""Base classes of the heavy-tailed baselines: horizons, epochs of repeated arms."""
 
 import math
 from typing import Any, Unpack
@@ -20,7 +20,7 @@ from torchonline.regression.glm.base import checked_link, checked_min_slope
 
 
 class HorizonOptions(LearnerOptions, total=False):
-    """Options of the rivals for heavy tails: see :class:`HorizonEstimator`."""
+    """Options of the heavy-tailed baselines: see :class:`HorizonEstimator`."""
 
     moment_order: float
     noise_scale: float
@@ -31,12 +31,12 @@ class HorizonOptions(LearnerOptions, total=False):
 
 
 class HorizonEstimator(Estimator):
-    r"""Base of the rivals whose constants are for a horizon.
+    r"""Base class of the baselines whose constants depend on a horizon.
 
     The radius after t >= 1 rounds is ``slope`` :math:`t^e` + ``radius_start``, and ``radius_start`` before, with
-    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or has another radius. What a subclass
-    calls recalled has been checked against neither the paper's text nor code. Widths are those of
-    :class:`~torchonline.regression.estimator.Estimator`, which says what it means that the confidence set holds.
+    :math:`e = (2-p)/(2p)` = ``power``. A subclass sets ``slope`` and ``radius_start``, or overrides the radius. A statement that
+    a subclass calls recalled was checked against neither the paper's text nor code. Widths are those of
+    :class:`~torchonline.regression.estimator.Estimator`, which defines when the confidence set holds.
 
     Args:
         dim, theta_bound, radius_scale, batch_shape, dtype, device, validate: as in
@@ -71,7 +71,7 @@ class HorizonEstimator(Estimator):
         self.power = (2.0 - self.moment_order) / (2.0 * self.moment_order)
 
     def _set_truncation(self, largest_mean: float, radius_factor: float) -> None:
-        """Set what TOFU and CRTM share: radius, norm of rewards, log(2T/delta)^(-1/p)."""
+        """Set the parts of TOFU and CRTM: radius, norm of rewards, log(2T/delta)^(-1/p)."""
         self.radius_factor = positive("radius_factor", radius_factor)
         p, eps = self.moment_order, self.moment_order - 1.0
         self.moment_norm = largest_mean + self.noise_scale
@@ -85,18 +85,18 @@ class HorizonEstimator(Estimator):
         return self.radius_scale * (self.slope * started_power(observations, self.power) + self.radius_start)
 
     def _observations(self) -> Tensor:
-        """Return the number of observations that have been learnt, ``(*B)``."""
+        """Return the number of observations learnt from, ``(*B)``."""
         return self.rounds
 
 
 class LinkedEstimator(HorizonEstimator):
-    r"""Base of CRTM and CRMM: online Newton steps, with a link.
+    r"""Base class of CRTM and CRMM: online Newton steps, with a link.
 
-    The mean reward is :math:`\mu(x^\top\theta^*)`, with the mean of a link, of which only :math:`\mu` is used: the noise is what
-    ``noise_scale`` says, and rewards may be any numbers. :math:`\kappa` is the least slope of :math:`\mu` where
-    :math:`|z| \le LS`, 1 for the identity. Confidence sets and policies work on the predictor :math:`x^\top\theta`, which orders
-    the arms as their means do; ``forward`` and ``interval`` return mean rewards. With a link other than the identity, predictors
-    beyond :math:`\pm LS` count as the end.
+    The mean reward is :math:`\mu(x^\top\theta^*)`, with :math:`\mu` the mean of a link. Nothing else of the link is used:
+    ``noise_scale`` describes the noise, and rewards may be any numbers. :math:`\kappa` is the least slope of :math:`\mu` where
+    :math:`|z| \le LS`, 1 for the identity. Confidence sets and policies work on the predictor :math:`x^\top\theta`, which has the
+    same order of arms as their means; ``forward`` and ``interval`` return mean rewards. With a link other than the identity,
+    predictors are clipped to :math:`\pm LS`.
     """
 
     sized_options = ("link",)
@@ -108,14 +108,14 @@ class LinkedEstimator(HorizonEstimator):
         is_identity = isinstance(link, Gaussian)
         self.smallest_slope = 1.0 if is_identity else checked_min_slope(link, self.theta_bound, bound)
         ends: Any = np.array([-bound, bound])
-        # A number that is read, also under torch.device("meta") and in fake mode.
+        # The number is read on the host, also under torch.device("meta") and in fake mode.
         with torch.device("cpu"), unset_fake_temporarily():
             self.largest_mean = bound if is_identity else float(abs(link.mean(ends)).max())
         self.end = math.inf if is_identity else bound
         self.link = link
 
     def _options(self) -> list[tuple[str, float]]:
-        # Without a link as in older files, so that they load.
+        # The identity adds nothing, so that older files load.
         is_identity = isinstance(self.link, Gaussian)
         return super()._options() + (
             [] if is_identity else [("feature_bound", self.feature_bound), *self.link.signature()]
@@ -139,12 +139,12 @@ def medians(values: Tensor) -> Tensor:
 
 
 class EpochEstimator(HorizonEstimator):
-    """Base of the rivals that learn from an epoch of rewards at a time.
+    """Base class of the baselines that learn from one epoch of rewards at a time.
 
-    An epoch is ``repeats`` rewards of one arm, during which the statistics stay constant, so that a UCB or greedy policy on
-    fixed arms plays that arm. If another arm interrupts an epoch, the learner drops it: with new arms in every round it never
-    learns, and a caller who leaves epochs because of their rewards biases the others. ``epochs`` counts the completed epochs,
-    ``epoch_pulls`` the rewards in this one. The ``noise_scale`` of ``step`` is not used.
+    An epoch is ``repeats`` rewards of one arm. The statistics stay constant during an epoch, so a UCB or greedy policy on fixed
+    arms plays the same arm. If another arm interrupts an epoch, the learner drops the epoch: with new arms in every round it
+    never learns, and a caller who leaves epochs because of their rewards biases the other epochs. ``epochs`` counts the completed
+    epochs, ``epoch_pulls`` the rewards in this one. The ``noise_scale`` of ``step`` is not used.
     """
 
     runs_on_arrays = False  # sorting, medians and distances

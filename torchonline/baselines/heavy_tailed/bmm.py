@@ -24,26 +24,26 @@ class BMMRegression(EpochEstimator):
               \hat\theta_j \leftarrow \hat\theta_j + V^{-1}x\,(r_j - x^\top\hat\theta_j),\qquad
               \hat r(x) = \text{median}_j\;x^\top\hat\theta_j,
 
-    the mean of the two middle values if r is even. So ``predictor(x)`` is not linear in x. ``theta_hat`` holds the estimates at
-    the coordinate vectors, and no decision of :class:`BMM` uses it. With p = ``moment_order``, the radius after n >= 1 epochs is
-    :math:`m^{1/p}\,\nu\,n^{(2-p)/(2p)} + \sqrt\lambda S`, and its last term before.
+    the mean of the two middle values if r is even. Hence ``predictor(x)`` is not linear in x. ``theta_hat`` holds the estimates
+    at the coordinate vectors, and no decision of :class:`BMM` uses it. With p = ``moment_order``, the radius after n >= 1 epochs
+    is :math:`m^{1/p}\,\nu\,n^{(2-p)/(2p)} + \sqrt\lambda S`, and its last term before.
 
     Guarantee: none that we can vouch for in a bandit. The paper's lemma, as we recall it, is for epochs whose rewards are
-    independent given all their features. That holds inside a group of SupBMM. With arms of the learner's own choice it is not
+    independent given all their features. That holds inside a group of SupBMM. With arms that the learner chooses it is not
     proved.
 
-    What is proved. If all features are chosen without a look at rewards, and so is what interrupts an epoch, the noise is
+    What is proved. If all features and all interruptions of epochs are chosen without looking at rewards, the noise is
     independent with mean 0 and :math:`E|\eta|^p \le \nu^p`, :math:`\|\theta^*\| \le S`, r is at least the default and m at least
-    8, then at one x after each round, chosen without a look at rewards too,
+    8, then at one x after each round, also chosen without looking at rewards,
     :math:`|\hat r(x) - x^\top\theta^*| \le \text{radius}\cdot\text{width}(x)` in all T rounds, with probability 1 - ``delta``.
-    For K arms a round, pass ``delta`` / K. Nothing is claimed of all x at once, and
-    :func:`~torchonline.metrics.has_missed`, which looks at ``theta_hat``, does not count it.
+    For K arms per round, pass ``delta`` / K. Nothing is claimed for all x at once. :func:`~torchonline.metrics.has_missed` looks
+    at ``theta_hat``, so it does not measure this.
 
     Proof: let :math:`\beta_i = x^\top V^{-1}x_i` for epoch i. Regression j errs by :math:`\sum_i\beta_i\eta_{ij}`, whose p-th
     moment is at most :math:`2\nu^p\|\beta\|_p^p` (von Bahr and Esseen), and by
     :math:`\lambda|x^\top V^{-1}\theta^*| \le \sqrt\lambda S\|x\|_{V^{-1}}`. By Markov's inequality the sum is further out than
-    :math:`m^{1/p}\nu\|\beta\|_p` with probability at most 1/4. By Hoeffding's inequality it is in half of the regressions with
-    probability at most :math:`e^{-r/8}`. By Hölder's inequality :math:`\|\beta\|_p \le n^{(2-p)/(2p)}\|\beta\|_2`, and
+    :math:`m^{1/p}\nu\|\beta\|_p` with probability at most 1/4. By Hoeffding's inequality this happens in half of the regressions
+    with probability at most :math:`e^{-r/8}`. By Hölder's inequality :math:`\|\beta\|_p \le n^{(2-p)/(2p)}\|\beta\|_2`, and
     :math:`\|\beta\|_2 \le \|x\|_{V^{-1}}`.
 
     Cost: O(d^2) for a round; O(d^2 + r d log r) at the end of an epoch; O(K (r d + r log r + d^2)) for a decision among K arms.
@@ -68,13 +68,13 @@ class BMMRegression(EpochEstimator):
     Reference:
         Xue, Wang, Wang and Zhang, Nearly Optimal Regret for Stochastic Linear Bandits with Heavy-Tailed Payoffs, IJCAI 2020
         (arXiv:2004.13465). We have seen its abstract and two published programs, not its proofs. SupBMM divides the epochs into
-        log T groups, by a rule that looks at all arms of a round as SupLinUCB's does. ``step`` sees the chosen arm alone. So here
-        all epochs are one group, and the policy is optimistic. The first program does the same; it is for Zhong, Huang, Yang and
-        Wang, Breaking the Moments Condition Barrier, NeurIPS 2021, and derives from the authors' own. It plays with 31 rewards in
-        an epoch and a radius of :math:`(12\nu^p)^{1/p}n^{(2-p)/(2p)}/600`. The second has the groups
+        log T groups, by a rule that looks at all arms of a round, like SupLinUCB's. ``step`` sees the chosen arm only. Here,
+        therefore, all epochs are one group, and the policy is optimistic. The first program does the same; it is for Zhong,
+        Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021, and derives from the authors' own. It uses 31
+        rewards per epoch and a radius of :math:`(12\nu^p)^{1/p}n^{(2-p)/(2p)}/600`. The second has the groups
         (github.com/kyungjaelee/proof_linear_bandit). The median, 12, the 8 of r and the radius are checked against both; 1 stands
         for :math:`\sqrt\lambda S` in the second. Its r is :math:`8\log(2KT/\delta)`. A comment in the first has
-        :math:`8\log(2KT\log T/\delta)`, which counts the groups too.
+        :math:`8\log(2KT\log T/\delta)`, which also counts the groups.
     """
 
     statistics_depend_on = ("ridge", "repeats")

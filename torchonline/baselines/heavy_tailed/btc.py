@@ -1,4 +1,4 @@
-"""BTC: truncation for each arm apart (Xue, Wang, Wang and Zhang, IJCAI 2020)."""
+"""BTC: separate truncation for each arm (Xue, Wang, Wang and Zhang, IJCAI 2020)."""
 
 import math
 from typing import Any, Unpack
@@ -16,13 +16,13 @@ from torchonline.regression.arguments import on_rows
 
 
 class BTCRegression(HorizonEstimator):
-    r"""Ridge regression that truncates all rounds anew for each x.
+    r"""Ridge regression that truncates all rounds again for each x.
 
     A round adds :math:`xx^\top` to V and is stored. With p = ``moment_order``, the estimate at x after n rounds is
 
     .. math:: \hat r(x) = \sum_{s\le n}\beta_sr_s\,1\{|\beta_sr_s| \le g\,\|\beta\|_p\},\qquad \beta_s = x^\top V^{-1}x_s.
 
-    So ``predictor(x)`` is not linear in x. ``theta_hat`` holds the estimates at the coordinate vectors, and no decision of
+    Hence ``predictor(x)`` is not linear in x. ``theta_hat`` holds the estimates at the coordinate vectors, and no decision of
     :class:`BTC` uses it. With :math:`u = (LS + \nu)^p`, which bounds the p-th absolute moment of the reward, and
     :math:`\ell = \log(2T/\delta)`, the radius is
 
@@ -31,14 +31,14 @@ class BTCRegression(HorizonEstimator):
     and its last term before the first round. The ``noise_scale`` of ``step`` is not used.
 
     Guarantee: none that we can vouch for in a bandit. The paper's lemma, as we recall it, is for rounds whose rewards are
-    independent given all their features. That holds inside a group of SupBTC. With arms of the learner's own choice it is not
+    independent given all their features. That holds inside a group of SupBTC. With arms that the learner chooses it is not
     proved.
 
-    What is proved. If all features are chosen without a look at rewards and have :math:`\|x\| \le L`, the noise is independent
-    with mean 0 and :math:`E|\eta|^p \le \nu^p`, and :math:`\|\theta^*\| \le S`, then at one x after each round, chosen without a
-    look at rewards too, :math:`|\hat r(x) - x^\top\theta^*| \le \text{radius}\cdot\text{width}(x)` in all T rounds, with
-    probability 1 - ``delta``. For K arms a round, pass ``delta`` / K. Nothing is claimed of all x at once, and
-    :func:`~torchonline.metrics.has_missed`, which looks at ``theta_hat``, does not count it.
+    What is proved. If all features are chosen without looking at rewards and have :math:`\|x\| \le L`, the noise is independent
+    with mean 0 and :math:`E|\eta|^p \le \nu^p`, and :math:`\|\theta^*\| \le S`, then at one x after each round, also chosen
+    without looking at rewards, :math:`|\hat r(x) - x^\top\theta^*| \le \text{radius}\cdot\text{width}(x)` in all T rounds, with
+    probability 1 - ``delta``. For K arms per round, pass ``delta`` / K. Nothing is claimed for all x at once.
+    :func:`~torchonline.metrics.has_missed` looks at ``theta_hat``, so it does not measure this.
 
     Proof: let :math:`h = \|\beta\|_p`. Truncation moves the mean of the sum by at most
     :math:`\sum_sE|\beta_sr_s|^p(gh)^{1-p} \le ug^{1-p}h`. Its terms are within :math:`\pm gh`, and their variances add up to at
@@ -48,8 +48,8 @@ class BTCRegression(HorizonEstimator):
     :math:`\lambda|x^\top V^{-1}\theta^*| \le \sqrt\lambda S\|x\|_{V^{-1}}`.
 
     Cost after t rounds: O(t d^2) for a round, O(K (t d + d^2)) for a decision among K arms. Memory O(T d). ``step`` raises
-    ValueError after ``horizon`` rounds (TorchScript and an exported program RuntimeError, and the program then cannot choose
-    either). ``export`` tries out a dozen rounds on a copy, which needs room for them.
+    ValueError after ``horizon`` rounds. TorchScript and an exported program raise RuntimeError, and the program can then no
+    longer choose. ``export`` runs a dozen rounds on a copy, which needs room for them.
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
@@ -70,13 +70,13 @@ class BTCRegression(HorizonEstimator):
     Reference:
         Xue, Wang, Wang and Zhang, Nearly Optimal Regret for Stochastic Linear Bandits with Heavy-Tailed Payoffs, IJCAI 2020
         (arXiv:2004.13465). We have seen its abstract and two published programs, not its proofs. SupBTC divides the rounds into
-        log T groups, by a rule that looks at all arms of a round as SupLinUCB's does. ``step`` sees the chosen arm alone. So here
-        all rounds are one group, and the policy is optimistic. The first program does the same; it is for Zhong, Huang, Yang and
-        Wang, Breaking the Moments Condition Barrier, NeurIPS 2021, and derives from the authors' own. It has
-        :math:`\|\beta\|_2` in the place of :math:`\|\beta\|_p`, and a radius of :math:`un^{(2-p)/(2p)}/300`. The second has the
-        groups (github.com/kyungjaelee/proof_linear_bandit). The threshold, 2/3 and the radius are checked against it. In both, u
-        is the moment of the noise. In the second, :math:`\ell = \log(2KT\log T/\delta)`, which counts the groups too, and 1
-        stands for :math:`\sqrt\lambda S`.
+        log T groups, by a rule that looks at all arms of a round, like SupLinUCB's. ``step`` sees the chosen arm only. Here,
+        therefore, all rounds are one group, and the policy is optimistic. The first program does the same; it is for Zhong,
+        Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021, and derives from the authors' own. It has
+        :math:`\|\beta\|_2` instead of :math:`\|\beta\|_p`, and a radius of :math:`un^{(2-p)/(2p)}/300`. The second has the groups
+        (github.com/kyungjaelee/proof_linear_bandit). The threshold, 2/3 and the radius are checked against it. In both, u is the
+        moment of the noise. In the second, :math:`\ell = \log(2KT\log T/\delta)`, which also counts the groups, and 1 stands for
+        :math:`\sqrt\lambda S`.
     """
 
     statistics_depend_on = ("horizon", "moment_order", "ridge", "truncation")
@@ -101,7 +101,7 @@ class BTCRegression(HorizonEstimator):
         ell = math.log(2.0 * self.horizon / self.delta)
         self.slope = 2.0 / 3.0 * g * ell + math.sqrt(2.0 * u * g ** (2.0 - p) * ell) + u * g ** (1.0 - p)
         self.radius_start = math.sqrt(self.ridge) * self.theta_bound
-        # A term at the threshold is kept, whatever rounding does.
+        # A term at the threshold is kept in spite of rounding.
         self.limit = g * (1.0 + 16.0 * torch.finfo(self._initial_options["dtype"]).eps)
         self._create_buffers()
 

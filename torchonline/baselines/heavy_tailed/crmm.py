@@ -33,7 +33,7 @@ class CRMMRegression(LinkedEstimator, EpochEstimator):
     :math:`E|\eta|^p \le \nu^p`, whether an epoch is interrupted does not depend on its rewards, ``repeats`` is at least the
     default, :math:`\|\theta^*\| \le` ``theta_bound`` and, with a link other than the identity, :math:`\|x\| \le L`, then the
     confidence set holds for the first T rounds, with probability at least 1 - 1.01 ``delta`` (proof:
-    docs/heavy_tail_regression.md). Skewed noise voids it.
+    docs/heavy_tail_regression.md). Skewed noise voids the guarantee.
 
     Cost: O(d^2) for a round; O(d^2 + repeats log(repeats)) at the end of an epoch, and O(d^3) if its step leaves the ball.
 
@@ -41,8 +41,8 @@ class CRMMRegression(LinkedEstimator, EpochEstimator):
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
             as in :class:`HorizonEstimator`.
         link: how the mean reward depends on the predictor, see :class:`LinkedEstimator`: one of :mod:`torchonline.links`; None
-            for the identity. If ``theta_bound`` makes :math:`\kappa` less than 1e-12 it is refused.
-        feature_bound: L > 0, a bound on the norm of features, not used for the identity. Longer ones are not refused.
+            for the identity. A ``theta_bound`` that makes :math:`\kappa` less than 1e-12 is refused.
+        feature_bound: L > 0, a bound on the norm of features, not used for the identity. Longer features are not refused.
         repeats: rewards in an epoch; None for :math:`\lceil 8\log(4T/\delta)\rceil`, which is inferred (the paper says
             O(log T)). Fewer void the guarantee.
 
@@ -106,8 +106,8 @@ class CRMM(UCB[CRMMRegression]):
         dim: d, number of features.
         horizon: T, number of rounds that the constants are for.
         link: how the mean reward depends on the predictor, see :class:`LinkedEstimator`: one of :mod:`torchonline.links`; None
-            for the identity. If ``theta_bound`` makes :math:`\kappa` less than 1e-12 it is refused.
-        feature_bound: L > 0, a bound on the norm of features, not used for the identity. Longer ones are not refused.
+            for the identity. A ``theta_bound`` that makes :math:`\kappa` less than 1e-12 is refused.
+        feature_bound: L > 0, a bound on the norm of features, not used for the identity. Longer features are not refused.
         repeats: rewards in an epoch; None for :math:`\lceil 8\log(4T/\delta)\rceil`, which is inferred (the paper says O(log
             T)). Fewer void the guarantee.
         moment_order: p in (1, 2].

@@ -55,8 +55,8 @@ class CRTRegression(Estimator):
 
     Reference:
         Medina and Yang, No-regret Algorithms for Heavy-tailed Linear Bandits, ICML 2016, Algorithms 1 and 2. We have checked
-        :math:`\alpha_t`, c and the terms of Proposition 3 there. What differs: u bounds the reward and not the noise alone, and
-        the sum in the bias has its exact order, where Theorem 1 has :math:`2v\sqrt{2t^{1/p}\log T}`.
+        :math:`\alpha_t`, c and the terms of Proposition 3 there. What differs: u bounds the reward, not the noise alone, and the
+        sum in the bias has its exact order, where Theorem 1 has :math:`2v\sqrt{2t^{1/p}\log T}`.
     """
 
     statistics_depend_on = ("ridge", "moment_order", "truncation")

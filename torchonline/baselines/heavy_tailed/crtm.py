@@ -33,14 +33,14 @@ class CRTMRegression(LinkedEstimator):
     identity, the radius are TOFU's; :math:`\kappa^{-1/2}` is how the error of the Newton steps grows. Results depend strongly on
     g. The noise may be skewed.
 
-    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the rounds, ever rarer, in which the step
-    leaves the ball.
+    Cost of a round: O(d^2) time and two d x d matrices (three in float32); O(d^3) in the increasingly rare rounds in which the
+    step leaves the ball.
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
             as in :class:`HorizonEstimator`.
         link: how the mean reward depends on the predictor, see :class:`LinkedEstimator`: one of :mod:`torchonline.links`; None
-            for the identity. If ``theta_bound`` makes :math:`\kappa` less than 1e-12 it is refused.
+            for the identity. A ``theta_bound`` that makes :math:`\kappa` less than 1e-12 is refused.
         feature_bound: L > 0, a bound on the norm of features.
         truncation, radius_factor: g > 0 and c > 0, inferred.
 
@@ -96,7 +96,7 @@ class CRTM(UCB[CRTMRegression]):
         dim: d, number of features.
         horizon: T, number of rounds that the constants are for.
         link: how the mean reward depends on the predictor, see :class:`LinkedEstimator`: one of :mod:`torchonline.links`; None
-            for the identity. If ``theta_bound`` makes :math:`\kappa` less than 1e-12 it is refused.
+            for the identity. A ``theta_bound`` that makes :math:`\kappa` less than 1e-12 is refused.
         feature_bound: L > 0, a bound on the norm of features.
         truncation, radius_factor: g > 0 and c > 0, inferred.
         moment_order: p in (1, 2].

@@ -34,10 +34,10 @@ class HeavyOFULRegression(ScaledHistoryEstimator):
     Guarantee, recalled: the confidence set holds with probability 1 - 3 ``delta``.
 
     Cost of round t: O(d^3) time in most rounds. When the minimum leaves the ball around ``expansion_point`` in which the loss is
-    one known quadratic, Newton's method goes over all rounds, in O(t d^2), and warns if it ends before the minimum. Memory
-    O(T d). The host decides which case holds: on an accelerator it waits for that, and torch.export cannot follow a step;
-    TorchScript can. ``step`` raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen
-    rounds on a copy, which needs room for them.
+    one known quadratic, Newton's method passes over all rounds, in O(t d^2), and warns if it ends before the minimum. Memory O(T
+    d). The host decides which case holds, so it waits for an accelerator. torch.export cannot trace a step; TorchScript can
+    compile it. ``step`` raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` runs a dozen rounds on a
+    copy, which needs room for them.
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, radius_scale, batch_shape, dtype, device, validate: as in
@@ -66,9 +66,9 @@ class HeavyOFULRegression(ScaledHistoryEstimator):
     Reference:
         Huang, Zhong, Wang and Yang, Tackling Heavy-Tailed Rewards in Reinforcement Learning with Function Approximation:
         Minimax Optimal and Instance-Dependent Regret Bounds, NeurIPS 2023 (arXiv:2306.06836). Not checked against its text. All
-        constants are checked against published code, which compares HEAVY-OFUL with MENU and TOFU, but for ``ridge``, d / 100
-        there, and ``delta``. That code plays with a ten-thousandth of the radius. What differs: the minimum is found to
-        rounding; papers that time it use gradient descent over all rounds.
+        constants are checked against published code, which compares HEAVY-OFUL with MENU and TOFU, except for ``ridge``, d / 100
+        there, and ``delta``. That code uses a ten-thousandth of the radius. What differs: the minimum is found up to rounding;
+        papers that time HEAVY-OFUL use gradient descent over all rounds.
     """
 
     statistics_depend_on: tuple[str, ...] = ("horizon", "moment_order", "theta_bound", "feature_bound", "ridge")
@@ -156,11 +156,11 @@ class HeavyOFULRegression(ScaledHistoryEstimator):
         self._end_round_()
 
     def _arrived_(self, is_due: Tensor, theta: Tensor, z: Tensor, rows: Tensor, thresholds: Tensor) -> None:
-        """Write the quadratic that the loss is around theta, and how far it is valid."""
+        """Write the loss's quadratic around theta, and the radius in which it is valid."""
         hessian = self._hessian(rows, z, thresholds)
         linear_term = matvec(hessian, theta) - self.ridge * theta + matvec(rows.mT, clip(z, thresholds))
         distance = (z.abs() - thresholds).abs() / nonzero_norm(rows)
-        # A learner that has had fewer rounds than the others has empty rows, with a threshold of 0.
+        # A learner with fewer rounds than the others has empty rows, with a threshold of 0.
         radius = torch.where(thresholds > 0.0, distance, torch.full_like(distance, math.inf)).amin(-1)
         radius = radius.clamp(max=4.0 * self.theta_bound)
         of_vector, of_matrix = is_due.unsqueeze(-1), is_due.unsqueeze(-1).unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""Base of the rivals that minimise a robust loss over all rounds."""
+"""Base classes of the baselines that minimise a robust loss over all rounds."""
 
 import math
 import warnings
@@ -15,18 +15,18 @@ from torchonline.linalg import project_ball_
 
 
 class HistoryEstimator(HorizonEstimator):
-    r"""Base of the rivals that store all rounds and minimise a robust loss.
+    r"""Base class of the baselines that store all rounds and minimise a robust loss.
 
     Over the ball :math:`\|\theta\| \le S`, they minimise
 
     .. math:: \tfrac\lambda2\|\theta\|^2 + \sum_s \rho_{\tau_s}(\tilde r_s - a_s^\top\theta),
 
     where :math:`a_s` and :math:`\tilde r_s` are features and reward, times the round's weight. The loss :math:`\rho` is Huber's
-    unless a subclass has another :meth:`_pull`, :meth:`_hessian`, :meth:`_arrives` and :meth:`_share`. Newton's method minimises
-    the loss's quadratic model over the ball exactly, then goes along that step as far as the loss falls. For Huber's loss, which
-    is piecewise quadratic, this is semismooth Newton's method: it ends after finitely many steps, to rounding.
+    unless a subclass overrides :meth:`_pull`, :meth:`_hessian`, :meth:`_arrives` and :meth:`_share`. Newton's method minimises
+    the loss's quadratic model over the ball exactly, then follows that step as long as the loss decreases. For Huber's loss,
+    which is piecewise quadratic, this is the semismooth Newton method: it ends after finitely many steps, up to rounding.
 
-    The host decides when to stop: on an accelerator it waits for that, and torch.export cannot follow a step; TorchScript can.
+    The host decides when to stop, so it waits for an accelerator. torch.export cannot trace a step; TorchScript can compile it.
 
     Shape:
         - ``history`` of a, ``(*B, T, d)``; ``history_reward``, ``(*B, T)``.
@@ -62,7 +62,7 @@ class HistoryEstimator(HorizonEstimator):
         append_(self.history_reward, self.rounds, scaled_reward)
 
     def _minimise(self, is_due: Tensor) -> None:
-        """Go to the minimum over the ball where due, ``(*B)``."""
+        """Move to the minimum over the ball where due, ``(*B)``."""
         n, ridge, theta = count_filled(self.rounds, self.horizon), self.ridge, self.theta_hat.clone()
         rows, thresholds = self.history[..., :n, :], self._thresholds(n)
         z = self.history_reward[..., :n] - matvec(rows, theta)
@@ -70,7 +70,7 @@ class HistoryEstimator(HorizonEstimator):
         for _ in range(self.newton_steps):
             gradient = ridge * theta - matvec(rows.mT, self._pull(z, thresholds))
             hessian = self._hessian(rows, z, thresholds)
-            # The minimum over the ball of the quadratic that the loss is here.
+            # The minimum over the ball of the loss's local quadratic.
             target = (theta - self._solve(hessian, gradient)).contiguous()
             project_ball_(target, hessian, self.theta_bound, self.validate)
             direction = torch.where(done.unsqueeze(-1), 0.0 * theta, target - theta)
@@ -80,7 +80,7 @@ class HistoryEstimator(HorizonEstimator):
             share = self._share(z, change, thresholds, theta, direction, arrives)
             theta = theta + share.unsqueeze(-1) * direction
             z = z - share.unsqueeze(-1) * change
-            done = done | arrives | theta.isnan().any(-1)  # NaN, from values that were not checked, has no minimum
+            done = done | arrives | theta.isnan().any(-1)  # NaN, from unchecked values, has no minimum
             if bool(done.all()):
                 break
         if not bool(done.all()):
@@ -89,7 +89,7 @@ class HistoryEstimator(HorizonEstimator):
         self._arrived_(is_due, theta, z, rows, thresholds)
 
     def _arrived_(self, is_due: Tensor, theta: Tensor, z: Tensor, rows: Tensor, thresholds: Tensor) -> None:
-        """Write what a subclass keeps of a minimum beside ``theta_hat``."""
+        """Write the subclass's state at a minimum, besides ``theta_hat``."""
         return
 
     def _pull(self, z: Tensor, thresholds: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class HistoryEstimator(HorizonEstimator):
     def _share(
         self, z: Tensor, change: Tensor, thresholds: Tensor, theta: Tensor, direction: Tensor, arrives: Tensor
     ) -> Tensor:
-        """Return the share of a step, at most 1, at which the loss is lowest: ``(*B)``."""
+        """Return the fraction of a step, at most 1, with the lowest loss: ``(*B)``."""
         # The slope of the loss along the step is increasing, and bends where a round becomes quadratic or ceases to be.
         end_slope = self.ridge * dot(theta + direction, direction) - dot(clip(z - change, thresholds), change)
         too_far = (end_slope > 0.0) & ~arrives
@@ -130,7 +130,7 @@ class HistoryEstimator(HorizonEstimator):
 
     def _solve(self, hessian: Tensor, vector: Tensor) -> Tensor:
         """Return ``hessian^-1 vector``. No eigenvalue is below ridge, except by rounding."""
-        broken = hessian.isnan().any(-1).any(-1)  # by values that were not checked: eigh would raise
+        broken = hessian.isnan().any(-1).any(-1)  # from unchecked values: eigh would raise
         values, vectors = torch.linalg.eigh(hessian.masked_fill(broken[..., None, None], self.ridge))
         solution = matvec(vectors, matvec(vectors.mT, vector) / values.clamp(min=self.ridge))
         return solution.masked_fill(broken.unsqueeze(-1), math.nan)
@@ -145,7 +145,7 @@ class HistoryEstimator(HorizonEstimator):
 
 
 class ScaledHistoryEstimator(HistoryEstimator):
-    r"""Base of HEAVY-OFUL and AdaOFUL, whose rounds have scales and thresholds.
+    r"""Base class of HEAVY-OFUL and AdaOFUL, whose rounds have scales and thresholds.
 
     With :math:`q = \|x\|_{V^{-1}}` and :math:`w = q/\sigma`, a round of scale :math:`\sigma` has :math:`a = x/\sigma` and
     :math:`\tilde r = r/\sigma`, adds :math:`aa^\top` to V, and has the threshold :math:`\tau_0 t^e\sqrt{1+w^2}/w`.

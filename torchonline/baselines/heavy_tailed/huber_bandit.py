@@ -15,7 +15,7 @@ from torchonline.policies.rules import UCB, takes_arguments_of
 
 
 class HuberBanditRegression(HistoryEstimator):
-    r"""Huber regression over all rounds so far, with one threshold, which grows.
+    r"""Huber regression over all rounds so far, with one growing threshold.
 
     Round t, with p = ``moment_order`` :math:`= 1+\varepsilon`, :math:`e = (1-\varepsilon)/(2(1+\varepsilon))` and
     :math:`\ell_t = \log(t^2(2d+1)/\delta)`:
@@ -30,12 +30,12 @@ class HuberBanditRegression(HistoryEstimator):
     Guarantee: none that we can vouch for. Lemma 2 of the reference bounds the error without ridge and ball: with h at least 1,
     :math:`\|\hat\theta-\theta^*\| \le 4\sqrt d\,h\,\nu\,(\ell_t/t)^{\varepsilon/p}/\gamma` with probability
     :math:`1-\delta/t^2`, if :math:`V-\lambda I` has no eigenvalue below :math:`\gamma t`. The radius is this bound in the norm of
-    V where all eigenvalues are t. A policy that leaves directions unplayed has no such :math:`\gamma`.
+    V if all eigenvalues are t. A policy that leaves directions unplayed has no such :math:`\gamma`.
 
     Cost of round t: O(t d^2 + d^3), for each of usually one or two Newton steps; it warns if it ends before the minimum. Memory
-    O(T d). The host decides when to stop: on an accelerator it waits for that, and torch.export cannot follow a step;
-    TorchScript can. ``step`` raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` tries out a dozen
-    rounds on a copy, which needs room for them.
+    O(T d). The host decides when to stop, so it waits for an accelerator. torch.export cannot trace a step; TorchScript can
+    compile it. ``step`` raises ValueError after ``horizon`` rounds, TorchScript RuntimeError. ``export`` runs a dozen rounds on a
+    copy, which needs room for them.
 
     Args:
         dim, horizon, moment_order, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in
@@ -56,10 +56,10 @@ class HuberBanditRegression(HistoryEstimator):
 
     Reference:
         Kang and Kim, Heavy-tailed Linear Bandit with Huber Regression, UAI 2023 (PMLR 216), Algorithm 1, of which we have checked
-        :math:`\tau_t` and Lemma 2. What differs: the paper's arms have a parameter each, as in
-        ``DisjointArms(HuberBandit(d, horizon=T), K)``. It plays each of them at set times, drops those that a second estimate,
-        from these rounds alone, finds worse by a margin that is known, and is greedy among the others; here UCB explores. Ridge
-        and ball are ours.
+        :math:`\tau_t` and Lemma 2. What differs: each of the paper's arms has its own parameter, as in
+        ``DisjointArms(HuberBandit(d, horizon=T), K)``. The paper plays each arm at fixed times, drops arms that a second
+        estimate, from these rounds alone, finds worse by a known margin, and is greedy among the others; here UCB explores. The
+        ridge and the ball are ours.
     """
 
     statistics_depend_on = (
@@ -82,7 +82,7 @@ class HuberBanditRegression(HistoryEstimator):
         **options: Unpack[HorizonOptions],
     ) -> None:
         super().__init__(dim, horizon, **options)
-        positive("noise_scale", self.noise_scale)  # else the threshold is 0, and nothing is learnt
+        positive("noise_scale", self.noise_scale)  # with 0 the threshold is 0, and nothing is learnt
         self._set_solver()
         self.threshold_factor = positive("threshold_factor", threshold_factor)
         self.radius_factor = positive("radius_factor", radius_factor)

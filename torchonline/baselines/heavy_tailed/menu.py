@@ -52,8 +52,8 @@ class MENURegression(EpochEstimator):
     Reference:
         Shao, Yu, King and Lyu, Almost Optimal Algorithms for Linear Stochastic Bandits with Heavy-Tailed Payoffs, NeurIPS 2018
         (arXiv:1810.10895). Not checked against its proofs. k, m, c and the radius are checked against published code for Zhong,
-        Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021. That code plays with a fiftieth of the
-        radius and 51 rewards in an epoch.
+        Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021. That code uses a fiftieth of the radius and 51
+        rewards per epoch.
     """
 
     statistics_depend_on = ("ridge", "repeats")

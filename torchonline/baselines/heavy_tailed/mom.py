@@ -16,7 +16,7 @@ from torchonline.policies.rules import UCB, takes_arguments_of
 class MoMRegression(EpochEstimator):
     r"""Ridge regression on the median of means of an epoch (:class:`EpochEstimator`).
 
-    At the end of an epoch of the arm x, its r = ``repeats`` rewards are cut in k = ``groups`` groups of
+    At the end of an epoch of the arm x, its r = ``repeats`` rewards are split into k = ``groups`` groups of
     :math:`N = \lfloor r/k\rfloor` in order, and :math:`\tilde r` is the median of the groups' means:
 
     .. math:: V \leftarrow V + xx^\top,\qquad \hat\theta \leftarrow \hat\theta + V^{-1}x\,(\tilde r - x^\top\hat\theta).
@@ -52,7 +52,7 @@ class MoMRegression(EpochEstimator):
 
     Reference:
         Medina and Yang, No-regret Algorithms for Heavy-tailed Linear Bandits, ICML 2016, Algorithms 3 and 4. We have checked
-        ``repeats``, 12, 8 and the radius of Proposition 6 there. What differs: N itself in the place of its bound
+        ``repeats``, 12, 8 and the radius of Proposition 6 there. What differs: N itself replaces its bound
         :math:`r/(8\log(2m/\delta))`, and k is rounded up.
     """
 

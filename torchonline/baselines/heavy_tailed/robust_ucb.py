@@ -32,8 +32,8 @@ class RobustUCBRegression(HorizonEstimator):
     at most :math:`m\lambda/N`. An arm has at most T counts. With other features nothing is proved.
 
     K arms without contexts are ``DisjointArms(RobustUCB(1, horizon=T), actions=K)``, whose context is always 1: O(K) memory, O(1)
-    for a step, and ``delta`` divided among the arms. The same choices come from ``RobustUCB(K, horizon=T)`` with
-    ``torch.eye(K)`` for arms, at O(K^2).
+    for a step, and ``delta`` divided among the arms. ``RobustUCB(K, horizon=T)`` with ``torch.eye(K)`` for arms makes the same
+    choices, at O(K^2).
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), the same in every round.
 
@@ -54,8 +54,9 @@ class RobustUCBRegression(HorizonEstimator):
 
     Reference:
         Bubeck, Cesa-Bianchi and Lugosi, Bandits with Heavy Tail, IEEE Transactions on Information Theory 59(11), 2013. What
-        differs: one level of confidence for T rounds, where the paper has :math:`t^{-2}` in round t. That would truncate all
-        earlier rewards anew, and so need them. A ridge, which the set pays for. The paper's constant is 4, for p + 2.
+        differs: one level of confidence for T rounds, where the paper has :math:`t^{-2}` in round t. The paper's level would
+        truncate all earlier rewards again, and so need them. A ridge, whose cost is in the set. The paper's constant is 4 instead
+        of p + 2.
     """
 
     statistics_depend_on = ("horizon", "moment_order", "noise_scale", "theta_bound", "ridge", "delta")
@@ -78,7 +79,7 @@ class RobustUCBRegression(HorizonEstimator):
 
     def _squared_width(self, x: Tensor) -> Tensor:
         square = row_dots(rows_times(x, self.V_inv), x)
-        # Not 0, where a root has no slope.
+        # Above 0, because a root has no slope at 0.
         return at_least(square, 1e-38) ** (2.0 * self.width_power)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

@@ -15,7 +15,7 @@ from torchonline.policies.rules import UCB, takes_arguments_of
 
 
 class TOFURegression(HorizonEstimator):
-    r"""Ridge regression that truncates the terms of all rounds anew in each round.
+    r"""Ridge regression that truncates the terms of all rounds again in each round.
 
     Round t, with p = ``moment_order`` :math:`= 1+\varepsilon`, :math:`e = (1-\varepsilon)/(2(1+\varepsilon))` and
     :math:`u = (LS + \nu)^p`, which bounds the p-th absolute moment of the reward:
@@ -29,10 +29,10 @@ class TOFURegression(HorizonEstimator):
 
     Guarantee, recalled: the confidence set holds with probability 1 - ``delta``.
 
-    Cost of round t: O(d^3) time in most rounds; O(t d^2) where a row of :math:`V^{-1/2}/b_t` has moved further than
+    Cost of round t: O(d^3) time in most rounds; O(t d^2) if a row of :math:`V^{-1/2}/b_t` has moved further than
     ``checked_radius`` since the last check of all terms, and on an accelerator always. Memory O(T d). ``step`` raises ValueError
-    after ``horizon`` rounds (TorchScript and an exported program RuntimeError, and the program then cannot choose either).
-    ``export`` tries out a dozen rounds on a copy, which needs room for them.
+    after ``horizon`` rounds. TorchScript and an exported program raise RuntimeError, and the program can then no longer choose.
+    ``export`` runs a dozen rounds on a copy, which needs room for them.
 
     Args:
         dim, horizon, moment_order, noise_scale, theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate:
@@ -54,7 +54,7 @@ class TOFURegression(HorizonEstimator):
         Shao, Yu, King and Lyu, Almost Optimal Algorithms for Linear Stochastic Bandits with Heavy-Tailed Payoffs, NeurIPS 2018
         (arXiv:1810.10895). Not checked against its proofs. :math:`b_t`, c and the logarithms are checked against published code
         for Zhong, Huang, Yang and Wang, Breaking the Moments Condition Barrier, NeurIPS 2021, where u is the moment of the
-        noise alone and :math:`b_t` has the power 1/2 for 1/p. That code plays with a fifth of the radius.
+        noise alone and :math:`b_t` has the power 1/2 instead of 1/p. That code uses a fifth of the radius.
     """
 
     statistics_depend_on = ("horizon", "moment_order", "noise_scale", "theta_bound", "feature_bound", "ridge", "delta")
@@ -102,7 +102,7 @@ class TOFURegression(HorizonEstimator):
         root = matmul(vectors * values.clamp(min=self.ridge).rsqrt().unsqueeze(-2), vectors.mT)
         threshold = self.threshold * real(self.rounds + 1, m) ** self.power
         rows = root / threshold.unsqueeze(-1).unsqueeze(-1)
-        # A row keeps a term m if |row m| <= 1. The new term meets the rows that all other terms were checked against.
+        # A row keeps a term m if |row m| <= 1. The new term is checked against the same rows as all other terms.
         size = matvec(self.checked_rows, m).abs()
         self.kept_sums += (size <= 1.0).unsqueeze(-1) * m.unsqueeze(-2)
         distance = (size - 1.0).abs() / nonzero_norm(m).unsqueeze(-1)
@@ -114,7 +114,7 @@ class TOFURegression(HorizonEstimator):
         self._end_round_()
 
     def _check_all_terms(self, rows: Tensor, is_outdated: Tensor) -> None:
-        """Find anew which terms each row keeps, where the last check is outdated."""
+        """Recompute which terms each row keeps, where the last check is outdated."""
         history = self.history[..., : count_filled(self.rounds, self.horizon), :]
         size = matmul(history, rows.mT).abs()
         kept_sums = matmul((size <= 1.0).to(history.dtype).mT, history)

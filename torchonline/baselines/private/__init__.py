@@ -1,1 +1,1 @@
-"""Private learners to compare with."""
+"""Private learners from other papers, for comparison."""

@@ -28,7 +28,7 @@ class DPFTRL(PrivateOptimizer):
     the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
     Guarantee, regret: let :math:`R_2` be the largest Euclidean norm in the ball, and :math:`\nu` the root mean square of a
-    coordinate's noise over n steps. For any records, even if they are chosen with a view to earlier decisions,
+    coordinate's noise over n steps. For any records, even if they are chosen adaptively, given earlier decisions,
 
     .. math:: \mathrm E \max_{\|u\|_p \le R} \sum_{t=1}^n \langle g_t, \theta_t - u\rangle
         \le \frac{R_2^2}{2\eta} + \eta n C\left(\frac C2 + \sqrt d\,\nu\right) = R_2\sqrt{nC(C + 2\sqrt d\,\nu)}
@@ -44,7 +44,7 @@ class DPFTRL(PrivateOptimizer):
         learning_rate: eta; None for the default above.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
         mechanism, records_a_step, noise_source, seed: as in :class:`~torchonline.DPTOFW`, without ``"paper"``. For m records a
-            step, mC is in the place of C in the bound on the regret of the sums.
+            step, mC replaces C in the bound on the regret of the sums.
         dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`.
 
@@ -59,7 +59,7 @@ class DPFTRL(PrivateOptimizer):
         True
 
     Reference: Kairouz, McMahan, Song, Thakkar, Thakurta and Xu, Practical and private (deep) learning without sampling or
-    shuffling, ICML 2021. What differs: they have the tree with Honaker's estimate; here the noise is by default a BLT's, and
+    shuffling, ICML 2021. What differs: the paper uses the tree with Honaker's estimate; here the noise is by default a BLT's, and
     decisions are projected onto the domain.
     """
 

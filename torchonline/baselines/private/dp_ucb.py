@@ -50,8 +50,8 @@ class DPUCB(PrivateBandit):
             :math:`\Upsilon = 2\tau(\sqrt d + \sqrt{\log(6nK/\alpha)})`. ``"original"``, the paper's
             :math:`\sigma = 8\sqrt h\log(4/\delta)/\epsilon`, h = ceil(log2 n) + 1, and
             :math:`\Upsilon = \sqrt{2h}\,\sigma(4\sqrt d + 2\log(2n/\alpha))`.
-        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`. An L below their norms reduces the effect of the
-            noise, and which arm is best does not depend on a context's length, but the confidence set is then a heuristic.
+        feature_clip: L; contexts are scaled down to :math:`\|x\|_2 \le L`. An L below the contexts' norms reduces the effect of
+            the noise. It does not change which arm is best, but the confidence set is then a heuristic.
         reward_clip: B; rewards are clipped to [-B, B].
         theta_bound: S, a bound on the norm of each arm's parameter.
         noise_scale: R, in units of the reward; B is always enough.
@@ -60,7 +60,7 @@ class DPUCB(PrivateBandit):
         noise_source, adjacency: as in :class:`~torchonline.DPHDB`.
         dtype: ``torch.float64`` only, because all state is float64.
         dim, horizon, epsilon, delta, participations, min_separation, seed, batch_shape, device, validate: see
-            :class:`~torchonline.privacy.learners.base.PrivateLearner`. An infinite epsilon leaves LinUCB.
+            :class:`~torchonline.privacy.learners.base.PrivateLearner`. An infinite epsilon gives LinUCB.
 
     Shape: noisy_sum ``(*B, K, d (d + 3) / 2)``, noisy_nodes ``(*B, K, h, d (d + 3) / 2)``, public; secret_nodes like these.
 
@@ -71,9 +71,9 @@ class DPUCB(PrivateBandit):
         >>> bandit.privacy_spent(1e-4) < 1.0
         True
 
-    Reference: Shariff and Sheffet, Differentially private contextual linear bandits, NeurIPS 2018. What differs: each arm has a
-    parameter of its own; the noise is one upper triangle of normal numbers, mirrored, where theirs is the average of two; the
-    squares of rewards, which nothing needs, are not released; and a ridge is added.
+    Reference: Shariff and Sheffet, Differentially private contextual linear bandits, NeurIPS 2018. What differs: each arm has its
+    own parameter; the noise is one upper triangle of normal numbers, mirrored, instead of the average of two; the squares of
+    rewards, which are not needed, are not released; and a ridge is added.
     """
 
     noisy_sum: Tensor
@@ -93,7 +93,7 @@ class DPUCB(PrivateBandit):
         **options: Unpack[PrivateOptions],
     ) -> None:
         if options.get("dtype", torch.float64) is not torch.float64:
-            raise ValueError(f"dtype: expected torch.float64, in which all state is, got {options['dtype']}")
+            raise ValueError(f"dtype: expected torch.float64, because all state is float64, got {options['dtype']}")
         reward_clip = positive("reward_clip", reward_clip)
         super().__init__(dim, arms=arms, feature_clip=feature_clip, reward_clip=reward_clip, **options)
         self.feature_norm = 2.0
@@ -112,11 +112,13 @@ class DPUCB(PrivateBandit):
         if self.is_original and self.epsilon < math.inf:
             scale = 8.0 * math.sqrt(height) * math.log(4.0 / self.delta) / self.epsilon
             if scale < self.noise.noise_scale:
-                raise ValueError(f"epsilon: expected a smaller one, for the original constants, got {self.epsilon:g}")
+                raise ValueError(
+                    f"epsilon: expected a smaller number, for the original constants, got {self.epsilon:g}"
+                )
             told: dict[str, Any] = {"sensitivity": sensitivity, "longest": self.longest, "source": self.source}
             told |= {"participations": self.participations, "min_separation": self.min_separation}
             self.noise = Tree(self.horizon, noise_scale=scale, **told)
-        # The largest standard deviation of a prefix's noise, and a bound on the spectral norm of all that are d x d.
+        # The largest standard deviation of a prefix's noise, and a bound on the spectral norm of all d x d noise matrices.
         self.deviation = self.noise.noise_scale * math.sqrt(height)
         self.log_rounds = math.log(6.0 * self.horizon * self.arm_count / self.alpha)
         if self.is_original:
@@ -168,7 +170,7 @@ class DPUCB(PrivateBandit):
 
 
 class ReleasedDPUCB(ReleasedBandit):
-    """The upper confidence bounds that a :class:`DPUCB` has published."""
+    """Released :class:`DPUCB`: its published upper confidence bounds."""
 
     bonus: Tensor  # (*B, K, d, d). The square of an arm's bonus is x' bonus x.
 

@@ -14,13 +14,14 @@ from torchonline.privacy.learners.point import DEFAULT_RADIUS
 
 
 class LocalMD(DisjointBatches):
-    r"""Private mirror descent in phases, with noise for gradients of any kind.
+    r"""Private mirror descent in phases, with noise for arbitrary gradients.
 
     Each phase starts at the noisy result of the last phase, and takes much shorter steps. A round is that of
     :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``secret_queries()``. Within a phase that point moves with
     every record and is *secret*: nothing that is computed from it (a loss, a regret, a plot) may be published. :meth:`predict`
-    returns the centre c of the phase, which is public. Phase i has :math:`m = n/2^i` records, and the last phase the remaining
-    records too. With :math:`q = p/(p-1)`, gradients clipped to C in the norm of order q, and :math:`h(u) = \|u\|_p^2/(2(p-1))`,
+    returns the centre c of the phase, which is public. Phase i has :math:`m = n/2^i` records, and the last phase also has the
+    remaining records. With :math:`q = p/(p-1)`, gradients clipped to C in the norm of order q, and
+    :math:`h(u) = \|u\|_p^2/(2(p-1))`,
 
     .. math::
         \theta_t = c + \nabla h^*(-\eta_i(g_1 + ... + g_{t-1})),\qquad
@@ -32,14 +33,14 @@ class LocalMD(DisjointBatches):
     Guarantee: the sequence of all decisions is (epsilon, delta)-differentially private under the conditions of
     :class:`~torchonline.privacy.learners.base.PrivateLearner`, with :math:`s_i = \eta_i C(m-1)`, and under
     ``"zero_out"`` :math:`s_i = \eta_i C(m-1)^2/m`.
-    Proof: docs/private_baselines_theory.md. *No rate is claimed.* The noise is as large as the way that a phase can go, at any n,
-    so unless epsilon is far above 1 the result is worse than the start. Cost of a step: O(d).
+    Proof: docs/private_baselines_theory.md. *No rate is claimed.* The noise is as large as the distance that a phase can move,
+    for any n, so unless epsilon is far above 1 the result is worse than the start. Cost of a step: O(d).
 
     Args:
         norm, radius_bound: p and R, the order of the ball's norm, in (1, 2], and its radius, whose default is explained
             at :class:`~torchonline.DPTOFW`.
         learning_rate: eta, of the first phase; None for :math:`R/(C\sqrt{(p-1)\,m\,(1 + 2(m-1)\,d^{1/p}/\mu)})`, a heuristic that
-            balances how far a phase can go with its noise.
+            balances a phase's reach with its noise.
         clip: C, in the norm of order q. ``inf`` only if epsilon is, and with a learning rate.
         noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests.
         dim, horizon, epsilon, delta, adjacency, participations, min_separation, batch_shape, dtype, device, validate: see
@@ -55,7 +56,7 @@ class LocalMD(DisjointBatches):
 
     Reference: Asi, Feldman, Koren and Talwar, Private stochastic convex optimization: optimal rates in l1 geometry, ICML 2021,
     Algorithm 6, as we recall it. What differs: the steps within a phase are those of dual averaging without a constraint, whose
-    iterates are Lipschitz in the sum of gradients for every p; and the noise is for gradients of any kind.
+    iterates are Lipschitz in the sum of gradients for every p; and the noise is for arbitrary gradients.
     """
 
     secret_gradient_sum: Tensor
@@ -136,7 +137,7 @@ class LocalMD(DisjointBatches):
         self.secret_gradient_sum += contribution
         if (size := self._sizes.get(step)) is None:
             return
-        # Sums and iterates are rounded, by this share of the sensitivity at most.
+        # The rounding of sums and iterates is at most this fraction of the sensitivity.
         rounding = 2.0**-51 * (size + self.clip_norm + 12.0)
         sensitivity = self.sensitivity(self._phase(step)) * (1.0 + rounding)
         change = self._with_noise(self.secret_iterate_sum / size, sensitivity)

@@ -16,9 +16,9 @@ from torchonline.privacy.learners.point import DEFAULT_RADIUS
 class NoisySFW(DisjointBatches):
     r"""Private Frank-Wolfe with a recursive gradient: one noisy step for each batch.
 
-    A round is that of :class:`~torchonline.DPTOFW`, with gradients at the two points of ``queries()``, this decision and the one
-    before, which do not move within a batch. The first batch has :math:`b_0 = n/2` records, the others
-    :math:`b = \sqrt n/2`, and the last batch the remaining records too. At the end of batch k, over its records,
+    A round is that of :class:`~torchonline.DPTOFW`, with gradients at the two points of ``queries()``, this decision and the
+    previous one, which do not move within a batch. The first batch has :math:`b_0 = n/2` records, the others
+    :math:`b = \sqrt n/2`, and the last batch also has the remaining records. At the end of batch k, over its records,
 
     .. math::
         u_z &= \frac{\nabla f(w_k; z) - (1-\rho_k)\,\nabla f(w_{k-1}; z)}{\rho_k},\qquad \rho_0 = 1,\quad \rho_k = \eta, \\
@@ -26,7 +26,7 @@ class NoisySFW(DisjointBatches):
         w_{k+1} = w_k + \eta\,(\arg\min_{\|v\|_p \le R}\langle d_k, v\rangle - w_k),
 
     each :math:`u_z` clipped to C in the Euclidean norm, :math:`Z_k \sim N(0, (2C/\mu)^2 I)`. :meth:`predict` returns the start
-    for n/2 steps, and then moves once for each batch.
+    for n/2 steps, and then moves once per batch.
 
     Guarantee: the sequence of all decisions and of all :math:`d_k` is (epsilon, delta)-differentially private under the
     conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`. Proof: docs/private_baselines_theory.md. Cost of a
@@ -53,7 +53,7 @@ class NoisySFW(DisjointBatches):
 
     Reference: Bassily, Guzman and Nandi, Non-Euclidean differentially private stochastic convex optimization, COLT 2021. What
     differs: increments are clipped instead of assumed to be short; the noise is Gaussian for every p, and calibrated exactly; and
-    the decisions within the stream, which the paper keeps, are public.
+    the decisions within the stream, which the paper does not release, are public.
     """
 
     direction: Tensor

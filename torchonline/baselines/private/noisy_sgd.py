@@ -22,11 +22,11 @@ from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
 SPENT = "fit: expected one call, got another; the privacy budget is spent"
-LEAST_NOISE = 0.1  # a multiplier that is worth computing
+LEAST_NOISE = 0.1  # the smallest multiplier worth computing
 
 
 class NoisySGD(Citable, WriteOnce):
-    r"""Projected SGD on random batches with noise, for records that are all at hand.
+    r"""Projected SGD on random batches with noise, for a fixed set of records.
 
     Let :math:`B_k` be a random subset that has each of the n records with probability q = b/n, independently. In step k
 
@@ -35,8 +35,8 @@ class NoisySGD(Citable, WriteOnce):
 
     Guarantee, privacy: all :math:`\theta_k` together are (epsilon, delta)-differentially private when one record is replaced by
     any other. Google's dp-accounting computes epsilon for this relation, with errors on the safe side. (The epsilon for a record
-    that is added or removed is another, smaller number. Do not compare the two.) Which records were drawn is secret. The number
-    of records, steps, sizes and all options are public.
+    that is added or removed is a different, smaller number. Do not compare the two.) The drawn subsets are secret. The number of
+    records, steps, sizes and all options are public.
 
     Guarantee, excess risk: if losses are convex and no gradient is longer than C, the excess of the average :math:`\bar\theta`
     over n given records is at most :math:`R_2G/\sqrt T` in the mean, :math:`G^2 = C^2(1 + 1/b) + d\sigma^2/b^2`, with the
@@ -53,8 +53,8 @@ class NoisySGD(Citable, WriteOnce):
         clip: C, the bound of each record's gradient. ``inf`` only if epsilon is, and with a learning rate.
         steps: T, the number of steps; None for n.
         batch_size: b, from 1 to n, the expected size of a batch; None for :math:`\sqrt n`.
-        noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests. Whoever knows it can remove the noise.
-        batch_shape: ``*B``, runs on the same records with randomness of their own. Publishing B of them spends more than epsilon.
+        noise_source, seed: ``"torch"`` or ``"csprng"``, and a seed for tests. Anybody who knows the seed can remove the noise.
+        batch_shape: ``*B``, runs on the same records with independent randomness. Publishing B of them spends more than epsilon.
 
     Example:
         >>> target = torch.tensor([0.6, 0.0]).double()
@@ -106,7 +106,7 @@ class NoisySGD(Citable, WriteOnce):
         promise = (self.epsilon, self.delta, self.rate, self.steps)
         self.noise_multiplier = calibrated_multiplier(*promise) if self.epsilon < math.inf else 0.0
         self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
-        self._is_seeded = self.source.is_seeded  # a copy's source is not, and its past noise is
+        self._is_seeded = self.source.is_seeded  # a copy's source is not seeded, but its past noise is
 
     def __repr__(self) -> str:
         seeded = f", {SEEDED}" if self._is_seeded else ""
@@ -141,7 +141,7 @@ class NoisySGD(Citable, WriteOnce):
                 f"data: expected {counted(self.records, 'row')} in each, got shapes {[tuple(v.shape) for v in data]}"
             )
         call = object()
-        if vars(self).setdefault("_call", call) is not call:  # another thread's
+        if vars(self).setdefault("_call", call) is not call:  # another thread's call
             raise RuntimeError(SPENT)
         device = data[0].device
         data = tuple(values.to(torch.float64) if values.is_floating_point() else values for values in data)
@@ -196,9 +196,9 @@ def subsampled_epsilon(noise_multiplier: float, delta: float, rate: float, steps
 def calibrated_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
     """Return the least noise multiplier for epsilon, rounded up by at most 0.1%.
 
-    It is at least ``LEAST_NOISE``, also where less is enough because delta is large.
+    It is at least ``LEAST_NOISE``, even if delta is so large that less is enough.
     """
-    # The noise if subsampling amplified in full.
+    # The noise under full amplification by subsampling.
     high = rate * 2.0 * math.sqrt(steps) / gaussian_mu(epsilon, delta)
     while subsampled_epsilon(high, delta, rate, steps) > epsilon:
         high *= 1.25

@@ -38,8 +38,8 @@ class DisjointBatches(PrivateOptimizer):
     r"""Base class of the baselines that release one noisy vector after each batch.
 
     The noise is :math:`N(0, (s/\mu)^2 I)`, and nothing is released before a batch's end. Given the earlier releases, the vector
-    is a function of the batch's records, of which one record moves it by at most s in the Euclidean norm. All public values are
-    functions of these releases. *Each batch gets the whole budget*, because each record is in one batch only: the run is
+    is a function of the batch's records, and one record moves the vector by at most s in the Euclidean norm. All public values
+    are functions of these releases. *Each batch gets the whole budget*, because each record is in one batch only: the run is
     (epsilon, delta)-private for the :math:`\mu` of :func:`~torchonline.privacy.calibration.gaussian_mu`. Proof:
     docs/privacy_proofs.md.
     """
@@ -55,7 +55,7 @@ class DisjointBatches(PrivateOptimizer):
         self.noise_multiplier = 0.0 if self.epsilon == math.inf else 1.0 / gaussian_mu(self.epsilon, self.delta)
 
     def _cut(self, sizes: list[int]) -> None:
-        """Cut the steps into batches of data-independent sizes; the last gets the rest."""
+        """Split the steps into batches of data-independent sizes; the last gets the rest."""
         *ends, _ = accumulate(sizes)
         self.ends = (*ends, self.horizon)
         self._sizes = {end: end - start for start, end in zip((0, *ends), self.ends, strict=True)}

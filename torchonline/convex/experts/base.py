@@ -1,4 +1,4 @@
-"""Base class of the learners that weigh experts, and functions of log-weights."""
+"""Base class of the learners that weight experts, and functions of log-weights."""
 
 import math
 from typing import Any, Unpack
@@ -19,10 +19,10 @@ KAPPAS = {"default": 6.0, "paper": 32.0}
 
 
 class Experts(HintedLearner):
-    """Base class of the learners that weigh N experts.
+    """Base class of the learners that weight N experts.
 
-    The decision is their weights, and the gradients are their losses. A subclass says how it learns (:meth:`_learn_`), how it
-    decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
+    The decision is the experts' weights, and the gradients are their losses. A subclass defines how it learns (:meth:`_learn_`),
+    how it decides (:meth:`_decide_`) and how large losses may be (:meth:`_cut`).
     """
 
     rates: Tensor
@@ -38,7 +38,7 @@ class Experts(HintedLearner):
         self.kappa = KAPPAS[preset]
 
     def _of_each(self, name: str, value: Any) -> tuple[float, ...]:
-        """Return a positive number for each expert, by one for all or one for each."""
+        """Return a positive number for each expert, from one for all or one for each."""
         return tuple(one_for_each(name, value, (self.dim,), self._size).tolist())
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -50,7 +50,7 @@ class Experts(HintedLearner):
         raise NotImplementedError
 
     def _cut(self, losses: Tensor) -> Tensor:
-        """Return losses, ``(*B, N)``, cut to where the guarantee holds."""
+        """Return losses, ``(*B, N)``, clipped to where the guarantee holds."""
         raise NotImplementedError
 
     def _set_available_in_python(self, mask: Any) -> None:
@@ -60,11 +60,11 @@ class Experts(HintedLearner):
     @torch.jit.export
     @in_python(_set_available_in_python)
     def set_available(self, mask: Tensor) -> None:
-        """Say which experts are available from now on. The weights follow.
+        """Set which experts are available from now on, and update the weights.
 
-        An expert that is not available has weight 0, whatever its losses. It comes back with the share of the sum of weights that
-        it left with. ``mask`` is ``(*B, N)``, True where an expert is available; at least one is. A wrong mask raises TypeError
-        or ValueError, and no buffer has changed.
+        An unavailable expert has weight 0 for any losses. It returns with the share of the total weight that it left with.
+        ``mask`` is ``(*B, N)``, True where an expert is available, with at least one True. A wrong mask raises TypeError or
+        ValueError, and changes no buffer.
         """
         self._set_available_(mask)
 
@@ -77,7 +77,7 @@ class Experts(HintedLearner):
         self._observe_and_expect(gradients, None, None)
 
     def _observe_and_expect(self, losses: Tensor, hint: Tensor | None, available: Tensor | None) -> None:
-        """Learn from losses, and take the next weights by a hint and a mask."""
+        """Learn from losses, and write the next weights from a hint and a mask."""
         cut = self._cut(losses)
         if may_hold(cut != losses):
             far = abs(losses - cut) > 1e-6 * (abs(losses) + abs(self.hint))
@@ -101,7 +101,7 @@ def masked(logs: Tensor, mask: Tensor) -> Tensor:
 
 def shares(logs: Tensor, mask: Tensor | None) -> Tensor:
     """Return weights ``(..., N)``: of sum 1 over the masked experts, 0 elsewhere."""
-    # Relative to the largest: far below 0, the logarithm of a sum would lose its digits.
+    # Relative to the largest, because far below 0 the logarithm of a sum would lose its digits.
     if mask is None:
         weights = exp(logs - largest(logs)[..., None])
         return weights / weights.sum(-1)[..., None]

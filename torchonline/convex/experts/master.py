@@ -19,7 +19,7 @@ class MsMwCMaster(Experts):
     A round is that of :class:`MsMwC`. The losses of expert j lie within a known range :math:`\pm r_j`. With the least range
     :math:`r_1`, the grid :math:`\beta_q = 1/(4\,\text{kappa}\,r_12^q)` has one rate for each q such that
     :math:`r_j \le r_12^q \le r_j\sqrt T` for some j, and for the least q with :math:`r_j \le r_12^q` for each j. Each rate has an
-    inner MsMwC over the experts with :math:`r_j \le r_12^q`, all at the rate :math:`2\beta_q`. An outer MsMwC weighs the inner
+    inner MsMwC over the experts with :math:`r_j \le r_12^q`, all at the rate :math:`2\beta_q`. An outer MsMwC weights the inner
     ones, at the rates :math:`\beta_q`.
 
     Guarantee. While losses stay in their ranges, the regret against each expert i is of order
@@ -28,11 +28,11 @@ class MsMwCMaster(Experts):
               \Gamma_i = \ln\big(\sqrt N\max\{2, \sqrt T\}\,r_i/r_1\big),
 
     (Theorem 6 of Chen, Luo and Wei, which is Lemma D.1 of the paper of :class:`~torchonline.OONS`; docs/parameter_free_theory.md
-    has the constants). A loss out of its range is cut, and its round is counted in ``clipped_rounds``.
+    has the constants). A loss outside its range is clipped, and ``clipped_rounds`` counts the round.
 
-    With missing experts, the bound is proved only for an expert that appears in round s and stays, from
-    round s on, if the expert of the least range is always available, plus :math:`3(s - 1)` times the largest range of the experts
-    available before. Cost of a round: O(NK) for K = O(ln(max r / min r) + ln T) rates.
+    With missing experts, the bound is proved only for an expert that appears in round s and stays, over the rounds from s on, if
+    the expert with the least range is always available. The bound then grows by :math:`3(s - 1)` times the largest range of the
+    experts available before. Cost of a round: O(NK) for K = O(ln(max r / min r) + ln T) rates.
 
     Args:
         ranges: r, a positive number for each expert, in units of a loss.

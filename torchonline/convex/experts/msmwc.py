@@ -18,8 +18,8 @@ class MsMwC(Experts):
 
     ``predict`` returns the weights, and ``step`` takes the losses of all experts, ``(*B, N)``.
 
-    The weights :math:`w_t` of N experts are taken before their losses :math:`\ell_t` are known, by a hint :math:`h_t` of the
-    losses: the last losses, or those of :meth:`set_hint`. With :math:`\varphi(w) = \sum_jw_j\ln w_j/\beta_j` and its Bregman
+    The weights :math:`w_t` of N experts are chosen before their losses :math:`\ell_t` are known, from a hint :math:`h_t` of the
+    losses: the last losses, or the hint of :meth:`set_hint`. With :math:`\varphi(w) = \sum_jw_j\ln w_j/\beta_j` and its Bregman
     divergence :math:`D_\varphi`,
 
     .. math::
@@ -27,7 +27,7 @@ class MsMwC(Experts):
         w'_{t+1} = \arg\min_w\langle w, \ell_t + a_t\rangle + D_\varphi(w, w'_t),\qquad
         a_{t,j} = \text{kappa}\,\beta_j(\ell_{t,j} - h_{t,j})^2 .
 
-    The weights of unavailable experts keep their share of the sum and do not change (:meth:`set_available`).
+    The weights of unavailable experts do not change and keep their share of the sum (:meth:`set_available`).
 
     Guarantee. As long as :math:`\text{kappa}\,\beta_j|\ell_{t,j} - h_{t,j}| \le 1`, against each expert i, on every sequence,
 
@@ -36,10 +36,10 @@ class MsMwC(Experts):
         + \sum_j\frac{w'_{1,j}}{\beta_j} + \text{kappa}\,\beta_i\sum_t(\ell_{t,i} - h_{t,i})^2
         - \frac{\text{kappa}}{2}\sum_t\sum_j\beta_jw_{t,j}(\ell_{t,j} - h_{t,j})^2 .
 
-    A loss further from its hint than that is moved towards it, and its round is counted in ``clipped_rounds``. If all rates are
-    equal, the bound holds with any experts missing: over the rounds in which i is available, with
-    :math:`\ln(1/w'_{1,i})/\beta` as the first two terms. If rates differ, nothing is proved for rounds with missing experts.
-    Cost of a round: O(N), times the few steps of a root search where rates differ.
+    A loss further from its hint is moved towards the hint, and ``clipped_rounds`` counts the round. If all rates are equal, the
+    bound holds with any missing experts, over the rounds in which i is available, with :math:`\ln(1/w'_{1,i})/\beta` as the first
+    two terms. If rates differ, nothing is proved for rounds with missing experts. Cost of a round: O(N), times the few steps of a
+    root search if rates differ.
 
     Args:
         experts: number of experts N.

@@ -15,30 +15,30 @@ from torchonline.privacy.records import record_actions, record_values
 
 
 class PrivateBandit(PrivateLearner):
-    r"""Base class of the private bandits: K arms, one context and one person a round.
+    r"""Base class of the private bandits: K arms, one context and person per round.
 
     A round, for the caller::
 
         k = bandit.select(x)
         bandit.step(x, k, reward)    # or bandit.step(None), if no reward has come
 
-    Guarantee, joint differential privacy: two worlds differ in person i, in her context and in the function that says what each
-    arm would pay her. In both worlds all later persons may be chosen by somebody who sees the public states. The joint law of all
-    public states and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in person i, even for all others together.
+    Guarantee, joint differential privacy: two worlds differ in person i, in her context and in the reward that each arm would pay
+    her. In both worlds an adversary who sees the public states may choose all later persons. The joint law of all public states
+    and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in person i, even if all others collude.
 
-    Her own action has to depend on her: if it is published, or her reward, or a log of :math:`(x_i, a_i, r_i)`, there is no
-    guarantee. Besides the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`, each person has one reward.
+    Her own action must depend on her data: there is no guarantee if her action, her reward or a log of :math:`(x_i, a_i, r_i)` is
+    published. Besides the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`, each person has one reward.
     The reward of person j must depend on her, on :math:`a_j` and on public states only, never on the action or the reward of
     another person (no shared stock, no interference).
 
-    A step takes all rewards that arrived in its round, late ones too, clips the contribution of each at the present state, and
-    adds them up. The sum is clipped too, to the length of 256 contributions. The clock counts rounds: one step for each reward
+    A step takes all rewards that arrived in its round, including late ones, clips the contribution of each at the present state,
+    and adds them up. The sum is also clipped, to the length of 256 contributions. The clock counts rounds: one step per reward
     would shift everybody after it, and would not be private. A person moves one summand, even if the delay of her reward depends
     on her data.
 
-    Values are never refused, because an error would tell of them. A context with NaN or infinity is decided upon as 0. Its
-    record contributes 0, and so does a record whose reward is not finite, or whose action is no arm. A decision without an
-    available arm is arm 0.
+    Values are never refused, because an error would reveal them. A context with NaN or infinity counts as 0 in a decision. Its
+    record contributes 0, and so does a record with a non-finite reward or an invalid arm. A decision without an available arm is
+    arm 0.
 
     Args:
         arms: K, the number of arms.
@@ -77,9 +77,9 @@ class PrivateBandit(PrivateLearner):
 
     @one_at_a_time
     def select(self, inputs: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
-        """Choose an arm for each decision, the lowest of equals: int64, ``(*B, ...)``.
+        """Choose an arm for each decision, the lowest of ties: int64, ``(*B, ...)``.
 
-        The arm is for the decision's own person only. No state changes.
+        The arm is for the decision's own person only. The state does not change.
 
         Args:
             inputs: contexts, ``(*B, ..., d)``: one decision, or many from the same state.
@@ -88,7 +88,7 @@ class PrivateBandit(PrivateLearner):
         self._refuse_tracing()
         x = self._checked_context(inputs, None)
         if mask is not None:
-            # Never its values: a decision without an available arm is no error.
+            # Its values are never checked: a decision without an available arm is not an error.
             mask = check_mask("mask", mask, (*x.shape[:-1], self.arm_count), x, validate=False)
         with torch.no_grad():
             return self._select(x, mask)
@@ -98,7 +98,7 @@ class PrivateBandit(PrivateLearner):
         """End a round: learn from the rewards that arrived, and publish the next state.
 
         Args:
-            inputs: the context that was decided upon, ``(*B, d)``, or those of all rewards that arrived, ``(*B, m, d)``, m >= 0.
+            inputs: the context of the reward, ``(*B, d)``, or the contexts of all rewards that arrived, ``(*B, m, d)``, m >= 0.
                 None if no reward has arrived.
             action: the arm of each reward, int64, ``(*B)`` or ``(*B, m)``.
             reward: the rewards, shaped like ``action``.
@@ -110,7 +110,7 @@ class PrivateBandit(PrivateLearner):
             self._take(step, self._learn, *arrived, step)
 
     def _check_parts(self, step: int) -> None:
-        """Raise if the parts are not where they are before that step."""
+        """Raise unless the parts are at the step before this one."""
 
     def _select(self, x: Tensor, mask: Tensor | None) -> Tensor:
         return self.released().select(x, mask)
@@ -129,7 +129,7 @@ class PrivateBandit(PrivateLearner):
         """Return clipped contexts ``(*B, m, d)``, arms and rewards ``(*B, m)``, or raise."""
         if x is None and not (action is None and reward is None):
             raise ValueError("inputs: expected the context of the reward, got None")
-        # Always, so that a missing reward takes as long as any other. A context of 0 contributes nothing.
+        # Built in every step, so that a missing reward takes as long as any other. A context of 0 contributes nothing.
         none = self.constants.new_zeros((*self.batch_shape, self.dim))
         none_of_each = none, none[..., 0].to(torch.int64), none[..., 0]
         x, action, reward = none_of_each if x is None else (x, action, reward)

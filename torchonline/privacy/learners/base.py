@@ -18,7 +18,7 @@ from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
 SECRET = "secret"
-SEEDED = "seeded: no protection against whoever knows the seed"
+SEEDED = "seeded: no protection against anybody who knows the seed"
 
 
 def warn_of_delta(delta: float, people: float) -> None:
@@ -45,59 +45,61 @@ class PrivateOptions(LearnerOptions, total=False):
 
 
 class PrivateLearner(ClockedLearner):
-    """Base class of the learners whose releases reveal little of any one record.
+    """Base class of the learners whose releases reveal little about any one record.
 
     Guarantee: the sequence of all public states is (epsilon, delta)-differentially private for streams that differ in one record,
-    even if later records are chosen by somebody who has seen the earlier states. Nothing else that is computed from a record (a
-    loss, a reward, a regret) is covered, nor what is stopped, selected or logged by it. Conditions (more in docs/privacy.md):
+    even if an adversary who sees the earlier states chooses the later records. Nothing else that is computed from a record (a
+    loss, a reward, a regret) is covered, nor is stopping, selecting or logging based on it. Conditions (more in docs/privacy.md):
 
-    - All arguments, the number of steps, shapes and types, and which step each person takes are public. They do not depend on
+    - All arguments, the number of steps, shapes and types, and the step that each person takes are public. They do not depend on
       data.
     - Each person takes one step, or as many as ``participations`` says. A record that is missing, refused or filtered out takes
-      its step as ``step(None)``, because skipping the step would shift all later records. A further epoch, and the same person
-      in two learners of a batch, under two seeds or at two points of a grid, spend more, and the learner cannot see it: B
-      learners on one stream spend what ``continuations=B`` of :meth:`privacy_spent` says.
-    - The entries of ``state_dict()`` whose names begin with ``secret``, and so every checkpoint, pickle and copy, are as secret
-      as the records. :meth:`public_state` and :meth:`released` may leave the machine; TorchScript gets :meth:`released` too.
+      its step as ``step(None)``, because skipping the step would shift all later records. A further epoch spends more, and so
+      does the same person in two learners of a batch, under two seeds or at two points of a grid. The learner cannot detect this.
+      B learners on one stream spend :meth:`privacy_spent` with ``continuations=B``.
+    - The entries of ``state_dict()`` whose names begin with ``secret`` are as secret as the records, and so is every checkpoint,
+      pickle and copy. :meth:`public_state` and :meth:`released` may leave the machine. TorchScript compiles :meth:`released`
+      only.
 
-    NaN and infinity count as zero contributions, because an error would tell of them. A learner that is loaded or copied draws
-    new noise. All sums and all noise are float64, whatever ``dtype`` says, and no cast changes them. **A step that fails halfway
-    counts as taken**: do not give its person to ``step`` again. The learner then refuses all calls that read or write its state,
-    with a RuntimeError, until a state is loaded. A wrong shape, type or device is refused before the step begins, by a ValueError
-    or TypeError that changes no buffer.
+    NaN and infinity count as zero contributions, because an error would reveal them. A loaded or copied learner draws fresh
+    noise. All sums and all noise are float64 for any ``dtype``, and no cast changes them. **A step that fails halfway counts as
+    taken**: do not pass its person to ``step`` again. Until a state is loaded, all calls that read or write the learner's state
+    then raise a RuntimeError. A wrong shape, type or device raises a ValueError or TypeError before the step begins, and changes
+    no buffer.
 
     Args:
         dim: number of features d.
         horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
-        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; from 1 / n on it warns.
+        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
+            warns.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one record
             is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
-            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has an order of its own, b is
-            1. For prefix-sum mechanisms of real numbers only.
+            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has a different order, b is 1.
+            For real-valued prefix-sum mechanisms only.
         noise_source: a name, see :func:`torchonline.privacy.noise.noise_source`; or a source that no other learner uses.
-        seed: of the source "torch", for tests. Whoever guesses it removes the noise, so :meth:`privacy_spent` is infinite.
-        batch_shape: ``*B``, independent learners with one clock, each for a stream of other people.
+        seed: of the source "torch", for tests. Anybody who guesses it can remove the noise, so :meth:`privacy_spent` is infinite.
+        batch_shape: ``*B``, independent learners with one clock, each for a stream of different people.
         dtype: of the decisions.
         device: where the state lives. Noise is drawn on the CPU. Each step reads the clock, so the host waits for the device.
-        validate: of no effect. Shapes, types and devices are always checked, and values never.
+        validate: no effect. Shapes, types and devices are always checked, values never.
     """
 
-    # Far below the margin of the calibration, and above the differences between the logarithms of two processors.
+    # Far below the margin of the calibration, and above the differences of logarithms between processors.
     options_tolerance = 1e-10
 
-    if TYPE_CHECKING:  # the state of mechanisms, where they have it
+    if TYPE_CHECKING:  # the state of the mechanism, if it has one
         noisy_sum: Tensor
         noisy_memory: Tensor
         noisy_nodes: Tensor
         secret_sum: Tensor
         secret_memory: Tensor
         secret_nodes: Tensor
-    noise: Any  # a mechanism; unless the learner has an `_event` of its own
+    noise: Any  # a mechanism, unless the subclass overrides `_event`
     warns_of_delta = True
     records_a_step = 1
-    decisions: tuple[str, ...] = ()  # buffers in the dtype of the learner; all others are exact
+    decisions: tuple[str, ...] = ()  # buffers in the dtype of the learner; all others are float64
     why_fixed = "which the noise is made for"
 
     def __init__(
@@ -115,7 +117,7 @@ class PrivateLearner(ClockedLearner):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
-        # A seed is not kept, nor shown; extra_repr always shows the adjacency.
+        # The seed is neither stored nor shown. extra_repr always shows the adjacency.
         for name in ("seed", "adjacency", "domain"):
             self.__dict__.get("_arguments", {}).pop(name, None)
         self.horizon = positive_integer("horizon", horizon)
@@ -129,23 +131,23 @@ class PrivateLearner(ClockedLearner):
         self.source = make_source(noise_source, seed)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Nothing that the class has or the constructor has set: noise and sensitivity depend on most of it.
+        # Refuse to change attributes of the class or the constructor: noise and sensitivity depend on most of them.
         is_option = not name.startswith("_") and name != "training" and "constants" in self._buffers
         if is_option and (name in self.__dict__ or name in self._modules):
             self._refuse_change(type(self), name, value)
         elif is_option and name not in self._buffers and hasattr(type(self), name):
-            raise AttributeError(f"{name}: expected no change, {self.why_fixed}, got {value!r}")
+            raise AttributeError(f"{name}: expected the initial value, {self.why_fixed}, got {value!r}")
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{name}: expected no change, {self.why_fixed}, got a deletion")
+        raise AttributeError(f"{name}: expected the initial value, {self.why_fixed}, got a deletion")
 
     def _promise(self) -> dict[str, Any]:
-        """Return what a mechanism is calibrated to, and its source."""
+        """Return the promise that a mechanism is calibrated to, and its source."""
         return {"epsilon": self.epsilon, "delta": self.delta, "source": self.source}
 
     def _records_moved(self) -> float:
-        """Return by how many contributions a neighbour differs: 2, or 1 under zero-out."""
+        """Return how many contributions a neighbour changes: 2, or 1 under zero-out."""
         return 2.0 if self.adjacency == "replace_one" else 1.0
 
     def released(self) -> Any:
@@ -153,17 +155,17 @@ class PrivateLearner(ClockedLearner):
         raise NotImplementedError
 
     def _event(self, steps: int) -> Event | None:
-        """Return what ``steps`` steps of a run with noise release; None for nothing."""
+        """Return the event of ``steps`` steps of a run with noise; None for no release."""
         return self.noise.event(steps)
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        """Return the numbers that the noise in a state depends on, by name."""
+        """Return (name, value) pairs of the numbers that the noise in a state depends on."""
         return []
 
     def privacy_ledger(self, continuations: int | None = None, *, steps: int | None = None) -> Ledger:
         """Return the ledger of all releases so far.
 
-        With ``steps`` it is the ledger after so many steps, if they are more. If noise came from a seed, it ends with a
+        With ``steps`` it is the ledger after that many steps, if they are more. If noise came from a seed, the ledger ends with a
         ``NonPrivateEvent``. For ``continuations`` see :meth:`privacy_spent`.
         """
         if steps is not None and positive_integer("steps", steps) > self.horizon:
@@ -176,23 +178,23 @@ class PrivateLearner(ClockedLearner):
         return Ledger(self.adjacency, ledger.events + more, notes)
 
     def steps_released(self) -> int:
-        """Return the most steps of this run and of those that its state comes from."""
+        """Return the most steps of this run and of the runs that its state comes from."""
         with self._lock:
             rounds, furthest, _ = self._counts()
         return max(rounds, furthest)
 
     def ledger_after(self, steps: int, continuations: int | None = None) -> Ledger:
-        """Return the ledger of so many steps, taken or planned, if nobody knew the noise.
+        """Return the ledger of ``steps`` steps, taken or planned, with secret noise.
 
-        For what was spent, with noise from a seed counted as none, see :meth:`privacy_ledger`.
+        It ignores seeds. :meth:`privacy_ledger` counts noise from a seed as no noise.
 
         Raises:
-            TypeError, ValueError: ``steps`` is no integer of at least 0, or ``continuations`` none above 0.
+            TypeError, ValueError: ``steps`` is not an integer of at least 0, or ``continuations`` not an integer above 0.
         """
         if integer("steps", steps) < 0:
             raise ValueError(f"steps: expected an integer of at least 0, got {steps}")
         with self._lock:
-            # Somebody may have loaded the parts one by one.
+            # The parts may have been loaded one by one.
             parts: list[Any] = [self, *self.parts().values()]
             runs = max(part._counts()[2] for part in parts)
         if continuations is not None:
@@ -203,7 +205,7 @@ class PrivateLearner(ClockedLearner):
         return Ledger(self.adjacency, () if event is None else (RepeatedEvent(event, runs),))
 
     def _notes(self) -> tuple[str, ...]:
-        """Return what a ledger says in words."""
+        """Return the notes of a ledger."""
         parts: list[Any] = [self, *self.parts().values()]
         return (SEEDED,) if any(part._is_seeded() for part in parts) else ()
 
@@ -212,21 +214,21 @@ class PrivateLearner(ClockedLearner):
     ) -> tuple[Any, Any]:
         """Draw the epsilon spent against steps, with the learner's budget as a line.
 
-        The steps made are a solid line, and those to come, up to the horizon, a dotted one. The curve is computed from options
-        and the clock, never from a record; see :meth:`privacy_spent` for when it holds. Where noise comes from a seed, it is that
-        of noise which nobody knows, and the title says so. Needs matplotlib.
+        Past steps are a solid line, and future steps, up to the horizon, a dotted one. The curve is computed from options and the
+        clock, never from a record; see :meth:`privacy_spent` for when it holds. If noise comes from a seed, the curve assumes
+        secret noise, and the title says so. Needs matplotlib.
 
         Args:
             ax: matplotlib axes; None for a new figure of pyplot.
-            delta: in (0, 1); None for the constructor's. The line of the budget is for the constructor's alone.
+            delta: in (0, 1); None for the constructor's. The budget line is drawn for the constructor's delta only.
             continuations: see :meth:`privacy_spent`.
 
         Returns:
             The figure and the axes.
 
         Raises:
-            ImportError: there is no matplotlib.
-            TypeError: ``ax`` is something else, such as a delta without its name.
+            ImportError: matplotlib is not installed.
+            TypeError: ``ax`` is something else, such as a delta passed by position.
             ValueError: ``delta`` or ``continuations`` is out of range, or the learner's epsilon is infinite.
         """
         from torchonline.privacy.spending import draw_spending
@@ -238,33 +240,33 @@ class PrivateLearner(ClockedLearner):
         return draw_spending([self], ax, own, continuations, budgets)
 
     def privacy_spent(self, delta: float, continuations: int | None = None) -> float:
-        r"""Return the epsilon of all releases so far, at some delta.
+        r"""Return the epsilon of all releases so far, at a delta.
 
-        Without noise it is infinite, and so it is with noise from a seed. It holds if the number of steps was *fixed in
-        advance*. If somebody stopped because of anything that comes from the data, such as a public state or this epsilon,
-        quote the constructor's epsilon and delta instead. If m runs go on from one state, all earlier records are released m
-        times: :math:`\mu\sqrt m` of Gaussian privacy, or :math:`m\rho` of zCDP.
+        It is infinite without noise, and with noise from a seed. It holds if the number of steps was *fixed in advance*. If the
+        run was stopped because of anything that comes from the data, such as a public state or this epsilon, quote the
+        constructor's epsilon and delta instead. If m runs continue from one state, all earlier records are released m times:
+        :math:`\mu\sqrt m` of Gaussian privacy, or :math:`m\rho` of zCDP.
 
         Args:
             delta: in (0, 1).
-            continuations: m. By default 1, and one more for each load or copy, in this learner's past, of a state that had seen
-                a step; a learner cannot know of other copies. It is 1 for a run that was resumed from the very last state that
-                it had published, and B for a batch of B learners on one stream, all published.
+            continuations: m. The default is 1, plus 1 for each load or copy, in this learner's past, of a state with at least one
+                step. The learner cannot know of other copies. Pass 1 for a run that was resumed from the very last state that it
+                had published, and B for a batch of B learners on one stream, all published.
         """
         return self.privacy_ledger(continuations).epsilon(within("delta", delta, 0.0, 1.0))
 
     @one_at_a_time
     def public_state(self) -> dict[str, Tensor]:
-        """Return copies of all buffers that are not secret. They have been released."""
+        """Return copies of all buffers that are not secret, which have been released."""
         return {name: value.clone() for name, value in self.public_buffers().items()}
 
     def public_buffers(self) -> dict[str, Tensor]:
-        """Return the buffers that are not secret, by name, themselves."""
+        """Return the buffers that are not secret, by name, without copies."""
         return {name: value for name, value in self.state().items() if not name.rpartition(".")[-1].startswith(SECRET)}
 
     def reset(self) -> None:
         """Raise a RuntimeError, because a release cannot be undone, and stays counted."""
-        raise RuntimeError("reset: expected a new learner instead, since what this one has released stays released")
+        raise RuntimeError("reset: expected a new learner instead, because a release cannot be undone")
 
     def extra_repr(self) -> str:
         """Return the options that differ, the sizes, and a warning if there is a seed."""
@@ -272,12 +274,12 @@ class PrivateLearner(ClockedLearner):
         return ", ".join(filter(None, (super().extra_repr(), adjacency, SEEDED if self._is_seeded() else "")))
 
     def _refuse_several(self, name: str) -> None:
-        """Raise if a person may take part several times, with a name of what forbids it."""
+        """Raise if a person may take part several times. ``name`` is what forbids it."""
         if self.participations > 1:
             raise ValueError(f"participations: expected 1 with {name}, got {self.participations}")
 
     def _clip_bound(self, name: str, value: Any) -> float:
-        """Return a bound of clipping: above 0, and infinite only if epsilon is."""
+        """Return a clipping bound: above 0, and infinite only if epsilon is."""
         return math.inf if value == math.inf == self.epsilon else positive(name, value)
 
     def _dtype_of(self, name: str) -> torch.dtype:

@@ -22,18 +22,18 @@ is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch
 TAG_BITS = 63
 # The tag of a state dict without the secret state, which no learner loads.
 FOLLOWED = -1
-# Whether the caller sees to it that no other rank steps.
+# Whether the caller ensures that no other rank steps.
 _ONE_RANK_STEPS: ContextVar[bool] = ContextVar("one_rank_steps", default=False)
 
 
 class Clock(NamedTuple):
-    """The object's own record, which loading or overwriting buffers does not change."""
+    """The object's own counters. Loading or overwriting buffers does not change them."""
 
     rounds: int
     tag: int
-    furthest: int  # the largest number of steps of any run before
+    furthest: int  # the largest number of steps of any earlier run
     continuations: int
-    process: object  # that draws the noise
+    process: object  # the process that draws the noise
     seeded: bool  # whether noise in the state was drawn from a seed
     follows: bool = False  # whether the state is the public part of another process's learner
 
@@ -46,9 +46,9 @@ class ClockedLearner(Learner):
     """
 
     rounds: Tensor  # the steps of this run
-    tag: Tensor  # of this state: a random number, new in each step; 0 before the first
+    tag: Tensor  # identifies this state: a random number, new in each step; 0 before the first
     furthest: Tensor  # the largest number of steps of any run that this state comes from
-    continuations: Tensor  # the number of runs: 1, and one more for each load or copy of a state that had seen a step
+    continuations: Tensor  # the number of runs: 1, plus 1 for each load or copy of a state with at least one step
     seeded: Tensor  # 1 if noise in the state was drawn from a seed
     horizon: int
     source: NoiseSource
@@ -61,16 +61,16 @@ class ClockedLearner(Learner):
         refuse_several_ranks()
         if self._memory.follows:
             raise RuntimeError(
-                f"state: expected one with its secret part, got the public part of a {type(self).__name__} that another process "
-                "steps; call load_state_dict() with the other one's state, which counts one more run"
+                f"state: expected a state with its secret part, got the public part of a {type(self).__name__} that another "
+                "process steps; call load_state_dict() with that process's state, which counts one more run"
             )
         if self._is_written():
-            # Its secret memory need not be that of its clock, and would be released in a way that no ledger books.
+            # The secret memory may not match the clock, and no ledger would book its release.
             raise RuntimeError(
-                f"state: expected the one that this {type(self).__name__} has left or loaded, got one that was written from "
+                f"state: expected the last state of this {type(self).__name__}, got buffers that were written from "
                 "outside; call load_state_dict(), which counts one more run"
             )
-        if self._memory.process is not this_process():  # only here is anything written of it
+        if self._memory.process is not this_process():  # the only place that records a fork
             _, furthest, runs = self._counts()
             self._continue(furthest, runs)
         rounds = self._memory.rounds
@@ -81,8 +81,8 @@ class ClockedLearner(Learner):
         return rounds + 1
 
     def _take(self, step: int, learn: Callable[..., None], *arguments: Any) -> None:
-        """Count the step, then call ``learn``. Its failure leaves the learner torn."""
-        if is_dynamo_compiling():  # no compiler follows the noise, which is NumPy's or the operating system's
+        """Count the step, then call ``learn``, whose failure leaves the learner torn."""
+        if is_dynamo_compiling():  # no compiler can trace the noise, which comes from NumPy or the operating system
             torch.compiler.disable(self._take)(step, learn, *arguments)
             return
         marks = self.__dict__
@@ -100,7 +100,7 @@ class ClockedLearner(Learner):
             raise
 
     def _remember(self, step: int) -> None:
-        """Note that a step has been taken, and whether its noise comes from a seed."""
+        """Record that a step was taken, and whether its noise comes from a seed."""
         tag = secrets.randbits(TAG_BITS)
         seeded = self._memory.seeded or self.source.is_seeded
         self.__dict__["_memory"] = self._memory._replace(rounds=step, tag=tag, seeded=seeded)
@@ -113,7 +113,7 @@ class ClockedLearner(Learner):
         return self.source.is_seeded or self._memory.seeded or bool(self.seeded)
 
     def _is_written(self) -> bool:
-        """Return whether somebody has written the clock from outside."""
+        """Return whether the clock's buffers were written from outside."""
         return int(self.tag) != self._memory.tag or int(self.rounds) != self._memory.rounds
 
     def _counts(self) -> tuple[int, int, int]:
@@ -125,10 +125,10 @@ class ClockedLearner(Learner):
         return rounds, furthest, max(int(self.continuations), memory.continuations) + another
 
     def _follow(self, rounds: int, furthest: int, runs: int) -> None:
-        """Note that the public buffers are now those of another process's learner.
+        """Record that the public buffers are now those of another process's learner.
 
-        It releases nothing of its own, so the ledger is the other one's. The counts are those before; a learner that had taken
-        steps itself has a run more.
+        From now on this learner releases nothing itself, and its ledger is the other learner's. The arguments are the counts
+        before. If this learner had taken steps itself, one run is added.
         """
         if not self._memory.follows and rounds > 0:
             furthest, runs = max(rounds, furthest), max(runs, int(self.continuations)) + 1
@@ -137,24 +137,24 @@ class ClockedLearner(Learner):
         )
 
     def _resume(self, rounds: int, furthest: int, runs: int) -> None:
-        """Go on from a copied or loaded state: one more run, if any step was taken."""
+        """Continue from a copied or loaded state: one more run, if any step was taken."""
         furthest = max(rounds, furthest, int(self.rounds), int(self.furthest))
         another = max(rounds, int(self.rounds)) > 0
         self._continue(furthest, max(runs, int(self.continuations)) + another)
 
     def _continue(self, furthest: int, runs: int) -> None:
-        """Go on from the present state with new noise and these counts."""
+        """Continue from the present state with fresh noise and these counts."""
         self.source.renew()
         with torch.no_grad():
             self.furthest.fill_(furthest)
             self.continuations.fill_(runs)
-        # Last: until here, an interrupted call is repeated by the next step.
+        # Last: the next step repeats a call that is interrupted before this line.
         self.__dict__["_memory"] = self._memory._replace(
             rounds=int(self.rounds), tag=int(self.tag), furthest=furthest, continuations=runs, process=this_process()
         )
 
     def _refuse_tracing(self) -> None:
-        """Raise while a program is traced, because it would take all buffers along."""
+        """Raise while a program is traced, because the trace would hold all buffers."""
         if is_tracing() or is_exporting():
             raise RuntimeError("export: expected released(), with public values only, got a learner with its secrets")
 
@@ -183,7 +183,7 @@ class ClockedLearner(Learner):
         tag = state_dict.get(f"{prefix}tag")
         if isinstance(tag, Tensor) and tag.numel() == 1 and int(tag) == FOLLOWED:
             return [
-                f"{prefix}tag: expected the state of the process that takes the steps, got that of one that follows it"
+                f"{prefix}tag: expected the state of the process that takes the steps, got the state of a process that follows it"
             ]
         problems = super()._load_problems(state_dict, prefix)
         if problems:
@@ -202,7 +202,7 @@ class ClockedLearner(Learner):
     def _load_own(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
         with self._lock:
             before, seeded = self._counts(), self._memory.seeded or bool(self.seeded)
-            # Copies, so that buffers that are assigned do not belong to another learner too.
+            # Copies, so that assigned buffers are not shared with another learner.
             entries = [name for name in map(prefix.__add__, self._buffers) if name in state_dict]
             copies = {name: state_dict[name].clone() for name in entries}
             super()._load_own({**state_dict, **copies}, prefix, *arguments)
@@ -228,5 +228,5 @@ def refuse_several_ranks() -> None:
     if (ranks := rank_and_world_size()[1]) > 1:
         raise RuntimeError(
             f"step: expected a process group of one rank, got one of {ranks}; a private learner belongs to one process, because "
-            "each rank that goes on from the same state would spend the budget again"
+            "each rank that continues from the same state would spend the budget again"
         )

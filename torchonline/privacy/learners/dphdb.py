@@ -27,17 +27,17 @@ class DPHDB(PrivateBandit):
     Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round is
     that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
 
-    1. *Warm-up*: the first :math:`t_0` rounds are the block of arm 0, the next that of arm 1, and so on. Every context
-       pulls the block's arm, or the lowest available arm if that one is masked out. Only the block's learner takes steps. At the
-       end of a block ``theta_warm`` keeps the arm's decision for good. Rewards of other arms, late ones too, count as zero
-       records.
+    1. *Warm-up*: the first :math:`t_0` rounds are the block of arm 0, the next :math:`t_0` the block of arm 1, and so on. Every
+       context pulls the block's arm, or the lowest available arm if the block's arm is masked out. Only the block's learner takes
+       steps. At the end of a block the arm's decision is stored in ``theta_warm`` for good. Rewards of other arms, including late
+       ones, count as zero records.
     2. *After it*: of the available arms with :math:`\mu(x^\top\theta^w_k) > \max_j \mu(x^\top\theta^w_j) - h/2` (the
        maximum is over available arms too), the arm with the highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every
        arm takes a step in every round: on the record (x, r) if its arm was pulled, else on (0, :math:`\mu(0)`).
 
     The learners are those of :class:`~torchonline.DPPOFW`. The gradient of the loss is :math:`(\mu(x^\top\theta) - r)\,x`, so an
-    arm that was not pulled adds exactly 0, and noise. A learner's own clock after the warm-up is
-    s = t - (K - 1) :math:`t_0`, and it weighs gradients by s and s - 1.
+    arm that was not pulled adds exactly 0, plus noise. A learner's own clock after the warm-up is s = t - (K - 1) :math:`t_0`,
+    and the learner weights gradients by s and s - 1.
 
     Guarantee: joint differential privacy, see ``PrivateBandit``, at the (epsilon, delta) of *one* arm's learner over its horizon
     n = T - (K - 1) :math:`t_0`, without a factor K or 2. There is no guarantee for the regret, because contributions are clipped.
@@ -49,12 +49,13 @@ class DPHDB(PrivateBandit):
         arms, horizon: K and T, the numbers of arms and of rounds.
         warmup: :math:`t_0`, the number of rounds in the block of each arm; K :math:`t_0 \le` T.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
-        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; from 1 / n on it warns.
+        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
+            warns.
         link: :math:`\mu`, see :mod:`torchonline.links`; None for the identity.
         feature_clip: M; contexts are scaled down to :math:`\|x\|_\infty \le M`.
         reward_clip: B; rewards are clipped to [-B, B]. ``inf`` only if epsilon is.
         gap: h, of the preselection, in units of the mean reward; ``inf`` keeps all arms. A small gap locks in wrong arms,
-            because :math:`\theta^w` comes from few rounds and much noise.
+            because :math:`\theta^w` is estimated from few rounds with much noise.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`.
         clip: C, the bound of a record's combined gradient: Euclidean, or the maximum norm for ``"gumbel"`` and ``"laplace"``.
         mechanism: ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``, as in
@@ -62,16 +63,16 @@ class DPHDB(PrivateBandit):
         scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
-        adjacency: ``"replace_one"``; or ``"zero_out"``, a person in the place of a round without a reward.
+        adjacency: ``"replace_one"``; or ``"zero_out"``, where a person replaces a round without a reward.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
-            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has an order of its own, b
-            is 1. For prefix-sum mechanisms of real numbers only.
-        noise_source: ``"torch"`` or ``"csprng"``. Each arm has noise of its own.
-        seed: of the source "torch", for tests. Whoever guesses it removes the noise, so :meth:`privacy_spent` is infinite.
-        batch_shape: ``*B``, independent learners with one clock, each for a stream of other people.
+            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has a different order, b is 1.
+            For real-valued prefix-sum mechanisms only.
+        noise_source: ``"torch"`` or ``"csprng"``. Each arm has independent noise.
+        seed: of the source "torch", for tests. Anybody who guesses it can remove the noise, so :meth:`privacy_spent` is infinite.
+        batch_shape: ``*B``, independent learners with one clock, each for a stream of different people.
         dtype: of the decisions.
         device: where the state lives. Noise is drawn on the CPU. Each step reads the clock, so the host waits for the device.
-        validate: of no effect. Shapes, types and devices are always checked, and values never.
+        validate: no effect. Shapes, types and devices are always checked, values never.
 
     Shape: theta_warm ``(*B, K, d)``, public. ``arms[k]`` has the state of an arm's learner.
 
@@ -83,9 +84,9 @@ class DPHDB(PrivateBandit):
         >>> bandit.select(torch.eye(2))
         tensor([0, 1])
 
-    Reference: Algorithm 3 of the paper of :class:`~torchonline.DPTOFW`. What differs: the clock of an arm's learner is its own,
-    without which its Theorem 4.1 does not hold; contributions are clipped; noise is a BLT's by default; rewards may be late;
-    and no arm is discarded by default.
+    Reference: Algorithm 3 of the paper of :class:`~torchonline.DPTOFW`. What differs: each arm's learner has its own clock,
+    without which the paper's Theorem 4.1 does not hold; contributions are clipped; the default noise is a BLT's; rewards may be
+    late; and no arm is discarded by default.
     """
 
     theta_warm: Tensor
@@ -119,7 +120,7 @@ class DPHDB(PrivateBandit):
         self.link: Link = instance_of("link", Gaussian() if link is None else link, Link, "a Link")
         self.link.check_bound(self.feature_clip * positive("radius_bound", radius_bound))
         self.mechanism = one_of("mechanism", mechanism, (*MECHANISMS, *VERTEX_LAWS))
-        # Two rounds are closer on an arm's own clock, by the blocks of the others.
+        # On an arm's own clock two rounds are closer, by the blocks of the other arms.
         apart = max(1, self.min_separation - (self.arm_count - 1) * self.warmup)
         told: Any = options | {"horizon": self._local(self.horizon), "min_separation": apart, "seed": None}
         self.arms: Any = FixedList(
@@ -141,7 +142,7 @@ class DPHDB(PrivateBandit):
         return {"theta_warm": torch.zeros((self.arm_count, self.dim), dtype=torch.float64)}
 
     def _local(self, rounds: int) -> int:
-        """Return the largest number of steps of an arm's learner after so many rounds."""
+        """Return the largest number of steps of an arm's learner after ``rounds`` rounds."""
         return max(min(rounds, self.warmup), rounds - (self.arm_count - 1) * self.warmup)
 
     def _check_parts(self, step: int) -> None:

@@ -19,7 +19,7 @@ from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 class DPTOFW(PrivateFrankWolfe):
     r"""Private online Frank-Wolfe on an :math:`\ell_p` ball, with noise on the sum.
 
-    A round, for one record, whose loss has gradients at the two points of ``queries()``::
+    A round takes one record and the gradients of its loss at the two points of ``queries()``::
 
         gradients, _ = torchonline.gradients(loss, learner, x, y)
         learner.step(gradients)    # or learner.step(None), for a missing record
@@ -38,31 +38,32 @@ class DPTOFW(PrivateFrankWolfe):
         dim: number of features d.
         horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
-        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; from 1 / n on it warns.
-        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius. The default of 3 is for
-            linear models on features of norm 1. For logistic loss on such features 10 is better (docs/private_accuracy.md). For
-            losses that are curved in all directions, such as the squared distance to points, take the radius of the points.
-        domain: another convex set than this ball, such as :class:`~torchonline.convex.domains.Simplex`, ``Box``,
-            ``NuclearBall``, or a :class:`~torchonline.convex.domains.Domain` of your own.
+        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
+            warns.
+        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius. The default radius of 3 is
+            for linear models on features of norm 1. For logistic loss on such features 10 is better (docs/private_accuracy.md).
+            For losses that are curved in all directions, such as the squared distance to points, take the radius of the points.
+        domain: a convex set to use instead of the ball, such as :class:`~torchonline.convex.domains.Simplex`, ``Box``,
+            ``NuclearBall``, or your own :class:`~torchonline.convex.domains.Domain`.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
-            whatever t is. Too small a clip biases, and noise grows in proportion to it. ``inf`` only if epsilon is.
+            for every t. Too small a clip biases; the noise is proportional to it. ``inf`` only if epsilon is.
         mechanism: ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"paper"``, the tree with the paper's generalized
-            Gaussian noise. That is five times the noise needed and more, and is booked as the zCDP that it has.
+            Gaussian noise. That is at least five times the noise needed. The ledger books its actual zCDP.
         scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
-        records_a_step: m, how many people each step has. Each contribution is clipped by itself, and their sum gets the noise
-            that one of them needs. The horizon counts steps.
+        records_a_step: m, the number of people in each step. Each contribution is clipped separately, and their sum gets the
+            noise that one contribution needs. The horizon counts steps.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one
             record is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
-            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has an order of its own, b
-            is 1. For prefix-sum mechanisms of real numbers only.
+            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has a different order, b is 1.
+            For real-valued prefix-sum mechanisms only.
         noise_source, seed: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for the tree; a seed for tests.
-        batch_shape: ``*B``, independent learners with one clock, each for a stream of other people.
+        batch_shape: ``*B``, independent learners with one clock, each for a stream of different people.
         dtype: of the decisions.
         device: where the state lives. Noise is drawn on the CPU. Each step reads the clock, so the host waits for the device.
-        validate: of no effect. Shapes, types and devices are always checked, and values never.
+        validate: no effect. Shapes, types and devices are always checked, values never.
 
     Shape: queries and gradients ``(*B, 2, d)``; theta, theta_prev, noisy_sum ``(*B, d)``, noisy_memory
         ``(*B, 5, d)``, public; secret_memory ``(*B, 5, d)``.
@@ -101,9 +102,9 @@ class DPTOFW(PrivateFrankWolfe):
         elif (norm, radius_bound) != (2.0, DEFAULT_RADIUS):
             raise ValueError(f"domain: expected None with norm={norm} and radius_bound={radius_bound}, got both")
         elif instance_of("domain", domain, Domain, "a Domain").dim != dim:
-            raise ValueError(f"domain: expected one of dimension {dim}, got {domain.dim}")
+            raise ValueError(f"domain: expected a domain of dimension {dim}, got {domain.dim}")
         elif mechanism == "paper" and not isinstance(domain, LpBall):
-            raise ValueError("mechanism: expected another with such a domain, got 'paper', whose noise is for a ball")
+            raise ValueError("mechanism: expected another for this domain, got 'paper', whose noise is for a ball")
         super().__init__(
             dim,
             domain=domain,
@@ -134,39 +135,39 @@ class DPPOFW(PrivateFrankWolfe):
 
     .. math:: v_t = \arg\min_v\,\langle d_t, v\rangle - b_t\,G_{t,v},\qquad b_t = \Delta_1/\sqrt{8\rho_1 t},
 
-    for Gumbel noise, and with 2 in the place of 8 for Laplace noise. :math:`\Delta_1` is the most that a record moves the
-    difference of two scores in step 1, and :math:`\rho_1` the zCDP of that step.
+    for Gumbel noise. For Laplace noise, 2 replaces 8. :math:`\Delta_1` is the most that a record moves the difference of two
+    scores in step 1, and :math:`\rho_1` the zCDP of that step.
 
     Guarantee: that of :class:`DPTOFW`, for the sequence of decisions. Scores, sums, the margin of a choice and the Frank-Wolfe
     gap are not published. With noise on the choice, ``public_state()`` has no direction.
-    Cost of a step: O(md) for m vertices that are given one by one, O(d) on the ball.
+    Cost of a step: O(md) for m explicit vertices, O(d) on the ball.
 
     Args:
         dim: number of features d.
         horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
-        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; from 1 / n on it warns.
+        delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
+            warns.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`. Not used with ``vertices``.
         vertices: ``(m, d)``, of another polytope. Choose them without looking at data.
         clip: C, the bound of the combined gradient in the maximum norm.
         mechanism: ``"gumbel"``, ``"laplace"``, ``"blt"``, ``"honaker"``, ``"tree"`` or ``"sqrt"``; or ``"auto"``, Gumbel noise
-            if d > 3 n, else ``"blt"``: the better one in 50 of 51 cases that were measured (docs/private_oco.md). It reads d
-            and n.
+            if d > 3 n, else ``"blt"``: the better choice in 50 of 51 measured cases (docs/private_oco.md). It reads d and n.
         scheme: ``"unbiased"``, or ``"paper"``: :math:`g_t = (t+1)\nabla f(\theta_t) - t\nabla f(\theta_{t-1})` over t + 1,
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
-        records_a_step: m, how many people each step has. Each contribution is clipped by itself, and their sum gets the noise
-            that one of them needs. The horizon counts steps.
+        records_a_step: m, the number of people in each step. Each contribution is clipped separately, and their sum gets the
+            noise that one contribution needs. The horizon counts steps.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one
             record is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
-            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has an order of its own, b
-            is 1. For prefix-sum mechanisms of real numbers only.
+            For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has a different order, b is 1.
+            For real-valued prefix-sum mechanisms only.
         noise_source, seed: ``"torch"``, ``"csprng"``, or ``"discrete"``, exact in integers, for the tree; a seed for tests.
-        batch_shape: ``*B``, independent learners with one clock, each for a stream of other people.
+        batch_shape: ``*B``, independent learners with one clock, each for a stream of different people.
         dtype: of the decisions.
         device: where the state lives. Noise is drawn on the CPU. Each step reads the clock, so the host waits for the device.
-        validate: of no effect. Shapes, types and devices are always checked, and values never.
+        validate: no effect. Shapes, types and devices are always checked, values never.
 
     Shape: theta, theta_prev ``(*B, d)``, public; secret_sum ``(*B, d)``, or the buffers of a mechanism.
 
@@ -177,8 +178,9 @@ class DPPOFW(PrivateFrankWolfe):
         >>> learner.mechanism, bool(learner.predict()[0] > 0.8)
         ('blt', True)
 
-    Reference: that of :class:`DPTOFW`. What differs: the paper's Laplace noise is for sums of counts; for these scores the range
-    is what counts, and Gumbel noise, as calibrated here, is three to four times less at epsilon 1, and two to three times at 10.
+    Reference: that of :class:`DPTOFW`. What differs: the paper's Laplace noise is for sums of counts; these scores need noise for
+    their range only. Gumbel noise, as calibrated here, is three to four times smaller at epsilon 1, and two to three times
+    smaller at epsilon 10.
     """
 
     def __init__(

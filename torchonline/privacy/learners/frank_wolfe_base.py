@@ -36,7 +36,7 @@ class PrivateFrankWolfe(PrivatePoint):
 
     :math:`g_t` is clipped as a whole, so that the sum moves by at most 2C if one record is replaced. For independent records
     :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows. The arguments are those of
-    :class:`~torchonline.DPPOFW`; ``domain``, the set of the decisions, is a polytope for noise on the choice.
+    :class:`~torchonline.DPPOFW`; ``domain``, the decision set, must be a polytope if the vertex choice gets noise.
     """
 
     decisions = ("theta", "theta_prev")
@@ -67,7 +67,7 @@ class PrivateFrankWolfe(PrivatePoint):
         self._create_buffers()
 
     def _new_noise(self) -> Mechanism | NoisyVertex:
-        """Return what adds noise to the sum, or to the choice of a vertex."""
+        """Return the mechanism that adds noise to the sum or to the choice of a vertex."""
         if self.epsilon == math.inf:
             return NoNoise(self.horizon)
         if self.mechanism not in VERTEX_LAWS:
@@ -102,7 +102,7 @@ class PrivateFrankWolfe(PrivatePoint):
         return clipped(g, self.clip, self.clip_norm)
 
     def _add(self, contribution: Tensor, step: int, view: NumpyView | None) -> None:
-        """Take a step on a view, with an array, or on tensors if the view is None."""
+        """Take a step on a view, with an array, or on tensors if ``view`` is None."""
         self._take(step, self._move, contribution, step, self._buffers if view is None else view.learner.__dict__)
         if view is not None:
             view.mark_written()
@@ -123,13 +123,13 @@ class PrivateFrankWolfe(PrivatePoint):
 
 
 class BanditArm(PrivateFrankWolfe):
-    """The learner of a bandit's arm, whose steps the bandit takes and books."""
+    """Learner of a bandit's arm. The bandit takes and books its steps."""
 
     warns_of_delta = False  # the bandit does
 
     def step(self, gradients: Any, values: Any = None) -> None:
         """Raise a RuntimeError: the bandit would not know of the step."""
-        raise RuntimeError("step: expected a call of the bandit's step, got one of its arm's")
+        raise RuntimeError("step: expected a call of the bandit's step, got a call of its arm's")
 
     def _longest_sum(self, order: float = 2.0) -> float:
         return REWARDS_A_ROUND * self._longest(order)
@@ -140,14 +140,14 @@ class BanditArm(PrivateFrankWolfe):
         self._advance(gradients, self._next_step())
 
     def _sum(self, gradients: Tensor, step: int) -> Tensor:
-        # Clipping the sum brings no two sums farther apart in the norm of an inner product, or entry by entry.
+        # Clipping never increases the distance of two sums, in the norm of an inner product or entry by entry.
         most = self._longest_sum(self.clip_norm)
         total = self._contribution(gradients, step).sum(-2)
         return total.clip(-most, most) if self.clip_norm == math.inf else clipped(total, most)
 
 
 def checked_domain(domain: Domain) -> Domain:
-    """Return a domain, or raise if its points are not float64, finite, of its size."""
+    """Return the domain. Raise unless its points are finite float64 of its size."""
     directions = torch.ones((2, domain.dim), dtype=torch.float64)
     points = {"start": (domain.start(), (domain.dim,)), "minimizer": (domain.minimizer(directions), (2, domain.dim))}
     for name, (point, shape) in points.items():

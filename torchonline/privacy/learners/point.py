@@ -1,4 +1,4 @@
-"""Base class of the private learners of a point."""
+"""Base class of the private learners that publish a point."""
 
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -13,8 +13,8 @@ from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.learners.released import Released
 from torchonline.privacy.records import record_values
 
-DEFAULT_RADIUS = 3.0  # of a ball of decisions: for features of norm 1 (docs/private_accuracy.md)
-# With at most so many records a step, the rounding of their sum is within the margin of the clip.
+DEFAULT_RADIUS = 3.0  # of the decision ball, for features of norm 1 (docs/private_accuracy.md)
+# Up to this many records a step, the rounding of their sum is within the margin of the clip.
 MOST_RECORDS = 2**15
 
 
@@ -31,7 +31,7 @@ class PrivatePoint(PrivateLearner):
     theta: Tensor
     theta_prev: Tensor
     decisions: tuple[str, ...] = ("theta",)
-    points = 1  # at which it wants gradients: 1, or 2 if it has ``theta_prev``
+    points = 1  # number of points whose gradients it needs: 1, or 2 with ``theta_prev``
 
     def __init__(
         self,
@@ -61,26 +61,26 @@ class PrivatePoint(PrivateLearner):
     def queries(self) -> Tensor:
         """Return the points for the next record's gradients, ``(*B, N, d)``.
 
-        They are the decision and, if N = 2, the one before.
+        They are the decision and, if N = 2, the previous decision.
         """
         self._refuse_tracing()
         return torch.stack([self.theta, self.theta_prev], -2) if self.points == 2 else self.theta.unsqueeze(-2).clone()
 
     @one_at_a_time
     def step(self, gradients: ArrayLike | None, values: Any = None) -> None:
-        """Learn from one record, from as many as ``records_a_step`` says, or from None.
+        """Learn from one record, from ``records_a_step`` records, or from None.
 
         Args:
             gradients: of the record's loss, at the points of :meth:`queries` in their order, ``(*B, N, d)``; or ``(*B, d)`` for
-                one point. ``(*B, m, N, d)``, or ``(*B, m, d)``, for m records a step. None for a missing record, which takes its
-                step all the same; among m records a row of zeros or NaN. NaN, infinite and long gradients are clipped, not
-                refused.
+                one point. ``(*B, m, N, d)``, or ``(*B, m, d)``, for m records a step. None for a missing record, which still
+                takes its step; among m records, a row of zeros or NaN. NaN, infinite and long gradients are clipped, not refused.
             values: of the loss. Ignored.
         """
         step = self._next_step()
         rows_a_step = () if self.records_a_step == 1 else (self.records_a_step,)
         shape = (*self.batch_shape, *rows_a_step, self.points, self.dim)
-        none = self.constants.new_zeros(shape)  # always, so that a missing record takes as long as any other
+        # In every step, so that a missing record takes as long as any other.
+        none = self.constants.new_zeros(shape)
         rows = record_values("gradients", none if gradients is None else gradients, self.constants)
         if self.points == 1 and rows.dim() == len(shape) - 1:
             rows = rows.unsqueeze(-2)
@@ -102,7 +102,7 @@ class PrivatePoint(PrivateLearner):
         return self.records_a_step * self._longest(order)
 
     def _moved(self, order: float = 2.0) -> float:
-        """Return the sensitivity of a sum: that of two contributions, or of one."""
+        """Return the sensitivity of a sum: the length of two contributions, or of one."""
         return self._records_moved() * self._longest(order)
 
     def _advance(self, gradients: Tensor, step: int) -> None:

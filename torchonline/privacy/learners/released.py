@@ -60,7 +60,7 @@ class ReleasedBandit(nn.Module):
         return (x.reshape(3, -1).expand(theta.shape[:-2] + (3, theta.size(-1))),)
 
     def context(self, x: Tensor) -> Tensor:
-        """Clip contexts and put them in a row: ``(*B, ..., d)`` to ``(*B, n, d)``."""
+        """Clip and flatten contexts: ``(*B, ..., d)`` to ``(*B, n, d)``."""
         x = clipped(x, self.feature_clip, self.feature_norm)
         return x.reshape(list(self.theta.shape[:-2]) + [-1, x.size(-1)])
 
@@ -70,7 +70,7 @@ class ReleasedBandit(nn.Module):
 
 
 class ReleasedDPHDB(ReleasedBandit):
-    """Published :class:`~torchonline.DPHDB`, with the rule after the warm-up."""
+    """Released :class:`~torchonline.DPHDB`, with the rule after the warm-up."""
 
     theta_warm: Tensor  # parameters at the end of the warm-up, (*B, K, d)
 

@@ -16,14 +16,14 @@ from torchonline.privacy.small_steps import LARGEST_RHO, harmonic, harmonic_mu
 
 
 class NoisyVertex(WriteOnce):
-    r"""Noise on the scores of all vertices, new in every step.
+    r"""Noise on the scores of all vertices, fresh in every step.
 
     The vertex with the lowest score is released, and the sum stays secret. If a record is replaced, the differences of the
     scores move by at most :math:`\Delta_t = \Delta_1/t`, with :math:`\Delta_1 = \mathrm{diam}_1(V)\cdot 2C` for contributions
     clipped to C in the maximum norm. Gumbel noise of scale b is :math:`(\Delta_t/b)^2/8`-zCDP, by its bounded range, and Laplace
-    noise :math:`(\Delta_t/b)^2/2`-zCDP. With :math:`b_t = \Delta_1/\sqrt{8\rho_1 t}`, and 2 in the place of 8 for Laplace
-    noise, step t is :math:`\rho_1/t`-zCDP. All steps together are bounded by the sum of these, and as small steps
-    (``torchonline.privacy.small_steps``). The largest :math:`\rho_1` is taken for which one of the bounds keeps the promise.
+    noise :math:`(\Delta_t/b)^2/2`-zCDP. With :math:`b_t = \Delta_1/\sqrt{8\rho_1 t}`, and 2 instead of 8 for Laplace noise, step
+    t is :math:`\rho_1/t`-zCDP. All steps together have two bounds: the sum of these, and the bound for small steps
+    (``torchonline.privacy.small_steps``). :math:`\rho_1` is the largest number for which one of the bounds keeps the promise.
     :math:`\Delta_1` also allows for the rounding of sums and scores.
 
     Args:
@@ -80,7 +80,7 @@ class NoisyVertex(WriteOnce):
 
 
 def _largest_rho(epsilon: float, delta: float, steps: int) -> float:
-    """Return the largest rho of a first step, after which it falls as 1/t."""
+    """Return the largest rho of the first step, if step t has rho / t."""
     # mu is linear in the root of rho.
     of_small_steps = (gaussian_mu(epsilon, delta) / harmonic_mu(1.0, steps)) ** 2
     of_zcdp = zcdp_rho(epsilon, delta) / harmonic(steps)

@@ -15,27 +15,28 @@ State = dict[str, Any]
 
 VERTEX_LAWS = ("gumbel", "laplace")  # of noise on the scores of vertices
 
-# The place of a name is its number in a checkpoint, so the order stays.
+# Checkpoints hold the index of a name, so never change the order.
 MECHANISM_NAMES = ("none", "blt", "tree", "honaker", "sqrt", "paper", "discrete", *VERTEX_LAWS)
 
 
 class Mechanism(WriteOnce):
     r"""Base class of the mechanisms: a factorization A = BC of prefix sums, and noise.
 
-    In each step the encoder C makes a row of the summands so far. The row is released with noise, on a grid, by the noise source.
-    The decoder B computes the prefix sum from released rows only, so its rounding tells nothing.
+    In each step the encoder C combines the summands so far into a row. The noise source releases the row with noise, on a grid.
+    The decoder B computes the prefix sum from released rows only, so its rounding reveals nothing.
 
-    Its owner keeps as buffers what evolves: the encoder's memory of summands, which is as secret as the records, and whose
-    names say so; and the noisy sum and the decoder's memory, which are public. Methods that compute run on tensors and on NumPy
-    views of them alike. Floating-point rows differ between neighbouring streams by more than real ones would. :meth:`rounding`
-    bounds this, and the noise allows for it (docs/privacy_proofs.md).
+    The owner keeps the state as buffers. The encoder's memory of summands is as secret as the records, and its names begin with
+    ``secret``. The noisy sum and the decoder's memory are public. Methods that compute accept tensors and NumPy views of them.
+    Between neighbouring streams, floating-point rows differ by more than real-valued rows would. :meth:`rounding` bounds the
+    excess, and the noise allows for it (docs/privacy_proofs.md).
 
     Args:
         horizon: n, the number of steps.
         sensitivity: s_2, how far a record can move its summand in the Euclidean norm.
         longest: the largest Euclidean norm of a summand; None for the sensitivity.
         noise_scale, source: sigma, the standard deviation of the noise on each row, and its source.
-        participations, min_separation: in how many steps a person takes part, and how far apart at least any two of them are.
+        participations, min_separation: the most steps that a person takes part in, and the least distance between any two of
+            them.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Mechanism(WriteOnce):
         return {"noisy_sum": torch.zeros(dim, dtype=torch.float64)}
 
     def add(self, state: State, summand: Tensor, step: int) -> Tensor:
-        """Add a summand, ``(*B, d)``; return the noisy sum, which may be published.
+        """Add a summand, ``(*B, d)``, and return the noisy sum, which may be published.
 
         Call it once for each step, in order. Steps count from 1.
         """
@@ -79,11 +80,11 @@ class Mechanism(WriteOnce):
         return noisy_sum
 
     def _encode(self, state: State, summand: Tensor, step: int) -> Tensor:
-        """Return the encoder's row of a step, secret: ``(*B, d)``."""
+        """Return the encoder's secret row of a step, ``(*B, d)``."""
         raise NotImplementedError
 
     def _release(self, row: Tensor) -> Tensor:
-        """Return a row with noise, public. This is the only way out of a mechanism."""
+        """Return a row with noise, which is public. Nothing else leaves a mechanism."""
         return self.source.add_normal(row, self.noise_scale)
 
     def _decode(self, state: State, row: Tensor, step: int) -> Tensor:
@@ -100,13 +101,13 @@ class Mechanism(WriteOnce):
         return self.column_norm(steps) if count == 1 else self._norm_of_several(steps, count)
 
     def _norm_of_several(self, steps: int, count: int) -> float:
-        """Return a bound of the norm of the sum of ``count`` columns, far enough apart."""
+        """Return a bound on the norm of the sum of ``count`` columns far enough apart."""
         raise NotImplementedError
 
     def rounding(self, steps: int) -> float:
         """Return a bound on the rounding errors of all rows, for summands of length 1.
 
-        It is a bound of the root of the sum of squares over ``steps`` rows, in units of 2^-53.
+        It bounds the root of the sum of squares over ``steps`` rows, in units of 2^-53.
         """
         raise NotImplementedError
 
@@ -124,16 +125,16 @@ class Mechanism(WriteOnce):
         raise NotImplementedError
 
     def event(self, steps: int) -> Event:
-        """Return what ``steps`` steps, a number fixed in advance, release of a person."""
+        """Return a person's event of ``steps`` steps, a number fixed in advance."""
         return GaussianEvent(self.noise_scale / self.moved(steps))
 
     def parameters(self) -> list[tuple[str, float]]:
-        """Return the numbers that the noise in a state depends on, by name."""
+        """Return (name, value) pairs of the numbers that the noise in a state depends on."""
         return [("sensitivity", self.sensitivity), ("noise_scale", self.noise_scale)]
 
 
 class NoNoise(Mechanism):
-    """The sums themselves, without noise and without privacy."""
+    """Exact prefix sums, without noise and without privacy."""
 
     name = "none"
 
@@ -159,10 +160,10 @@ def factors(encoder: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def summary(variances: Tensor) -> tuple[float, float]:
-    """Return root mean square and maximum of standard deviations, from variances."""
+    """Return the root mean square and the maximum of the standard deviations."""
     return math.sqrt(variances.mean()), math.sqrt(variances.max())
 
 
 def number_of(name: str) -> tuple[str, float]:
-    """Return the option that tells a checkpoint which mechanism a state belongs to."""
+    """Return the (name, number) option that identifies a checkpoint's mechanism."""
     return "mechanism", float(MECHANISM_NAMES.index(name))

@@ -13,10 +13,10 @@ import numpy as np
 
 from torchonline.core.checks import positive, positive_integer, within
 
-# The table has a row for each of these horizons: log(decay / (1 - decay)) of each vector, then log(weight) of each.
+# The table has a row for each of these horizons: log(decay / (1 - decay)) of every vector, then log(weight) of every vector.
 HORIZONS = tuple(2**e for e in (3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 24, 27, 30))
 
-# Printed by examples/fit_blt.py. Two decimals are enough, because at a minimum errors change with the square of the rounding.
+# Printed by examples/fit_blt.py. Two decimals are enough, because near a minimum the errors are quadratic in the rounding.
 TABLE = {
     1: """1.12 -0.75 1.70 -0.78 2.24 -0.88 2.75 -1.02 3.75 -1.37 4.71 -1.77 5.65 -2.20 7.05 -2.86 8.44 -3.54 9.83 -4.23 11.21
     -4.92 12.60 -5.61 13.99 -6.30""",
@@ -54,10 +54,10 @@ def parameters(horizon: int, degree: int = 5) -> tuple[tuple[float, ...], tuple[
     r"""Return decays and weights of a BLT for a horizon.
 
     Both are interpolated, linearly in the logarithm of the horizon, in a table of numerical minima of
-    :math:`\tfrac34\log\mathrm{rms} + \tfrac14\log\max + \log\|c\|` (:func:`errors` and :func:`column_norm` at n = horizon). For
-    fewer than 8 rounds they are those for 8 rounds, and beyond :math:`2^{30}` rounds those for :math:`2^{30}`: still private,
-    with more noise than needed. ``degree`` is b, the number of vectors that are kept, from 1 to 6. The b decays are in (0, 1),
-    falling, the weights above 0.
+    :math:`\tfrac34\log\mathrm{rms} + \tfrac14\log\max + \log\|c\|` (:func:`errors` and :func:`column_norm` at n = horizon). Fewer
+    than 8 rounds use the values for 8, and more than :math:`2^{30}` rounds the values for :math:`2^{30}`: still private, with
+    more noise than needed. ``degree`` is b, the number of memory vectors, from 1 to 6. The b decays are in (0, 1), in decreasing
+    order, and the weights above 0.
 
     Example:
         >>> decay, weight = parameters(1000, degree=2)
@@ -73,7 +73,7 @@ def parameters(horizon: int, degree: int = 5) -> tuple[tuple[float, ...], tuple[
 
 
 def column_norm(decay: Sequence[float], weight: Sequence[float], rounds: int) -> float:
-    r"""Return the largest norm of a column of C: the sensitivity for rows within 1.
+    r"""Return C's largest column norm: the sensitivity for rows of norm at most 1.
 
     .. math:: \|c\|^2 = \sum_{k<n} c_k^2 = 1 + \sum_{ij} w_iw_j\frac{1 - (\lambda_i\lambda_j)^{n-1}}{1 - \lambda_i\lambda_j}
 
@@ -90,9 +90,9 @@ def column_norm(decay: Sequence[float], weight: Sequence[float], rounds: int) ->
 
 
 class ColumnNorms:
-    """The norms of C's first column after any number of rounds, for many calls.
+    """Norms of C's first column after any number of rounds, for many calls.
 
-    Its arguments are those of :func:`column_norm`.
+    The arguments are those of :func:`column_norm`.
     """
 
     def __init__(self, decay: Sequence[float], weight: Sequence[float]) -> None:
@@ -115,10 +115,10 @@ def errors(
 
     .. math:: \mathrm{rms}^2 = \frac1n\sum_{t=1}^n\sum_{k<t} b_k^2,\qquad \max{}^2 = \sum_{k<n} b_k^2.
 
-    Times :func:`column_norm` they are the noise at a sensitivity of 1, for any scale of C. ``shares`` has a factor for each
-    round, by which the increment :math:`N_t - N_{t-1}` is multiplied; None for none. Cost: about :math:`\log_2 n`
-    products of matrices of order b + 1, or O(b^2 n) with shares. With decays and weights of the table, the relative error is
-    below 1e-12 up to 2e4 rounds, 1e-10 up to 1e6 and 1e-7 up to 1e9.
+    Multiplied by :func:`column_norm` they are the noise at a sensitivity of 1, for any scale of C. ``shares`` holds each round's
+    factor of the increment :math:`N_t - N_{t-1}`; None for no factors. Cost: about :math:`\log_2 n` products of matrices of order
+    b + 1, or O(b^2 n) with shares. With the decays and weights of the table, the relative error is below 1e-12 up to 2e4 rounds,
+    1e-10 up to 1e6 and 1e-7 up to 1e9.
 
     Example:
         >>> [round(error, 3) for error in errors(*parameters(1000), 1000)]
@@ -130,8 +130,8 @@ def errors(
         return math.sqrt(variances.mean()), math.sqrt(variances.max())
     step = np.diag([1.0, *lam]) - np.array([0.0, *w])
     ones = np.ones_like(step)
-    # The state x = (N, s) moves by x <- M x + 1 z. The covariance after 2n rounds follows from that after n rounds.
-    # After `done` rounds: M to that power, the covariance of the state, and the sum of the covariances of all rounds so far.
+    # The state x = (N, s) evolves as x <- M x + 1 z. The covariance after 2n rounds follows from that after n rounds. After
+    # `done` rounds: M to that power, the covariance of the state, and the sum of the covariances of all rounds so far.
     done, power, covariance, total = 1, step, ones, ones
     for bit in f"{n:b}"[1:]:
         total = total + done * covariance + power @ total @ power.T
@@ -146,7 +146,7 @@ def errors(
 
 def _variances(lam: np.ndarray, w: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the variance after each round, for unit draws and given shares."""
-    # In the right coordinates the memory is h <- D h + a z, with D diagonal, and the increment is z - a'h.
+    # In the eigenbasis the memory is h <- D h + a z, with D diagonal, and the increment is z - a'h.
     root = np.sqrt(w)
     d, basis = np.linalg.eigh(np.diag(lam) - np.outer(root, root))
     a = basis.T @ root

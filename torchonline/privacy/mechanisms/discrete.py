@@ -15,7 +15,7 @@ from torchonline.privacy.noise import NoiseSource
 
 RESOLUTION = 20  # the standard deviation of a node's noise is at least two to this power, in units of the grid
 
-# Above a standard deviation of 2^20, discrete Gaussian noise has the GDP of the continuous one, but for this share of mu.
+# Above a standard deviation of 2^20, the mu of discrete Gaussian noise exceeds the continuous one by at most this fraction.
 EXCESS = 1e-8
 
 
@@ -24,8 +24,8 @@ class DiscreteTree(Tree):
 
     For integers that move by at most s the noise is :math:`s^2/(2\sigma^2)`-zCDP, as the continuous noise is (Canonne, Kamath
     and Steinke, NeurIPS 2020), and for a :math:`\sigma` of at least :math:`2^{20}` it is :math:`(1 + 10^{-8})s/\sigma`-GDP
-    (docs/privacy_proofs.md). Nothing that is released is computed with real numbers. ``grid`` is a power of two. Summands are
-    rounded towards 0; one that is then too long, which only rounding can cause, counts as 0.
+    (docs/privacy_proofs.md). No release is computed with real numbers. ``grid`` is a power of two. Summands are rounded towards
+    0. A rounded summand that is too long, which only rounding can cause, counts as 0.
 
     Args:
         horizon, source, sensitivity, longest: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`. The sensitivity
@@ -41,11 +41,11 @@ class DiscreteTree(Tree):
     ) -> None:
         mu = gaussian_mu(epsilon, delta) / (math.sqrt(horizon.bit_length()) * (1.0 + EXCESS))
         records = round(sensitivity / longest)  # a record moves the sum by the length of 1 or 2 summands
-        # Floating-point numbers are divided exactly by a power of two.
+        # Division of a floating-point number by a power of two is exact.
         self.grid = 2.0 ** (math.floor(math.log2(sensitivity / mu)) - RESOLUTION)
         self.longest_whole = math.ceil(longest / self.grid)
         if self.longest_whole > 1 << 30:
-            raise ValueError(f"epsilon: expected one that needs more noise for a grid to resolve, got {epsilon:g}")
+            raise ValueError(f"epsilon: expected a smaller number, whose noise a grid can resolve, got {epsilon:g}")
         self.whole_sensitivity = records * self.longest_whole
         self.sigma = math.ceil(self.whole_sensitivity / mu)
         super().__init__(
@@ -64,7 +64,7 @@ class DiscreteTree(Tree):
         return row + beside(self.source.discrete_normal(tuple(row.shape), self.sigma), row)
 
     def value(self, noisy_sum: Tensor) -> Tensor:
-        return noisy_sum * beside(np.array([self.grid]), noisy_sum)  # by a number, torch would return float32
+        return noisy_sum * beside(np.array([self.grid]), noisy_sum)  # with a Python number torch would return float32
 
     def event(self, steps: int) -> Event:
         mu = math.sqrt(steps.bit_length()) * self.whole_sensitivity / self.sigma

@@ -20,17 +20,17 @@ class GeneralizedGaussianTree(Tree):
     If a record moves a sum by at most s in the norm of order q, then noise of density :math:`\propto
     \exp(-\|z\|_r^2/(2\sigma^2))` makes the sum :math:`\kappa s^2/(2\sigma^2)`-zCDP, with :math:`\kappa = (r-1)\,d^{2(1/r-1/q)}`
     and r in [2, q]. The paper's rule is :math:`r = \min\{q, \max\{2, \log d\}\}`. For q below 2, r is 2 and kappa is 1. The
-    ledger books this zCDP, not what the formula for :math:`\sigma` says, which is five times the noise needed and more.
+    ledger books this zCDP, not the promise in the formula for :math:`\sigma`, whose noise is at least five times what is needed.
 
-    Releases are rounded to a grid. For r above 2 that is a heuristic against reading their last bits: nothing is proved of how
-    exactly the noise is drawn.
+    Releases are rounded to a grid. For r above 2 this is a heuristic protection of their last bits: nothing is proved about the
+    exactness of the draws.
 
     Args:
         horizon, dim, source: n, the number of steps, at least 2; d, the number of features; and the source of the noise.
-        order: q, of the norm in which ``sensitivity`` is measured; the Euclidean norm for q below 2, where the noise is normal.
+        order: q, the order of the norm of ``sensitivity``. For q below 2 the norm is Euclidean and the noise normal.
         sensitivity: s, how far a record can move its summand in that norm.
         longest: see :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
-        epsilon, delta: as in the formula, which is enough for epsilon up to a limit; beyond, there is a ValueError.
+        epsilon, delta: as in the formula, which is enough up to a limit of epsilon. A larger epsilon raises a ValueError.
     """
 
     name = "paper"

@@ -38,10 +38,9 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
     told: dict[str, Any] = {"sensitivity": sensitivity, "longest": longest}
     if learner.source.name == "discrete":
         if cls is not Tree:
-            raise ValueError(f"noise_source: expected another than 'discrete' without the tree, got mechanism={name!r}")
-        if (
-            learner.records_a_step > 1
-        ):  # a sum is rounded as a whole, so it moves by more than one contribution may be long
+            raise ValueError(f"noise_source: expected 'discrete' only with mechanism='tree', got mechanism={name!r}")
+        # The sum is rounded as a whole, so it may move by more than the length of one contribution.
+        if learner.records_a_step > 1:
             raise ValueError(f"records_a_step: expected 1 with noise_source='discrete', got {learner.records_a_step}")
         learner._refuse_several("noise_source='discrete'")
         return DiscreteTree(horizon, **told, **learner._promise())
@@ -77,10 +76,11 @@ class PrefixSum(PrivateLearner):
     def step(self, summand: ArrayLike | None) -> None:
         """Add a record's summand, of ``shape``, or nothing for None, and publish the sum.
 
-        NaN, infinite and long summands are clipped, not refused. After ``horizon`` steps it raises a RuntimeError.
+        NaN, infinite and long summands are clipped, not refused. A step after the last raises a RuntimeError.
         """
         step = self._next_step()
-        none = self.constants.new_zeros(self.shape)  # always, so that a missing record takes as long as any other
+        # In every step, so that a missing record takes as long as any other.
+        none = self.constants.new_zeros(self.shape)
         rows = record_values("summand", none if summand is None else summand, self.constants)
         check_shape("summand", rows, self.shape)
         with torch.no_grad():
@@ -133,20 +133,20 @@ def prefix_sum(
     r"""Return a learner that publishes all prefix sums of a stream with noise.
 
     The sequence of all sums is (epsilon, delta)-differentially private, under the conditions of
-    :class:`~torchonline.privacy.learners.base.PrivateLearner`. Each record's summand is clipped, and added in its own step. Sums
-    that leave the learner any other way are not private. Memory and noise: docs/privacy.md.
+    :class:`~torchonline.privacy.learners.base.PrivateLearner`. Each record's summand is clipped and added in its own step. Sums
+    that leave the learner in any other way are not private. Memory and noise: docs/privacy.md.
 
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
         horizon: n, the number of steps.
-        shape: of a summand, ``(*B, d)`` or ``()``. ``*B`` is that of a batch: sums over other people each, clipped each.
+        shape: of a summand, ``(*B, d)`` or ``()``. ``*B`` is a batch of sums over different people, each clipped separately.
         clip: the Euclidean norm that summands are clipped to; ``inf`` only if epsilon is.
         epsilon: of all steps; ``inf`` for no noise.
         delta: of all steps, in (0, 1).
         noise_source: ``"torch"`` or ``"csprng"``; or ``"discrete"``, in integers, for the tree.
-        seed: for tests. Whoever knows it can remove the noise.
-        participations: k, in how many steps a person takes part at most.
-        min_separation: b, how far apart any two of these steps are at least.
+        seed: for tests. Anybody who knows the seed can remove the noise.
+        participations: k, the most steps that a person takes part in.
+        min_separation: b, the least distance between any two of these steps.
         adjacency: ``"replace_one"``, or ``"zero_out"`` for half the noise and half the promise.
 
     Example:

@@ -15,7 +15,7 @@ from torchonline.privacy.mechanisms.base import Mechanism, State, factors, summa
 
 
 class BLT(Mechanism):
-    r"""Buffered linear Toeplitz mechanism: its memories are decaying sums.
+    r"""Buffered linear Toeplitz mechanism, whose memory is a few decaying sums.
 
     C has the columns of a Toeplitz matrix, each scaled to the norm of the first. With the column norms :math:`\|c\|_m` after m
     steps, and :math:`\alpha_t = \|c\|_n/\|c\|_{n-t+1}`,
@@ -30,7 +30,7 @@ class BLT(Mechanism):
     If a person takes part several times, C is the Toeplitz matrix itself, :math:`\alpha_t = 1`.
 
     Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
-    numbers in use. The default numbers, of :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
+    numbers in use. The defaults, from :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
     (Dvijotham, McMahan, Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy_proofs.md.)
     """
 
@@ -70,10 +70,10 @@ class BLT(Mechanism):
         memory += number[..., None, :]
 
     def _share(self, step: int) -> float:
-        """Return the norm of a step's unscaled column, as a share of the largest."""
+        """Return the norm of a step's unscaled column, divided by the largest norm."""
         if not self._is_scaled:
             return 1.0
-        last = self._last_share  # encoder and decoder ask in turn
+        last = self._last_share  # the encoder and the decoder call this in turn
         if last[0] != step:
             last[:] = step, float(self._norms.after(self.horizon - step + 1)) / self._largest_norm
         return last[1]
@@ -87,7 +87,7 @@ class BLT(Mechanism):
         return self._norms.after(self.horizon + 1 - np.arange(1, n + 1)) / self._largest_norm
 
     def column_norm(self, steps: int) -> float:
-        # That of the first column: it is not scaled, and of the others a smaller share is in the first steps.
+        # The first column is not scaled. Every other column has a smaller share in the first steps.
         return blt.column_norm(self.decay, self.weight, steps)
 
     def _norm_of_several(self, steps: int, count: int) -> float:
@@ -120,7 +120,7 @@ class BLT(Mechanism):
 class SquareRoot(Mechanism):
     r"""Square-root factorization, :math:`C = B,\ c_k = \binom{2k}{k}/4^k`.
 
-    It keeps all summands and all rows. (Fichtenberger et al., ICML 2023.)
+    Its memory holds all summands and all rows. (Fichtenberger et al., ICML 2023.)
     """
 
     name = "sqrt"
@@ -141,7 +141,7 @@ class SquareRoot(Mechanism):
         return self._convolved(state["noisy_rows"], row, step)
 
     def _convolved(self, rows: Tensor, row: Tensor, step: int) -> Tensor:
-        """Keep the row of a step; return the sum of all rows so far, with coefficients."""
+        """Store a step's row, and return the weighted sum of all rows so far."""
         rows[..., step - 1, :] = row
         return beside(self._backwards, rows)[-step:] @ rows[..., :step, :]
 
@@ -174,14 +174,14 @@ def _root_coefficients(n: int) -> np.ndarray:
     return np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
 
 
-@lru_cache(maxsize=8)  # a budget asks after each step
+@lru_cache(maxsize=8)  # a budget calls this after each step
 def _norms_of_several(
     coefficients: Callable[..., np.ndarray], horizon: int, count: int, separation: int, *told: Any
 ) -> np.ndarray:
     """Return the norm of a sum of columns of a Toeplitz matrix, after each step.
 
-    The columns are 1, 1 + b, 1 + 2b, ... No other columns that are b apart have a longer sum, if the coefficients are not
-    negative and fall from index b on (docs/privacy_proofs.md). Columns that begin later have zeros until then.
+    The columns are 1, 1 + b, 1 + 2b, ... No other columns that are b apart have a longer sum, if the coefficients are nonnegative
+    and decreasing from index b on (docs/privacy_proofs.md). A column is 0 before its first row.
     """
     column = coefficients(horizon, *told)
     total = column.copy()

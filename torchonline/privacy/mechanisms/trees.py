@@ -12,16 +12,16 @@ from torchonline.privacy.mechanisms.base import Mechanism, State, factors, summa
 class Tree(Mechanism):
     """Binary tree of noisy partial sums.
 
-    A prefix adds up as many nodes as its number has binary ones. Node e covers the records after e - lowbit(e) up to e, where
-    lowbit(e) is the largest power of two that divides e. Record i is in the nodes i, i + lowbit(i), ..., at most
-    ``n.bit_length()`` of them. Each step releases one node. (Chan, Shi and Song, ICALP 2010; Dwork, Naor, Pitassi and
-    Rothblum, STOC 2010.)
+    The prefix sum of step t adds up as many nodes as t has binary ones. Node e covers the records from e - lowbit(e) + 1 to e,
+    where lowbit(e) is the largest power of two that divides e. Record i is in the nodes i, i + lowbit(i), ..., at most
+    ``n.bit_length()`` of them. Each step releases one node. (Chan, Shi and Song, ICALP 2010; Dwork, Naor, Pitassi and Rothblum,
+    STOC 2010.)
     """
 
     name = "tree"
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
-        # Level k holds the sum of the node of size 2^k that is in use, which is so if bit k of the step is 1.
+        # Level k holds the sum of the node of size 2^k in use. There is one if bit k of the step is 1.
         nodes = torch.zeros((self.horizon.bit_length(), dim), dtype=torch.float64)
         return super().initial_state(dim) | {"secret_nodes": nodes, "noisy_nodes": nodes}
 
@@ -37,12 +37,12 @@ class Tree(Mechanism):
         return math.sqrt(steps.bit_length())
 
     def _norm_of_several(self, steps: int, count: int) -> float:
-        # A row of height k covers 2^k records, of which at most ceil(2^k / b) are of one person.
+        # A row of height k covers 2^k records, of which at most ceil(2^k / b) belong to one person.
         in_a_row = [min(count, -(-(2**k) // self.min_separation)) for k in range(steps.bit_length())]
         return math.sqrt(count * sum(self._largest_weight(k) ** 2 * most for k, most in enumerate(in_a_row)))
 
     def _largest_weight(self, height: int) -> float:
-        """Return the largest weight of a record in a row of a height."""
+        """Return the largest weight of a record in a row of this height."""
         return 1.0
 
     def rounding(self, steps: int) -> float:
@@ -70,13 +70,13 @@ class HonakerTree(Tree):
     :math:`\sigma^2\,2^k/(2^{k+1}-1)`, half of the tree's. (Honaker, Efficient use of differentially private binary trees, TPDP
     2015: the estimate from below.)
 
-    What differs: all that is released is a prefix sum in each step. Estimates of left halves have been released by then, and
-    those of right halves never are. So what is new in a step is one row with one noise, of variance :math:`\sigma^2 v_k` for
+    What differs: each step releases a prefix sum only. Estimates of left halves have been released before, and estimates of right
+    halves never are. Each step therefore adds one new row with one noise, of variance :math:`\sigma^2 v_k` for
 
     .. math:: v_0 = 1,\qquad v_k = \frac{4^k + (2^k - 1)^2 v_{k-1}}{(2^{k+1} - 1)^2} .
 
-    These rows, divided by :math:`\sqrt{v_k}`, are the encoder. Its columns are shorter than those of the encoder of all nodes, so
-    less noise keeps the same promise.
+    These rows, divided by :math:`\sqrt{v_k}`, are the encoder. Its columns are shorter than the columns of an encoder of all
+    nodes, so less noise keeps the same promise.
     """
 
     name = "honaker"
@@ -90,7 +90,7 @@ class HonakerTree(Tree):
 
     def _encode(self, state: State, summand: Tensor, step: int) -> Tensor:
         nodes = state["secret_nodes"]
-        # The part of E_k that is new, without noise. `total` is D_k.
+        # The new part of E_k, without noise. `total` is D_k.
         total, new = summand + 0.0, summand + 0.0
         for height in range(1, _lowest_bit(step) + 1):
             below = 2.0**height - 1.0
@@ -101,7 +101,7 @@ class HonakerTree(Tree):
 
     def _decode(self, state: State, row: Tensor, step: int) -> Tensor:
         level, nodes = _lowest_bit(step), state["noisy_nodes"]
-        # The part of E_k that has been released.
+        # The released part of E_k.
         old = 0.0 * row
         for height in range(1, level + 1):
             below = 2.0**height - 1.0
@@ -111,7 +111,7 @@ class HonakerTree(Tree):
 
     def column_norm(self, steps: int) -> float:
         # A record is in a row of each height at which its subtree is a left half. Its weight there depends on the last such
-        # height below, from which on it has been in right halves. The largest subtree has records of all patterns.
+        # height below, because the record is in right halves from there on. The largest subtree has records of all patterns.
         squares = [0.0]  # the largest sums of squares, by the number of heights up to the last left half
         for k in range(steps.bit_length()):
             squares.append(max(squares[low] + self._weight(k, low) ** 2 for low in range(k + 1)))
@@ -148,7 +148,7 @@ class HonakerTree(Tree):
 
 
 def _merged_(nodes: Tensor, summand: Tensor, level: int) -> Tensor:
-    """Merge a summand and all smaller nodes into the node of a level; return its sum."""
+    """Merge a summand and all smaller nodes into a level's node; return its sum."""
     total = nodes[..., :level, :].sum(-2) + summand
     nodes[..., level, :] = total
     return total
@@ -160,7 +160,7 @@ def _used(nodes: Tensor, step: int) -> Tensor:
 
 
 def _lowest_bit(step: int) -> int:
-    """Return the number of zeros at the end of a number's binary form."""
+    """Return the number of trailing zeros of a step in binary."""
     return (step & -step).bit_length() - 1
 
 
