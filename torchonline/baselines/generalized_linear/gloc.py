@@ -114,7 +114,7 @@ class GLOC(UCB[GLOCRegression]):
     Args:
         dim: d, number of features.
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that the link does not have.
+            refuses rewards that are impossible under the link.
         theta_bound: S > 0, a bound on the norm of the true parameter. A bound that makes :math:`\kappa` less than 1e-12 is
             refused.
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
