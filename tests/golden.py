@@ -186,6 +186,9 @@ def as_today(learner: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
     Policies learnt from the chosen arm's features and the reward once, and fixed arms from the chosen arm and the reward.
     """
+    if isinstance(learner, baselines.MultinomialLogisticBandit):
+        x, outcome = arguments
+        return x.unsqueeze(-2), torch.zeros_like(outcome), outcome
     if not isinstance(learner, Policy) or len(arguments) == 3:
         return arguments
     return (None, *arguments) if isinstance(learner, FixedArms) else learners.round_of(learner, *arguments)

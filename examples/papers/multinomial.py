@@ -69,10 +69,7 @@ def play(learner: str, revenues: list[float], is_between: bool, rounds: int, tri
         mean = p @ payoff
         total += mean.amax(-1) - mean[each, index]
         outcome = (uniform > p[each, index].cumsum(-1)[:, :-1]).sum(-1)
-        if is_ours:
-            bandit.step(arms[each, index], outcome)
-        else:
-            bandit.step(arms, index, payoff[outcome])
+        bandit.step(arms, index, outcome if is_ours else payoff[outcome])
         if is_ours:
             error = (bandit.theta_hat - W).flatten(1)
             missed |= torch.einsum("bi,bij,bj->b", error, bandit.V, error) > bandit.radius() ** 2

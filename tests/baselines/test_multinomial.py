@@ -18,6 +18,7 @@ from tests.reference.multinomial import MultinomialReference, law
 from torchonline.baselines import MLogBRegression, MultinomialLogisticBandit
 from torchonline.baselines.generalized_linear.multinomial import tight_step_size
 from torchonline.export import to_torchscript
+from torchonline.testing.arguments import no_actions
 
 D = torch.float64
 REVENUES = (0.3, -0.5, 1.0)
@@ -42,7 +43,7 @@ def learnt(rounds: int = 20, batch_shape: tuple[int, ...] = (), **options: Any) 
     generator = torch.Generator().manual_seed(3)
     for _ in range(rounds):
         outcome = torch.randint(3, batch_shape, generator=generator)
-        bandit.step(unit(*batch_shape, generator=generator), outcome)
+        bandit.step(unit(*batch_shape, 1, generator=generator), torch.zeros_like(outcome), outcome)
     return bandit
 
 
@@ -66,7 +67,7 @@ def test_equals_its_equations(name: str) -> None:
         assert expected[:, 1].max() - expected[index, 1] <= 1e-9
         # Mostly one outcome, so that the estimate is driven out of the ball.
         outcome = int(random.integers(bandit.outcomes)) if t % 3 else 1
-        bandit.step(arms[index], outcome)
+        bandit.step(arms, index, outcome)
         reference.step(arms[index], outcome)
         np.testing.assert_allclose(bandit.theta_hat.flatten(), reference.theta, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(bandit.V, reference.V, rtol=1e-9, atol=1e-9)
@@ -88,7 +89,7 @@ def test_two_outcomes_are_the_binary_bandit() -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in range(300):
         x, outcome = unit(generator=generator), torch.randint(2, (), generator=generator)
-        bandit.step(x, outcome)
+        bandit.step(x.unsqueeze(-2), 0, outcome)
         binary.step(x, outcome.to(D))
     torch.testing.assert_close(bandit.theta_hat[0], binary.theta_hat, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(bandit.V, binary.V, rtol=1e-9, atol=1e-9)
@@ -131,7 +132,7 @@ def coverage(fixed: Callable[..., Tensor], rounds: int, trials: int, delta: floa
         failed |= ((p @ payoff < low - 1e-12) | (p @ payoff > high + 1e-12)).any(-1)
         index = fixed(bandit, arms, W)
         outcome = torch.multinomial(p[torch.arange(trials), index], 1, generator=generator)[:, 0]
-        bandit.step(arms[torch.arange(trials), index], outcome)
+        bandit.step(arms, index, outcome)
         error = (bandit.theta_hat - W).flatten(1)
         failed |= torch.einsum("bi,bij,bj->b", error, bandit.V, error) > bandit.radius() ** 2
     if shrink == 1.0:
@@ -177,13 +178,13 @@ def test_a_batch_is_its_learners_and_rounds_come_in_order() -> None:
     generator = torch.Generator().manual_seed(1)
     x, outcome = unit(2, 9, generator=generator), torch.randint(3, (2, 9), generator=generator)
     batched, singles = build((2,)), [build(), build()]
-    batched.step(x, outcome)
+    batched.step(x.unsqueeze(-2), torch.zeros_like(outcome), outcome)
     arms = unit(2, 4, 5, generator=generator)
     mask = torch.rand(2, 4, 5, generator=generator) < 0.7
     mask[..., 0] = True
     for i, single in enumerate(singles):
         for t in range(9):
-            single.step(x[i, t], outcome[i, t])
+            single.step(x[i, t, None], 0, outcome[i, t])
         for name, value in snapshot(single).items():
             if name != "constants":
                 torch.testing.assert_close(value, getattr(batched, name)[i], rtol=1e-12, atol=1e-12)
@@ -214,10 +215,10 @@ def test_a_loaded_or_copied_state_continues(dtype: torch.dtype) -> None:
         fresh = build(batch_shape, dtype=dtype)
         fresh.load_state_dict(bandit.state_dict())
         copies = [fresh, copy.deepcopy(bandit), pickle.loads(pickle.dumps(bandit))]
-        x, outcome = unit(*batch_shape, 12), torch.randint(3, (*batch_shape, 12))
-        bandit.step(x, outcome)
+        rounds = unit(*batch_shape, 12, 4), torch.randint(4, (*batch_shape, 12)), torch.randint(3, (*batch_shape, 12))
+        bandit.step(*rounds)
         for each in copies:
-            each.step(x, outcome)
+            each.step(*rounds)
             assert differences(snapshot(bandit), snapshot(each)) == []
         bandit.reset()
         assert differences(snapshot(build(batch_shape, dtype=dtype)), snapshot(bandit)) == []
@@ -249,17 +250,19 @@ def test_wrong_rounds_are_refused_and_change_nothing() -> None:
     for batch_shape, rows in (((), ()), ((), (3,)), ((2,), (3,))):
         bandit = learnt(batch_shape=batch_shape)
         before = snapshot(bandit)
-        good = {"x": unit(*batch_shape, *rows), "outcome": torch.randint(3, (*batch_shape, *rows))}
-        x, outcome = good["x"], good["outcome"]
-        features = no_floats(x) | no_values(x) | wrong_shapes(x, len(batch_shape), features=True)
+        shape = (*batch_shape, *rows)
+        good = {"inputs": unit(*shape, 4), "action": torch.full(shape, 3), "outcome": torch.randint(3, shape)}
+        x, outcome = good["inputs"], good["outcome"]
+        features = no_floats(x) | no_values(x) | wrong_shapes(x, len(batch_shape), features=True, item_dims=2)
         features |= {"too long": 3.0 * x, "None": None}
         outcomes = wrong_shapes(outcome, len(batch_shape), features=False)
         outcomes |= {"too large": with_last(outcome, 3), "negative": with_last(outcome, -1), "None": None}
         outcomes |= {"numbers": outcome.double(), "booleans": outcome.bool(), "on another device": outcome.to("meta")}
-        if not rows:  # a single row beside one outcome
+        actions = no_actions(good["action"], 4) | {"None": None}
+        if not rows:  # a single round is a round of several
             features.pop("a dimension too many", None)
         found = []
-        for name, kinds in (("x", features), ("outcome", outcomes)):
+        for name, kinds in (("inputs", features), ("action", actions), ("outcome", outcomes)):
             for kind, bad in kinds.items():
                 found += complaint(f"{kind} {name}", name, functools.partial(bandit.step, **good | {name: bad}))
         assert found == []
@@ -290,7 +293,7 @@ def test_wrong_options_and_arms_are_refused() -> None:
     arms = unit(4)
     kinds = no_floats(arms) | no_values(arms) | {"no arm": arms[:0], "one row": arms[0], "a feature less": arms[:, 1:]}
     for kind, value in kinds.items():
-        found += complaint(kind, "arms", lambda value=value: bandit.select(value))
+        found += complaint(kind, "inputs", lambda value=value: bandit.select(value))
     found += complaint("nothing available", "mask", lambda: bandit.select(arms, torch.zeros(4, dtype=torch.bool)))
     assert found == []
 

@@ -14,7 +14,7 @@ from torchonline.core.backend import autocasts, exactly, is_readable
 from torchonline.core.checks import check_shape, check_values, shape_text
 from torchonline.core.inputs import ArrayLike, array_of, as_indices, check_mask, check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.ops import assign_, dot, matvec
+from torchonline.core.ops import assign_, dot, matvec, of_chosen
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import (
     add_outer_,
@@ -26,6 +26,7 @@ from torchonline.core.precision_matrix import (
 )
 from torchonline.core.stepping import one_at_a_time
 from torchonline.linalg import no_longer, project_ball_
+from torchonline.regression.arguments import as_actions
 
 # Number of nodes of a round's prior over the logits, even.
 NODES = 128
@@ -92,7 +93,8 @@ class MultinomialLogisticBandit(Learner):
         >>> bandit = MultinomialLogisticBandit(2, revenues=(0.0, 0.5, 1.0))  # leaves, clicks, buys
         >>> arms = torch.eye(2)
         >>> for _ in range(50):
-        ...     bandit.step(arms, torch.tensor([2, 1]))  # the first sells, the second is clicked
+        ...     bandit.step(arms, 0, 2)  # the first sells
+        ...     bandit.step(arms, 1, 1)  # the second is clicked
         >>> bandit.select(arms)
         tensor(0)
 
@@ -214,53 +216,54 @@ class MultinomialLogisticBandit(Learner):
             return low.reshape(x.shape[:-1]), high.reshape(x.shape[:-1])
 
     @one_at_a_time
-    def select(self, arms: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
+    def select(self, inputs: ArrayLike, mask: ArrayLike | None = None) -> Tensor:
         """Return the action with the largest upper bound: an index, int64, ``(*B, ...)``.
 
         The state does not change. Ties go to the lowest index.
 
         Args:
-            arms: features, ``(*B, ..., n, d)``: one decision among n actions, or many, made from the same state.
+            inputs: the actions' features, ``(*B, ..., n, d)``: one decision among n actions, or many, made from the same state.
             mask: True where an action is available, ``(*B, ..., n)``.
         """
-        arms = self._checked_rows("arms", arms, 2)
+        x = self._checked_rows("inputs", inputs, 2)
         if mask is not None:
-            mask = check_mask("mask", mask, arms.shape[:-1], arms, self.validate)
-        if self.validate and is_readable(arms):
-            check_values("arms", arms)
-        with torch.no_grad(), exactly(arms) if autocasts(arms) else nullcontext():
-            scores = self._bounds(arms.detach())[1].reshape(arms.shape[:-1])
+            mask = check_mask("mask", mask, x.shape[:-1], x, self.validate)
+        if self.validate and is_readable(x):
+            check_values("inputs", x)
+        with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
+            scores = self._bounds(x.detach())[1].reshape(x.shape[:-1])
             return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).argmax(-1)
 
     @one_at_a_time
-    def step(self, x: ArrayLike, outcome: ArrayLike) -> None:
-        """Learn from the outcome of an action, or from several in order.
+    def step(self, inputs: ArrayLike, action: ArrayLike, outcome: ArrayLike) -> None:
+        """Learn from the outcomes of decisions, in order.
 
         Args:
-            x: features of the action, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
-            outcome: index from 0 to K, int64, ``(*B)`` or ``(*B, n)``.
+            inputs: the actions' features, ``(*B, n, d)`` as :meth:`select` takes them; or ``(*B, N, n, d)`` for N rounds.
+            action: the chosen action, int64, ``(*B)`` or ``(*B, N)``.
+            outcome: index from 0 to K, int64, shaped like ``action``.
 
         Raises:
-            TypeError: ``x`` does not hold real numbers, or ``outcome`` does not hold integers.
+            TypeError: ``inputs`` does not hold real numbers, or ``action`` or ``outcome`` no integers.
             ValueError: a shape, device or value is wrong. No buffer has changed.
         """
-        x = check_tensor("x", x, self.theta_hat)
-        one = (*self.batch_shape, self.dim)
-        is_one = x.shape == one
-        if not is_one and x.shape[:-2] + x.shape[-1:] != one:
-            several = (*self.batch_shape, "n", self.dim)
-            raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(x.shape)}")
+        features = self._checked_rows("inputs", inputs, 2)
+        if features.dim() > self.batch_dims + 3:
+            wanted = [shape_text((*self.batch_shape, *more, "n", self.dim)) for more in ((), ("N",))]
+            raise ValueError(f"inputs: expected shape {' or '.join(wanted)}, got {shape_text(features.shape)}")
+        is_one, count = features.dim() == self.batch_dims + 2, features.size(-2)
+        x = of_chosen(features, as_actions(action, features.shape[:-2], features.device, count, self.validate))
         index = as_indices("outcome", outcome, self.theta_hat.device)
         check_shape("outcome", index, x.shape[:-1])
         if index.device != x.device:
             raise ValueError(f"outcome: expected a tensor on {x.device}, got one on {index.device}")
         if self.validate and is_readable(x) and x.numel():
-            check_values("x", x)
+            check_values("inputs", x)
             longest = float(torch.linalg.vector_norm(x.detach(), dim=-1).max())
             if longest > self.feature_bound * (1.0 + 1e-6):
                 allowed = f"{self.feature_bound:g}, the feature_bound"
                 raise ValueError(
-                    f"x: expected features of norm at most {allowed}, got {longest:.9g}; scale the features"
+                    f"inputs: expected features of norm at most {allowed}, got {longest:.9g}; scale the features"
                 )
             is_bad = (index < 0) | (index >= self.outcomes)
             if bool(is_bad.any()):
