@@ -235,15 +235,16 @@ class Other:
         return f"{self.cls.__name__}({self.name})"
 
 
-def head_on(make: Callable[..., Any], **how: Any) -> Callable[..., BanditHead]:
-    """Heads with equal encoders."""
+def head_on(make: Callable[..., Any], has_embeddings: bool = False) -> Callable[..., BanditHead]:
+    """Heads with equal encoders, and an embedding of each arm or none."""
 
     def head(**options: Any) -> BanditHead:
         seed = torch.random.get_rng_state()
         torch.manual_seed(0)
         encoder = nn.Linear(DIM, DIM, dtype=torch.float64)
         torch.random.set_rng_state(seed)
-        return BanditHead(encoder, make(**options), **how).eval()
+        embeddings = torch.eye(ARMS, DIM, dtype=torch.float64) if has_embeddings else None
+        return BanditHead(encoder, make(**options), actions=embeddings).eval()
 
     return head
 
@@ -268,7 +269,7 @@ OTHERS = [
     Other(FixedArms, "ridge", lambda **o: FixedArms(RidgeRegression(DIM, **o), torch.eye(ARMS, DIM))),
     Other(BanditHead, "ridge", head_on(ridge), raw_arms),
     Other(BanditHead, "arms", head_on(arms_of_ridge), raw),
-    Other(BanditHead, "embeddings", head_on(ridge, actions=torch.eye(ARMS, DIM)), raw),
+    Other(BanditHead, "embeddings", head_on(ridge, has_embeddings=True), raw),
     Other(type(torchonline.bandit(DIM)), "bandit", lambda **o: torchonline.bandit(DIM, **o)),
     Other(type(torchonline.bandit(DIM, actions=2)), "bandit", lambda **o: torchonline.bandit(DIM, actions=ARMS, **o)),
 ]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import PLAIN, in_python, is_readable, writable
-from torchonline.core.checks import check_values, shape_text
+from torchonline.core.checks import check_state_dtype, check_values, shape_text
 from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
 from torchonline.core.ops import (
@@ -329,7 +329,8 @@ class FixedArms(WithArmIds, PolicyLearner):
         return self._scores_of_arms_in_turn()
 
     def _scores_now(self, inputs: Any, mask: Any) -> tuple[Any, Tensor | None]:
-        return self._scores_of_arms(), self._checked(inputs, mask)[1]
+        available = self._checked(inputs, mask)[1]
+        return self._scores_of_arms(), available
 
     @in_turn
     def _scores_of_arms_in_turn(self) -> Tensor:
@@ -369,6 +370,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         if inputs is not None:
             got = f"{type(inputs).__name__}; pass a mask by name: mask=..."
             raise TypeError(f"inputs: expected None, because the arms are fixed, got {got}")
+        check_state_dtype(self.arms.dtype)
         if mask is not None:
             mask = check_mask("mask", mask, (*self.batch_shape, self.arms.size(-2)), self.arms, self.validate)
         return self.arms, mask

@@ -149,11 +149,13 @@ def bad_steps(subject: Any, batch_shape: Shape, rows: Shape) -> Iterator[Bad]:
             else no_floats(value, not is_features) | no_values(value)
         )
         kinds |= wrong_shapes(value, at, is_features, subject.item_dims)
+        if name == "action" and not subject.takes_inputs:  # whose shape tells how many rounds there are
+            kinds = no_actions(value, subject.arms)
         if name == "noise_scale":
             kinds["negative"] = with_last(value, -0.1)
         else:
             kinds["None"] = None
-        if rows and not is_features:
+        if rows and not is_features and (name != "action" or subject.takes_inputs):
             row = value.narrow(at, 0, 1)
             kinds |= {"a row too few": value.narrow(at, 1, rows[0] - 1), "a row too many": torch.cat([value, row], at)}
         if outputs and not is_features:

@@ -30,11 +30,6 @@ def member_of(round_: Round, member: Shape) -> Round:
     return {name: None if value is None else value[member] for name, value in round_.items()}
 
 
-def typed(round_: Round, dtype: torch.dtype) -> Round:
-    """Return a round with its floating-point values in another type."""
-    return {name: value.to(dtype) if is_real(value) else value for name, value in round_.items()}
-
-
 def is_real(value: Any) -> bool:
     """Return whether a value is a floating-point tensor."""
     return isinstance(value, Tensor) and value.is_floating_point()
@@ -59,7 +54,8 @@ class Subject:
     features = "x"
     response = "reward"
     output_shape: Shape = ()
-    takes_inputs = True
+    # Whether a round has features, and whether the learner reads them itself, without an encoder.
+    takes_inputs, checks_inputs = True, True
     # The dimensions of one round's features.
     item_dims = 1
 
@@ -115,6 +111,14 @@ class Subject:
             decisions.append(self.decide(learner, round_))
             learner.step(**self.arguments(round_, decisions[-1]))
         return decisions
+
+    def typed(self, round_: Round, dtype: torch.dtype) -> Round:
+        """Return a round with its floating-point values in another type.
+
+        Raw inputs of an encoder keep the type that the encoder needs.
+        """
+        kept = () if self.checks_inputs else (self.features,)
+        return {k: v.to(dtype) if is_real(v) and k not in kept else v for k, v in round_.items()}
 
     def taught(self, count: int = 12, **options: Any) -> Any:
         """Return a learner that has played some rounds."""
@@ -183,7 +187,6 @@ class DeciderSubject(Subject):
         policy = make()
         self.inputs, self.takes_inputs, self.takes_mask = inputs, policy.takes_inputs, policy.takes_mask
         self.is_deterministic = policy.is_deterministic()
-        # An encoder checks its inputs itself.
         self.checks_inputs = self.takes_inputs and not policy.has_encoder
         # The number of arms varies where each decision brings its own arms.
         self.varies = inputs is None and self.takes_inputs and policy.has_arm_inputs and policy.learns_rows
