@@ -232,7 +232,7 @@ class TestBudget:
         assert (int(module.heads["only"].rounds), logger.last_step) == (stopped, 15)
 
     def test_a_batch_that_goes_past_it_raises(self) -> None:
-        with pytest.raises(RuntimeError, match=r"at most 3 steps, for .*, got 6 after a batch larger than those"):
+        with pytest.raises(RuntimeError, match=r"at most 3 steps, for .*, got 6 after a batch larger than all earlier"):
             fit(Regression(), PrivacySpendLogger(DELTA, stop_at=tree_epsilon(3) + 1e-6), data=loader(6))
 
     @pytest.mark.parametrize("keep", [{"min_steps": 10}, {"min_epochs": 1}])
