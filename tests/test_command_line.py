@@ -246,7 +246,7 @@ def test_what_is_no_checkpoint(folder: Path) -> None:
     for name in ("log.csv", "empty.ckpt", "list.ckpt"):
         with pytest.raises(ValueError, match=rf"^ckpt_path: expected a checkpoint, as fit writes, got .*{name}, which"):
             read_checkpoint(str(folder / name))
-    with pytest.raises(ValueError, match=r"^url: expected one such as postgresql"):
+    with pytest.raises(ValueError, match=r"^url: expected a URL such as postgresql"):
         open_log("unknown://user:secret@host")
 
 
@@ -328,9 +328,9 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         ("every", 0.0, "every: expected a number above 0, got 0.0"),
         ("largest", 0.0, "largest: expected a number above 0, got 0.0"),
         ("encoder", "../x", "encoder: expected a version that can be part of the name of a file"),
-        ("window", 60.0, "window: expected None, with which the log was made, got 60.0"),
+        ("window", 60.0, "window: expected None, as the log was created, got 60.0"),
         ("folder", folder / "clicks.yaml", "folder: expected a folder, got the file"),
-        ("database", "unknown://x", "url: expected one such as"),
+        ("database", "unknown://x", "url: expected a URL such as"),
     ):
         with pytest.raises(ValueError, match=wrong):
             run_service(dataclasses.replace(settings, **{field: value}), "learner", "127.0.0.1", 8000, [], "new")

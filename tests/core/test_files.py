@@ -65,7 +65,7 @@ def test_an_older_snapshot_loads_with_a_note(tmp_path: Path) -> None:
     save_snapshot(tmp_path / "new", OFUL(2), Snapshot(position=3))
     with open(tmp_path / "old", "wb") as file:
         torch.save(torch.load(tmp_path / "new", weights_only=True), file)
-    with pytest.warns(UserWarning, match="path: expected a snapshot with its SHA-256, got an older one"):
+    with pytest.warns(UserWarning, match="path: expected a snapshot with a SHA-256, got an older one"):
         assert load_snapshot(tmp_path / "old", OFUL(2)).position == 3
     with pytest.raises(ValueError, match="got one without"):
         check_file(tmp_path / "old")
