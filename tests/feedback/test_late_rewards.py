@@ -113,7 +113,7 @@ def test_a_report_leaves_removed_arms_out_of_the_policy(tmp_path: Path) -> None:
     policy.remove_actions([0])
     report(log, tmp_path / "page.html", policy=policy)
     assert "<h2>Actions</h2>" in (tmp_path / "page.html").read_text()
-    with pytest.raises(ValueError, match="policy: expected one that takes the inputs and actions of the log"):
+    with pytest.raises(ValueError, match="policy: expected a policy that takes the inputs and actions of the log"):
         report(log, tmp_path / "page.html", policy=DisjointArms(RidgeRegression(1), 2))
 
 
