@@ -193,7 +193,7 @@ class PrivacySpendLogger(PassGuard):
         return list(found.values())
 
     def _epsilon(self, more_steps: int = 0) -> float:
-        """Return the epsilon after ``more_steps`` further steps. It depends on counters and options only."""
+        """Return the epsilon after more steps, from counters and options only."""
         ledger = total_ledger(self._learners, continuations=self.continuations, more_steps=more_steps)
         return ledger.epsilon(self.delta)
 
@@ -218,5 +218,5 @@ class PrivacySpendLogger(PassGuard):
         return low
 
     def _is_over(self) -> bool:
-        """Return whether one more batch, as large as the largest so far, would exceed the budget."""
+        """Return whether another batch of the largest size would exceed the budget."""
         return self._left is not None and self._taken + self._largest_batch > self._left

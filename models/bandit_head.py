@@ -490,7 +490,7 @@ class BanditHead(Policy):
 
     @in_python(_scaled_in_python)
     def _scaled(self, items: Tensor) -> Tensor:
-        """Scale inputs. Return them in the encoder's dtype, or in the inputs' dtype in a script."""
+        """Scale inputs, in the encoder's dtype; in a script, in the inputs' dtype."""
         scaler = self.scaler
         return items if scaler is None else scaler._scaled(items).to(items.dtype)
 
@@ -499,7 +499,7 @@ class BanditHead(Policy):
 
     @in_python(_any_mode_in_python)
     def _check_mode(self) -> None:
-        """Refuse an encoder in training mode, because a scripted head cannot switch modes."""
+        """Refuse an encoder in training mode: a scripted head cannot switch modes."""
         if self.encoder.training:
             raise RuntimeError("encoder: expected evaluation mode, got training mode; call eval() on the head")
 
@@ -532,7 +532,10 @@ class BanditHead(Policy):
         return not self.has_arm_inputs and self.actions is None and self._modules.get("scaler") is None
 
     def _checked_items(self, inputs: Any, batch: tuple[int, ...], most: int | None = None) -> Tensor:
-        """Return inputs with leading shape ``batch`` and at most ``most`` further leading dimensions, or raise."""
+        """Return checked inputs, or raise.
+
+        Their leading shape is ``batch``, followed by at most ``most`` further dimensions before the items.
+        """
         if (
             type(inputs) is Tensor
             and inputs.dim() == self.item_dims

@@ -126,7 +126,7 @@ def _checked_log(log: LoggedRounds) -> LoggedRounds:
 
 
 def _check_rounds(inputs: Any, rewards: Any, name: str) -> None:
-    """Raise unless inputs and rewards are tensors of the same number of rounds, possibly 0."""
+    """Raise unless inputs and rewards are tensors of the same number of rounds."""
     for argument, value in (("inputs", inputs), (name, rewards)):
         if not isinstance(value, Tensor):
             raise TypeError(f"{argument}: expected a torch.Tensor, got {type(value).__name__}")

@@ -196,7 +196,7 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _classes_in(data: bytes) -> list[Any]:
-    """Return (class, name) pairs for all names in packed bytes, or raise if one is not allowed."""
+    """Return (class, name) for each name in packed bytes. Refuse other names."""
     names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
     return [(_allowed(_place_now(name)), name) for name in names]
 
@@ -219,7 +219,7 @@ def _rooms() -> list[Any]:
 
 
 def _allowed(path: str) -> Any:
-    """Return an imported module class or a function of torch.nn.functional by its path, or raise."""
+    """Return an imported module class or torch.nn.functional function, or raise."""
     place, _, name = path.rpartition(".")
     found = getattr(sys.modules.get(place), name, None)
     if place == "torch.nn.functional" == getattr(found, "__module__", None) and inspect.isfunction(found):

@@ -42,7 +42,7 @@ def typed_inputs(encoder: nn.Module | None, inputs: Tensor) -> Tensor:
 
 
 def as_inputs(inputs: Any, encoder: nn.Module, state: Tensor) -> Tensor:
-    """Convert arrays and lists to inputs of an encoder, in the dtype of its parameters.
+    """Convert arrays and lists to an encoder's inputs, in its parameters' dtype.
 
     Integers stay integers if the encoder begins with an embedding.
     """

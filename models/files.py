@@ -17,7 +17,7 @@ SEPARATORS = (";", "\t", "|", ",")
 
 
 def suffix_of(path: Path) -> str:
-    """Return the one of SUFFIXES that a file's name ends in, ignoring case, or an empty string."""
+    """Return which of SUFFIXES a file's name has, ignoring case, or ""."""
     return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), "")
 
 

@@ -33,7 +33,7 @@ def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> StandardScale
 
 
 def check_inputs(scaler: StandardScaler, inputs: Tensor) -> None:
-    """Raise if a scaler is torn by an interrupt, or does not take inputs of this shape and dtype."""
+    """Raise if a scaler is torn, or does not take inputs of this shape and dtype."""
     if not is_dynamo_compiling():  # a traced program has no threads
         with scaler._lock:
             if scaler._is_torn:
@@ -46,7 +46,7 @@ def check_inputs(scaler: StandardScaler, inputs: Tensor) -> None:
 
 
 def check_scalable(scaler: StandardScaler | None, inputs: Tensor) -> None:
-    """Raise unless inputs are finite in the dtype of the scaler, because the scaler would clip infinity."""
+    """Raise unless inputs are finite in the scaler's dtype: it would clip infinity."""
     if scaler is not None and scaler.validate and is_readable(inputs):
         check_values("inputs", inputs.to(scaler.mean.dtype))
 
@@ -94,7 +94,7 @@ def together(scaler: StandardScaler, policy: Any, learn: Callable[..., None], *a
 
 
 def both_or_neither(scaler: StandardScaler, policy: Any, write: Callable[..., None], *arguments: Any) -> None:
-    """Call ``write``, which changes a scaler and a policy. Undo both changes if it raises."""
+    """Call ``write`` on a scaler and a policy. Undo both changes if it raises."""
     learner = policy.learner
     state = [*scaler.state().values(), *learner.state().values()]
     with scaler._lock, learner._lock:

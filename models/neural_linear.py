@@ -361,7 +361,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             self._arm_ids = self._ids_of_arms()  # matches the loaded replay
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
-        """Load the module's own entries of a state, with the readout shaped for the present arms."""
+        """Load the module's own entries of a state, with a readout for the present arms."""
         if self.replay is not None:
             self._follow_arms(self.replay)
         super()._load_from_state_dict(*arguments)
@@ -374,7 +374,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return self.head._placed(action)
 
     def _follow_arms(self, replay: Replay) -> None:
-        """If arms were added or removed, drop the removed arms' rounds from the replay and reset the readout."""
+        """Drop removed arms from the replay, and reset the readout, if the arms changed."""
         action_ids = self._ids_of_arms()
         if action_ids == self._arm_ids:
             return
@@ -559,12 +559,15 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         self._seen.append({name: v.unsqueeze(0) if is_one else v.movedim(lead, 0) for name, v in found.items()})
 
     def _all_seen(self) -> dict[str, Tensor]:
-        """Return the kept predictions of the present batch by name, each ``(N, *B)``, and clear them."""
+        """Return and clear the present batch's predictions by name, each ``(N, *B)``."""
         seen, self._seen = self._seen, []
         return {name: torch.cat([one[name] for one in seen]) for name in (seen[0] if seen else ())}
 
     def _train_if_due(self, before: int) -> None:
-        """Train the encoder and relearn if ``rounds`` has passed a multiple of ``train_encoder_every``."""
+        """Train the encoder and relearn if due.
+
+        That is, if ``rounds`` has passed a multiple of ``train_encoder_every``.
+        """
         every = self.train_encoder_every
         if self.replay is None or every is None or int(self.rounds) // every <= before // every:
             return
@@ -589,7 +592,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
 
 def _outputs_of(rounds: LoggedRounds, watched: bool) -> dict[str, Any]:
-    """Return a callback's values for logged rounds, with their probabilities if watched.
+    """Return a callback's values for logged rounds, with probabilities if watched.
 
     Without logged probabilities the entry is None, because the policy's probabilities are not the logging policy's.
     """

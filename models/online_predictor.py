@@ -152,7 +152,7 @@ class OnlinePredictor(pl.LightningModule):
         return described(self, vars(self))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the prediction for each input. With the logistic loss it is a probability."""
+        """Return the prediction for each input: a probability with the logistic loss."""
         with torch.no_grad():
             margin = self._features(inputs) @ self.learner.predict()
         return margin.sigmoid() if self.loss == "logistic" else margin

@@ -127,7 +127,7 @@ class PassGuard(pl.Callback):
                 )
 
     def _check_loader(self, trainer: pl.Trainer) -> None:
-        """Raise if a loader repeats people, or may change an order that min_separation relies on."""
+        """Raise if a loader repeats people, or may break the order for min_separation."""
         loaders = CombinedLoader(trainer.train_dataloader).flattened
         if any(map(_repeats, loaders)):
             raise self._refusal(

@@ -59,7 +59,7 @@ class Replay(nn.Module):
         return self.inputs[slots], self.action[slots], self.reward[slots]
 
     def check_inputs(self, inputs: Tensor, feature_dims: int) -> None:
-        """Raise unless inputs, ``(n, ..., *feature)``, match the kept ones in shape and dtype."""
+        """Raise unless inputs, ``(n, ..., *feature)``, match the kept shape and dtype."""
         if self.inputs is None:
             return
         wanted, got = (tuple(one.shape[one.dim() - feature_dims :]) for one in (self.inputs, inputs))

@@ -141,7 +141,7 @@ class RoundLoader:
 
 
 def _checked_rank(rank: Any, world_size: Any) -> tuple[int | None, int | None]:
-    """Return the rank and the number of ranks, or (None, None). Raise if they are invalid."""
+    """Return the rank and the number of ranks, or (None, None), or raise."""
     if rank is None and world_size is None:
         return None, None
     if rank is None or world_size is None:

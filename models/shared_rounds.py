@@ -37,7 +37,7 @@ class SharedRounds:
         self.error = self.error or error
 
     def sync(self, learn: Callable[[Rounds], None], state: Sequence[Tensor]) -> None:
-        """Learn all ranks' rounds on the first rank and send its state to the others. Collective.
+        """Learn all ranks' rounds on the first rank and send its state. Collective.
 
         If a batch of any rank has failed, or the learner refuses the rounds, all ranks raise the error and nothing is learnt.
         """
@@ -65,7 +65,10 @@ class SharedRounds:
         return self.ranks.all_gather((self.batches, [_on(part, "cpu") for part in self.queue]))
 
     def take(self, queues: list[Any], device: torch.device) -> None:
-        """Restore the queues of a checkpoint. If their number is not the number of ranks, the first rank takes all."""
+        """Restore a checkpoint's queues.
+
+        If their number is not the number of ranks, the first rank takes all.
+        """
         if len(queues) == self.ranks.size:
             self.batches, queue = queues[self.ranks.rank]
         else:
@@ -75,7 +78,7 @@ class SharedRounds:
     def _learnt(
         self, learn: Callable[[Rounds], None], gathered: list[Any], device: torch.device
     ) -> tuple[str | None, BaseException | None]:
-        """Learn on the first rank. Return an error as text for all ranks, and the error itself."""
+        """Learn on the first rank. Return an error as text, and the error itself."""
         for _, text in gathered:
             if text is not None:
                 return text, None

@@ -1,4 +1,4 @@
-"""Diagnostics of noise assumptions. docs/noise_scale.md states what they can show."""
+"""Diagnostics of noise assumptions; docs/noise_scale.md states their power."""
 
 import math
 import warnings

@@ -261,7 +261,7 @@ class Summary:
             self.policy_weights.update(weight[~weight.isnan()])
 
     def _arms_of(self, decision: Any) -> int:
-        """Return the number of arms that a decision had, or the best estimate from the log."""
+        """Return a decision's number of arms, or the best estimate from the log."""
         if decision.mask is not None:
             return int(decision.mask.sum())
         if decision.inputs.dim() == 2:  # a row for each arm
@@ -322,7 +322,7 @@ class Reader:
         self.device, self.arms = policy._like().device, policy.with_ids()
 
     def fits(self, decision: Any) -> bool:
-        """Return whether a decision's encoder fits the policy and its action has not been removed."""
+        """Return whether a decision's encoder fits and its action was not removed."""
         if self.arms is not None and self.arms.was_removed(int(decision.action)):
             return False
         return self.encoder is None or decision.encoder == self.encoder
@@ -359,7 +359,7 @@ class Reader:
         return self.policy.has_arm_inputs and inputs.dim() == self.policy.item_dims
 
     def _of_groups(self, page: list[Any], call: Callable[..., Tensor], rows: int) -> Tensor:
-        """Call a function on each group of a page's decisions with equal shapes. Return the results in order."""
+        """Call a function on groups of a page's decisions with equal shapes."""
         found = torch.empty(rows, len(page), dtype=torch.float64)
 
         def kind(i: int) -> tuple[Any, ...]:

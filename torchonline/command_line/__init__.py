@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def is_explained(error: Exception) -> bool:
-    """Return whether an error's message explains what is wrong with the input, without a traceback.
+    """Return whether an error's message explains itself without a traceback.
 
     Such errors are: the library's refusals of the form "expected ..., got ..."; files and addresses that the system refuses;
     missing packages; refusals of Lightning's trainer; and logs that cannot be read. Other errors may be bugs.
@@ -111,7 +111,7 @@ def print_error(message: str, command: str = "") -> int:
 
 
 def warning_printer() -> Any:
-    """Return a function that prints each warning once, in one line, without its location."""
+    """Return a function that prints each warning once, without its location."""
     printed: set[str] = set()
 
     def print_warning(message: Warning | str, *where: Any, **options: Any) -> None:

@@ -320,7 +320,7 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
 
 
 def check_format(subject: Any, file: Path) -> None:
-    """Raise a ValueError if the format of a file's suffix cannot hold the head or learner."""
+    """Raise a ValueError if a file's format cannot hold the head or learner."""
     if file.suffix not in (".pt", ".pt2", ".onnx"):
         raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {str(file)!r}")
     has_encoder = type(getattr(subject, "encoder", torch.nn.Identity())) is not torch.nn.Identity

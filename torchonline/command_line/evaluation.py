@@ -137,7 +137,7 @@ def evaluate_replay(head: Any, log: BanditLog, delta: float, reward_range: tuple
 
 
 def replay_head(head: Any, log: BanditLog) -> Tensor:
-    """Let a head choose in each round and learn the rounds in which it chose the logged action.
+    """Let a head choose in each round, and learn where it chose the logged action.
 
     Returns:
         The head's choices, ``(N)``.

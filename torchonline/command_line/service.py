@@ -1,4 +1,4 @@
-"""Service of a head: one replica in this process, and the learner in another process."""
+"""Service of a head: one replica in this process, and the learner in another."""
 
 import copy
 import errno

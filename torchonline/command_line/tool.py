@@ -208,7 +208,7 @@ class Tool(LightningCLI):
         self.config = parser.parse_args(args)
 
     def _parse_ckpt_path(self) -> None:
-        """Do nothing: the configuration builds the model, and a checkpoint holds only its state."""
+        """Do nothing: the configuration builds the model; a checkpoint has its state."""
 
     def before_instantiate_classes(self) -> None:
         """Set the checkpoint that a command starts from."""
@@ -241,7 +241,7 @@ class Tool(LightningCLI):
         return super().instantiate_trainer(**kwargs)
 
     def before_serve(self) -> None:
-        """Pass the command line to the trainer, with which the service starts its learner."""
+        """Pass the command line to the trainer, which starts the learner with it."""
         trainer: Any = self.trainer
         trainer.words = self.words
 
@@ -263,7 +263,7 @@ class Tool(LightningCLI):
         print(f"{self._learnt_rounds()}checkpoint: {saved or 'none'}")
 
     def _learnt_rounds(self) -> str:
-        """Return the number of learnt rounds as text, if the model counts them. Warn if it is 0."""
+        """Return the number of learnt rounds as text, if counted. Warn if it is 0."""
         before, rounds = self.counter.rounds, rounds_of(self.model)
         if before is None or rounds is None:
             return ""
@@ -288,7 +288,7 @@ class RoundCounter(pl.Callback):
 
 
 def rounds_of(model: pl.LightningModule) -> int | None:
-    """Return the number of rounds that a model has learnt, or None if it does not count them."""
+    """Return a model's number of learnt rounds, or None if it does not count them."""
     rounds = dict(model.named_buffers()).get("rounds")
     return None if rounds is None else int(rounds)
 

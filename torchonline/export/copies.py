@@ -13,7 +13,7 @@ def uncompiled(module: nn.Module) -> Any:
 
 
 def uncompiled_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> Any:
-    """Return a copy with the wrappers of ``torch.compile`` replaced by the modules inside.
+    """Return a copy without the wrappers of ``torch.compile``.
 
     TorchScript, torch.export and pickle refuse the wrapper ``OptimizedModule``, whose ``_orig_mod`` is the module.
 

@@ -336,7 +336,7 @@ def _released(learner: PrivateLearner, example: Tensor | None) -> nn.Module:
 
 
 def _agree_on_released(public: Any, loaded: Any) -> None:
-    """Raise unless a file makes the public module's decisions and holds no further buffers."""
+    """Raise unless a file decides like the public module, with the same buffers only."""
     inputs = public.example()
     agree("a decision", public(*inputs), loaded(*inputs), 1e-12)
     agree_on_state(public, dict(loaded.named_buffers()), 0.0)

@@ -19,10 +19,10 @@ from torchonline.regression.block_learner import BlockEstimator
 
 
 def learnt_where(fit: Tensor, learners: Iterable[Learner], learn: Callable[[], None]) -> Tensor:
-    """Call ``learn``, and restore the state of each learner that must not learn. Return the learners that have learnt, ``(*B)``.
+    """Call ``learn``, restore the learners that must not learn, return the others.
 
     A learner must not learn if ``fit``, ``(*B)``, is False, if its round outweighs all others, or if one of its buffers would not
-    be finite.
+    be finite. The result has shape ``(*B)``.
     """
     parts = [part for learner in learners for part in learner.modules() if isinstance(part, Learner)]
     buffers = {part.get_buffer(name): name in part.unbounded for part in parts for name in evolving(part)}
@@ -66,7 +66,7 @@ def any_of_rest(condition: Tensor, dims: int) -> Tensor:
 
 
 def is_finite(buffer: Tensor, dims: int, is_unbounded: bool) -> Tensor:
-    """Return whether all numbers of each learner are finite: ``(*B, ...)`` to ``(*B)``.
+    """Return which learners' numbers are all finite: ``(*B, ...)`` to ``(*B)``.
 
     With ``is_unbounded``, infinity is allowed, but not NaN.
     """

@@ -1,4 +1,4 @@
-"""Modules for exported programs that learn from a past round and then decide, in one call.
+"""Modules for exported programs: learn a past round and decide, in one call.
 
 Each call returns its decisions and ``learnt``: True for a round that was learnt. A round that must not be learnt leaves every
 buffer of its learner unchanged (:mod:`torchonline.export.guard`). So does ``learn=False``, whatever values the round holds.
@@ -142,7 +142,7 @@ class ConvexRound(nn.Module):
 def read(
     policy: Policy, past: Tensor | None, action: Tensor, reward: Tensor, learn: Tensor, noise_scale: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Any, Tensor]:
-    """Return rows, arm indices, rewards and noise scales of rounds, and which rounds to learn."""
+    """Return rows, arm indices, rewards, noise scales, and which rounds to learn."""
     like = policy._like()
     given: Any = like if past is None else past
     is_arm, place = policy._found(action, policy._count(given))

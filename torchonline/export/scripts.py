@@ -27,14 +27,14 @@ PLAIN = ("step", "set_hint", "set_available")
 
 
 def stacked(learnt: list[Tensor], is_one: bool, like: Tensor) -> Tensor:
-    """Stack which rounds were learnt: ``(*B)`` for one round, else the shape of ``like``."""
+    """Stack which rounds were learnt: ``(*B)`` for one round, else like ``like``."""
     if is_one:
         return learnt[0]
     return torch.zeros_like(like, dtype=torch.bool) if len(learnt) == 0 else torch.stack(learnt, -1)
 
 
 def drawn_if_possible(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw an index from each row, and return it with its probability: -1 and 0 if the row is all 0."""
+    """Draw an index and its probability from each row: -1 and 0 if the row is 0."""
     possible = probabilities.sum(-1) > 0.0
     if probabilities.size(-1) == 0:
         return torch.full_like(possible, -1, dtype=torch.int64), torch.zeros_like(probabilities.sum(-1))
@@ -64,7 +64,7 @@ class Guarded:
         return found
 
     def _guard_settle_(self, before: list[Tensor], fit: Tensor) -> Tensor:
-        """Restore the state of the learners that must not learn. Return the other learners.
+        """Restore the learners that must not learn. Return the others.
 
         A learner must not learn if ``fit`` is False, if its round outweighs all others, or if one of its buffers would not be
         finite.
@@ -255,7 +255,7 @@ class PolicyFile(Guarded):
 
 
 class ConvexFile(Guarded):
-    """Mixin for the file of a convex learner. ``asks_values`` is its ``needs_values``."""
+    """Mixin for the file of a convex learner; ``asks_values`` is ``needs_values``."""
 
     if TYPE_CHECKING:
         decision: Tensor

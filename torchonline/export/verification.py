@@ -299,7 +299,7 @@ class ConvexTrial(Trial):
 def trial_of(
     module: nn.Module, example: Tensor | None, blocks: bool = False, noise_scale: bool = False
 ) -> PolicyTrial | FixedTrial | ConvexTrial:
-    """Return the trial for a module. A module with an encoder needs ``example``, raw inputs."""
+    """Return the trial for a module. An encoder needs ``example``, raw inputs."""
     if isinstance(module, ConvexLearner):
         if noise_scale:
             got = type(module).__name__
@@ -315,7 +315,7 @@ def trial_of(
 
 
 def check_kind(module: Any) -> None:
-    """Refuse a module that is neither a policy nor a convex learner. Name its part that is."""
+    """Refuse a module that is not a policy or convex learner. Name a part that is."""
     if not isinstance(module, (Policy, ConvexLearner)):
         parts = module.named_modules() if isinstance(module, nn.Module) else ()
         path = next((path for path, part in parts if isinstance(part, (Policy, ConvexLearner))), None)
@@ -354,7 +354,7 @@ def check_poison(module: Any, learn: Callable[[], Tensor]) -> None:
 
 
 def agree_on_all(learnt: Tensor) -> None:
-    """Raise unless the exported module learnt all rounds that the eager module learnt."""
+    """Raise unless the exported module learnt every round of the eager module."""
     if not bool(learnt.all()):
         raise RuntimeError("export: the exported module refused a round that the eager module learnt")
 
@@ -369,7 +369,7 @@ def agree(what: str, ours: Tensor, theirs: Tensor, tolerance: float = 0.0) -> No
 
 
 def agree_on_state(eager: nn.Module, theirs: dict[str, Tensor], tolerance: float) -> None:
-    """Raise if a buffer is missing, or if it differs although the rounds determine it."""
+    """Raise if a buffer is missing, or differs although the rounds determine it."""
     loose = undetermined(eager)
     for name, buffer in eager.named_buffers():
         if name not in theirs:

@@ -371,7 +371,7 @@ class DatabaseLog(FeedbackLog):
     def _join(
         self, execute: Execute, counts: dict[str, int], number: int, value: float, known_at: float, is_late: bool
     ) -> str:
-        """Join a reward to an open decision, or close the decision at the default if its window is over."""
+        """Join a reward to an open decision, or close it at the default if it is late."""
         if is_late:
             self._close(execute, counts, number, None, known_at)
             counts["late"] += 1
@@ -391,7 +391,7 @@ class DatabaseLog(FeedbackLog):
         known_at: float,
         reward: float | None = None,
     ) -> None:
-        """Assign a decision its position, with ``reward``, the held reward or the default."""
+        """Give a decision its position, with ``reward``, the held one or the default."""
         counts["known"] += 1
         if held is not None:
             execute(

@@ -186,7 +186,7 @@ class Follower:
         self.close()
 
     def _read(self, after: int, limit: int) -> list[Feedback | DamagedRowError]:
-        """Return rows of the log, or all rows of a block. Skipped damage is an entry, too."""
+        """Return rows of the log, or all rows of a block, with skipped damage as entries."""
         rows: list[Feedback | DamagedRowError] = []
         end = after + limit
         while after < end:
@@ -319,7 +319,7 @@ def follow(
 
 
 def _arguments_of(policy: Any) -> Callable[[Feedback], tuple[Tensor, ...]]:
-    """Return the function that maps a logged round to the arguments of a policy's ``step``."""
+    """Return the function from a logged round to the arguments of a policy's step."""
     learner = next((part for part in policy.modules() if isinstance(part, Learner)), None)
     if learner is not None and learner.batch_shape:
         raise ValueError(f"policy: expected no batch shape, got {learner.batch_shape}")
@@ -350,7 +350,10 @@ def _end_of(row: Feedback | DamagedRowError) -> int:
 
 
 def _locked(path: Path) -> int | None:
-    """Return a locked file, or None on Windows. Closing it, or the end of the process, unlocks it."""
+    """Return a locked file, or None on Windows.
+
+    Closing it, or the end of the process, unlocks it.
+    """
     try:
         import fcntl
     except ImportError:  # Windows

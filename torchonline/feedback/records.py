@@ -180,14 +180,14 @@ def stored_feedback(row: Sequence[Any], position: int) -> Feedback:
 
 
 def _of_type(name: str, value: Any, cls: type) -> Any:
-    """Return a stored number, or raise, because a database may hold text, bytes or NULL."""
+    """Return a stored number, or raise: a database may hold text, bytes or NULL."""
     if type(value) is cls or (cls is float and type(value) is int):
         return value
     raise TypeError(f"{name}: expected {'an integer' if cls is int else 'a number'}, got {value!r:.40}")
 
 
 def _checked_probability(value: Any) -> float:
-    """Return a probability, or raise. Values that float32 rounds to slightly above 1 become 1."""
+    """Return a probability, or raise. Values just above 1 in float32 become 1."""
     if isinstance(value, float) and 1.0 < value <= 1.0 + ROUNDING:
         return 1.0
     return within("probability", value, 0.0, 1.0, closed=True)
@@ -262,7 +262,7 @@ def integer_from_0(name: str, value: Any) -> int:
 
 
 def _one(name: str, value: Any) -> Any:
-    """Return the number in a tensor or array of one entry. Return other values unchanged."""
+    """Return the number in a tensor or array of one entry, and other values as is."""
     if not isinstance(value, (Tensor, np.ndarray, np.generic)):
         return value
     if math.prod(value.shape) != 1 or (isinstance(value, Tensor) and value.is_meta):
@@ -271,7 +271,7 @@ def _one(name: str, value: Any) -> Any:
 
 
 def _plain(name: str, value: Any) -> Tensor:
-    """Convert numbers to a tensor that can be stored: dense, on the CPU, without gradient."""
+    """Convert numbers to a tensor for storage: dense, on the CPU, without gradient."""
     if isinstance(value, Tensor):
         value = as_dense(name, value).detach()
         if value.is_meta or value.dtype in NOT_STORED:
@@ -289,7 +289,7 @@ def to_bytes(tensor: Tensor) -> bytes:
 
 
 def from_bytes(name: str, data: Any) -> Tensor:
-    """Return the tensor in the bytes of :func:`to_bytes`, or raise an error that begins with ``name``."""
+    """Return the tensor of :func:`to_bytes`, or raise an error that names ``name``."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"{name}: expected the bytes of a .npy file, got {type(data).__name__}")
     data = bytes(data)

@@ -139,7 +139,7 @@ class Columns:
         return np.asarray(values if self.is_arrow else values.to_numpy())
 
     def _reason(self, values: np.ndarray) -> str:
-        """Return why a column does not hold finite numbers, or an empty string. Record the remedy."""
+        """Return why a column does not hold finite numbers, or "". Record the remedy."""
         if values.dtype.kind in "biuf":
             if gaps := count_of_gaps(values):
                 self.remedies[GAPS] = None
@@ -176,7 +176,7 @@ class Columns:
 
 
 def check_columns(name: str, inputs: Sequence[str], **roles: Sequence[str]) -> None:
-    """Refuse duplicate inputs, and inputs that are unknown before the decision or prediction.
+    """Refuse duplicate inputs, and inputs that are unknown before the decision.
 
     Args:
         name: name of the argument, with which the error begins.

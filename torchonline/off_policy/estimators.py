@@ -68,7 +68,7 @@ class Estimate:
 
 
 def importance_weights(log: BanditLog, target: Any) -> Tensor:
-    r"""Return the ratio of target to logging probability of the logged actions, ``(N)``.
+    r"""Return target over logging probability of the logged actions, ``(N)``.
 
     .. math:: w_i = \frac{\pi(a_i \mid x_i)}{p_i}
 
@@ -338,6 +338,6 @@ def _range(values: Tensor) -> tuple[float, float]:
 
 
 def _predictions(log: BanditLog, predicted: Any) -> PredictedRewards:
-    """Return checked predictions for all arms. A plain tensor does not count as predicted from the past."""
+    """Return checked predictions. A plain tensor does not count as from the past."""
     values, from_past = predicted if isinstance(predicted, PredictedRewards) else (predicted, False)
     return PredictedRewards(real_numbers("predicted", values, (len(log), log.arms)), from_past)

@@ -147,7 +147,7 @@ def _check_groups(log: BanditLog) -> None:
 def confidence_sequence(
     estimate: Estimate, *, reward_range: tuple[float, float], largest_weight: float | None = None, delta: float = 0.05
 ) -> Interval:
-    r"""Return anytime-valid bounds of the value: they hold after all rounds simultaneously.
+    r"""Return anytime-valid bounds of the value: they hold after all rounds at once.
 
     .. math:: P\Bigl(\forall t:\ L_t \le \frac1t\sum_{i \le t} v_i \le U_t\Bigr) \ge 1 - \delta,\qquad
               v_i = E\Bigl[\sum_a \pi_i(a \mid x_i)\,r_i(a) \Bigm| \text{rounds before } i\Bigr]

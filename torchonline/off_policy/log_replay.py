@@ -11,7 +11,7 @@ from torchonline.policies.rules import Rule
 
 
 def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float = 1.0) -> Tensor:
-    r"""Estimate each arm's logging probability in each round from counts within strata.
+    r"""Estimate each arm's logging probability in each round by counts in strata.
 
     .. math:: p_{ik} = \frac{n_{s_i k} + c}{n_{s_i} + cK}
 

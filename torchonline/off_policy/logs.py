@@ -139,7 +139,7 @@ class BanditLog:
 
 
 def real_numbers(name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
-    """Return finite real numbers of the given shape in float64, without a gradient, or raise."""
+    """Return finite real numbers of the given shape in float64, detached, or raise."""
     found = check_tensor(name, value, LIKE, is_real=True).detach()
     check_shape(name, found, shape)
     check_values(name, found)

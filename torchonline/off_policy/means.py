@@ -96,7 +96,7 @@ def _checked(values: Any, weights: Any) -> tuple[Tensor, Tensor]:
 
 
 def _checked_weights(weights: Any) -> Tensor:
-    """Return the checked weights in float64, divided by the largest weight of their row."""
+    """Return the checked weights in float64, divided by the largest of their row."""
     weights = check_floats("weights", weights).double()
     if weights.dim() == 0 or weights.size(-1) == 0:
         raise ValueError(f"weights: expected shape (..., N) with N above 0, got {shape_text(weights.shape)}")

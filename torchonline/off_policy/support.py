@@ -15,7 +15,7 @@ FEWEST, SHARE_OF_ROUNDS, LARGEST_SHARE, UNSEEN, ERRORS = 50.0, 0.01, 0.05, 0.01,
 
 
 class OverlapWarning(UserWarning):
-    """Warning that the overlap of log and target policy is too small. :func:`overlap` states the rule."""
+    """Warning of too little overlap, by the rule of :func:`overlap`."""
 
 
 class Overlap(NamedTuple):

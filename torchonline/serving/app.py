@@ -29,14 +29,14 @@ Number = StrictFloat | StrictInt
 
 
 class Body(BaseModel):
-    """Base class of requests. It refuses unknown names, so that a misspelt mask is not ignored."""
+    """Base class of requests. It refuses unknown names, such as a misspelt mask."""
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
     def has_few_names(cls, values: Any) -> Any:
-        """Refuse too many names with one error, instead of one error for each unknown name."""
+        """Refuse too many names with one error instead of one for each."""
         if isinstance(values, dict) and len(values) > len(cls.model_fields):
             raise ValueError(f"expected the names {', '.join(cls.model_fields)}, got {len(values)} names")
         return values

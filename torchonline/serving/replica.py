@@ -61,7 +61,7 @@ class Replica:
             self.loaded_at, self._version = time.time(), version
 
     def checked(self, id: str | None, context: Any, mask: Any) -> Request:
-        """Return a request with tensors, or raise a ValueError that names the invalid field."""
+        """Return a request with tensors, or raise a ValueError that names the field."""
         settings = self.settings
         try:
             values = torch.tensor(context, dtype=torch.float64)
@@ -114,7 +114,7 @@ class Replica:
 
 
 class Batcher:
-    """Batcher that collects the calls of many requests and runs them together in a thread.
+    """Batcher that collects the calls of requests and runs them in a thread.
 
     The next batch collects while the present one runs. So batches grow with the load, and no call waits for a batch to fill.
 

@@ -95,7 +95,7 @@ class ServiceSettings:
         return self.folder / f"policy-{self.encoder}.pt"
 
     def make_policy(self) -> Any:
-        """Return a policy or a head for contexts ``(dim)``, in the state before the first snapshot."""
+        """Return a policy or head for contexts ``(dim)``, before the first snapshot."""
         raise NotImplementedError("make_policy: expected a subclass that makes the policy")
 
     def open_log(self) -> FeedbackLog:
@@ -112,6 +112,6 @@ class ServiceSettings:
 
 
 def one_thread() -> None:
-    """Use one torch thread for the small products, and a short switch interval for Python's threads."""
+    """Use one torch thread, and a short switch interval for Python's threads."""
     torch.set_num_threads(1)
     sys.setswitchinterval(5e-4)
