@@ -79,8 +79,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     minibatches, and the policy's cost for each round of the replay.
 
     Args:
-        head: the encoder and the policy; :func:`torchonline.bandit` is the default choice of policy (docs/encoders_measured.md
-            compares policies). ``*B`` is the policy's batch shape.
+        head: the encoder and the policy. Start with :func:`torchonline.bandit` as policy (docs/encoders_measured.md compares
+            policies). ``*B`` is the policy's batch shape.
         feedback: when rewards arrive: after each ``"round"``, or after each ``"batch"``. In the second case all decisions of a
             batch are made from the same state.
         train_encoder_every: rounds between two trainings of the encoder. None freezes the encoder.
