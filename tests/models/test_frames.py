@@ -182,7 +182,7 @@ def test_all_bad_columns_are_listed_at_once(tmp_path: Path) -> None:
             "'age' with 1 gap",
             "action: expected integers from 0, got 'item' with 1 gap",
             "reward: expected a column of finite numbers, got 'click' with text among numbers ('?')",
-            "fill gaps, or leave their rows out",
+            "fill gaps, or drop their rows",
             "write amounts as plain numbers",
         ):
             assert part in message
