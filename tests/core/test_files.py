@@ -41,7 +41,7 @@ def test_no_changed_bit_is_missed(name: str, tmp_path: Path) -> None:
     data = path.read_bytes()
     for _ in range(FLIPS):
         path.write_bytes(flipped(data, generator))
-        with pytest.raises(ValueError, match=r"^path: expected .*(got other bytes|without)"):
+        with pytest.raises(ValueError, match=r"^path: expected .*(got other|without)"):
             check_file(path)
         if name == "snapshot":
             policy = OFUL(3)
