@@ -1,6 +1,6 @@
-"""Lightning callbacks that log, watch and export online learners.
+"""Lightning callbacks that log, monitor and export online learners.
 
-No callback changes a learner or draws a random number.
+Callbacks neither change a learner nor draw random numbers.
 """
 
 from torchonline.callbacks.artifact import ArtifactExporter

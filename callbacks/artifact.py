@@ -19,19 +19,19 @@ WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 class ArtifactExporter(pl.Callback):
-    """Callback that exports ``module.head`` to files which run without torchonline.
+    """Callback that exports ``module.head`` to files that run without torchonline.
 
     The files in ``directory`` are ``head.pt`` (TorchScript) and ``head.pt2`` (a torch.export program). Each new file is verified
     against the head and then replaces the old one atomically, so a server that reads the directory always sees a complete file.
-    Files learn nothing from NaN, and return what they have learnt (docs/files.md).
-    Of several processes the first one writes, and its head is exported.
+    The files skip rounds with NaN, and their steps return which rounds were learnt (docs/files.md). With several processes, the
+    first one exports its head.
 
     The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another module with a ``head`` and a buffer ``rounds``.
     The first element of each batch must be the inputs of N rounds.
 
     Args:
         directory: directory of the files, created if missing.
-        every_n_rounds: exports after each batch that reaches a multiple of this number, besides the end of the fit. None exports
+        every_n_rounds: export after each batch that reaches a multiple of this number, and at the end of the fit. None exports
             only at the end.
         formats: ``"torchscript"``, ``"program"``, or both.
 
@@ -83,7 +83,7 @@ class ArtifactExporter(pl.Callback):
         )
         self._is_written = False
         if self.every_n_rounds:
-            # A batch may have rounds of other processes too.
+            # The count may include rounds of other processes.
             rounds = int(pl_module.get_buffer("rounds"))
             if rounds // self.every_n_rounds > self._rounds_before // self.every_n_rounds:
                 self._write(pl_module)

@@ -1,4 +1,4 @@
-"""Figures for the loggers that take them."""
+"""Figures for loggers that accept them."""
 
 import warnings
 from collections.abc import Callable
@@ -9,15 +9,15 @@ import pytorch_lightning as pl
 
 from torchonline.core.figures import axes_of_figure
 
-# Names of the figures that have failed, by trainer.
+# Names of failed figures, by trainer.
 _FAILED: WeakKeyDictionary[pl.Trainer, set[str]] = WeakKeyDictionary()
 
 
 def log_figure(trainer: pl.Trainer, name: str, draw: Callable[[Any], Any], step: int) -> None:
-    """Give a figure to the loggers with ``add_figure``, as TensorBoard's has.
+    """Log a figure to all loggers with ``add_figure``, such as TensorBoard's.
 
-    ``draw`` gets matplotlib axes. Other loggers get nothing, and without matplotlib none does. An error in drawing or logging
-    warns, once for each name and trainer, and the fit goes on.
+    ``draw`` gets matplotlib axes. Without matplotlib this is a no-op. An error in drawing or logging warns once for each name and
+    trainer, and the fit continues.
     """
     if not trainer.is_global_zero:
         return
@@ -35,4 +35,4 @@ def log_figure(trainer: pl.Trainer, name: str, draw: Callable[[Any], Any], step:
             failed = _FAILED.setdefault(trainer, set())
             if name not in failed:
                 failed.add(name)
-                warnings.warn(f"{name}: the figure failed, and the fit goes on: {error!r}", stacklevel=2)
+                warnings.warn(f"{name}: the figure failed, and the fit continues: {error!r}", stacklevel=2)

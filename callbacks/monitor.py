@@ -1,4 +1,4 @@
-"""Monitoring of what a bandit plays, learns and knows."""
+"""Monitoring of a bandit's actions, rewards and uncertainty."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from torchonline.metrics import (
 
 
 class Watching(pl.Callback):
-    """Base of the callbacks that set a module's ``watched`` during a fit."""
+    """Base class of callbacks that set a module's ``watched`` during a fit."""
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._watch(pl_module, stage == "fit")
@@ -32,7 +32,7 @@ class Watching(pl.Callback):
 
 
 class BanditMonitor(Watching):
-    """Callback that logs what an operator of a bandit looks at.
+    """Callback that logs the operational metrics of a bandit.
 
     After each batch it logs, over all rounds so far:
 
@@ -40,29 +40,29 @@ class BanditMonitor(Watching):
     - ``effective_sample_size``: of the rounds as a sample of the uniform policy; and ``mean_weight``, whose expectation is 1 if
       every action has a probability above 0 (:class:`~torchonline.metrics.EffectiveSampleSize`).
 
-    and, over the batch:
+    Over the batch it logs:
 
     - ``probability_min`` and ``probability_mean``: of the chosen actions.
     - ``width_mean`` and ``width_max``: widths of the confidence intervals of the chosen actions, in units of the reward.
 
-    The x axis of the logs counts rounds. The module's ``training_step`` returns ``action`` and ``reward``, ``(N, *B)``, and
-    where it has them ``regret``, ``probability``, ``low`` and ``high``, as that of
-    :class:`~torchonline.models.NeuralLinearBandit` does: the callback sets the module's ``watched`` during a fit, so that it
-    returns all of them. Without one of them, its values are left out.
+    The x axis of the logs counts rounds. The module's ``training_step`` must return ``action`` and ``reward``, ``(N, *B)``, and
+    may return ``regret``, ``probability``, ``low`` and ``high``. Metrics of a missing value are left out.
+    :class:`~torchonline.models.NeuralLinearBandit` returns them because the callback sets the module's ``watched`` during a fit.
 
-    *Several processes.* Each rank counts the rounds that it has played itself. A batch exchanges nothing: its values are about
-    this rank, loggers show those of rank 0, and the x axis counts the trainer's steps. ``compute()`` of the metrics is about all
+    *Several processes.* Each rank counts the rounds that it has played itself. Ranks exchange nothing after a batch: the values
+    describe this rank, loggers show rank 0, and the x axis counts the trainer's steps. ``compute()`` of a metric covers all
     ranks, and must be called on all. A checkpoint holds the states of all ranks, and can be resumed with any number of
     processes. ``drift`` needs a single process.
 
     Args:
-        actions: K, number of actions; of all that there will ever be, where arms come and go. The row of an arm is its id.
-        drift: a :class:`~torchonline.metrics.DriftAlarm` with the learners' ``batch_shape``, which gets ``reward - prediction``
-            of each round, or None. It warns.
+        actions: K, number of actions; if arms are added or removed, the number of arms that will ever exist. The row of an arm is
+            its id.
+        drift: a :class:`~torchonline.metrics.DriftAlarm` with the learners' ``batch_shape``, or None. It gets
+            ``reward - prediction`` of each round, and warns.
         points: largest number of points of a curve over time, even.
 
     Attributes:
-        shares: an :class:`~torchonline.metrics.ActionShares`. All of these metrics have a ``plot()``.
+        shares: an :class:`~torchonline.metrics.ActionShares`. All metrics here have a ``plot()``.
         rewards: a :class:`~torchonline.metrics.MeanByArm` of rewards.
         regrets: a :class:`~torchonline.metrics.MeanByArm` of regrets.
         probabilities: a :class:`~torchonline.metrics.LoggedProbabilities`.
@@ -70,7 +70,7 @@ class BanditMonitor(Watching):
         widths: a :class:`~torchonline.metrics.ValueByTime` of the intervals' widths.
 
     Raises:
-        ValueError: an action is not from 0 to K - 1, or ``drift`` has another ``batch_shape`` than the learners.
+        ValueError: an action is not in 0 to K - 1, or the ``batch_shape`` of ``drift`` is not the learners'.
         RuntimeError: ``drift`` is given and there are several processes.
 
     Example:
@@ -96,7 +96,7 @@ class BanditMonitor(Watching):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if self.drift is not None and trainer.world_size > 1:
-            raise RuntimeError(f"drift: expected one process, got {trainer.world_size}, each with rounds of its own")
+            raise RuntimeError(f"drift: expected one process, got {trainer.world_size}, each with separate rounds")
         super().setup(trainer, pl_module, stage)
 
     def on_train_batch_end(
@@ -107,14 +107,14 @@ class BanditMonitor(Watching):
             return
         values = self._updated(action.cpu(), {name: _flat(outputs.get(name)) for name in WATCHED})
         pl_module.log_dict(values, on_step=True, on_epoch=False)
-        # Lightning takes the x axis from the value named "step".
+        # Lightning reads the x axis from the value named "step".
         if rank_and_world_size()[1] == 1:
             rounds = self.shares.rounds.double() / action[0].numel()
             pl_module.log("step", rounds, on_step=True, on_epoch=False)
         if self.drift is not None and outputs.get("prediction") is not None:
             residual = (outputs["reward"].double() - outputs["prediction"]).cpu()
             if residual.shape[1:] != (shape := self.drift.batch_shape):
-                wanted = f"batch_shape {tuple(residual.shape[1:])}, that of the learners"
+                wanted = f"the learners' batch_shape {tuple(residual.shape[1:])}"
                 raise ValueError(f"drift: expected a DriftAlarm with {wanted}, got {shape}")
             self.drift.update(residual)
 
@@ -125,7 +125,7 @@ class BanditMonitor(Watching):
         return {name: getattr(self, name) for name in (*names, *(("drift",) if self.drift else ()))}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all ranks, which all call this method."""
+        """Return the states of all ranks. Collective."""
         found = {}
         for name, metric in self.metrics.items():
             with metric.sync_context():
@@ -138,15 +138,15 @@ class BanditMonitor(Watching):
             metric = self.metrics.get(name)
             if metric is None:
                 continue
-            if "spacing" in state:  # a curve: each rank takes its own part
+            if "spacing" in state:  # a curve: each rank loads its own part
                 is_one = state["rounds"].dim() == 0
                 state = {key: value.unsqueeze(0) for key, value in state.items()} if is_one else state
-            elif rank_and_world_size()[0] > 0:  # sums over all ranks, which the first one goes on with
+            elif rank_and_world_size()[0] > 0:  # sums over all ranks: the first rank continues them
                 continue
             metric.load_state_dict(state)
 
     def _start(self) -> None:
-        """Make new metrics."""
+        """Create the metrics."""
         self.shares = ActionShares(self.actions, points=self.points)
         self.rewards, self.regrets = MeanByArm(self.actions, "reward"), MeanByArm(self.actions, "regret")
         self.probabilities = LoggedProbabilities()
@@ -154,7 +154,7 @@ class BanditMonitor(Watching):
         self.widths = ValueByTime("width of the interval", points=self.points)
 
     def _updated(self, action: Tensor, seen: dict[str, Tensor | None]) -> dict[str, Tensor]:
-        """Update the metrics with a batch, and return what to log."""
+        """Update the metrics with a batch. Return the values to log."""
         values: dict[str, Tensor] = {}
         self.shares.update(action)
         # Not `compute`, which waits for all ranks: they may have different numbers of batches.
@@ -166,7 +166,7 @@ class BanditMonitor(Watching):
                 mean = metric.means()
                 values |= {f"{name}/{k}": mean[k] for k in range(self.actions)}
         if (probability := seen["probability"]) is not None:
-            # Rounding may have told the scores of equal arms apart otherwise than in the choice.
+            # Rounding may break a tie between arms differently than in the choice, so a probability may be 0.
             probability = probability[probability > 0.0]
             self.probabilities.update(probability)
             self.weights.update(1.0 / (self.actions * probability))
@@ -185,5 +185,5 @@ WATCHED = ("reward", "regret", "probability", "low", "high")
 
 
 def _flat(value: Tensor | None) -> Tensor | None:
-    """Return the rounds of a batch of learners as a list, float64 on the CPU."""
+    """Flatten the values of a batch of learners to float64 on the CPU."""
     return None if value is None else value.detach().cpu().double().reshape(-1)

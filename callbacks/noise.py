@@ -1,4 +1,4 @@
-"""Watching of what a bandit was promised: its noise scale and its model."""
+"""Monitoring of a bandit's assumptions: its noise scale and its model."""
 
 import warnings
 from typing import Any
@@ -14,37 +14,37 @@ from torchonline.diagnostics import NoiseDiagnostic
 
 
 class MisspecifiedWarning(UserWarning):
-    """Warning of :class:`NoiseMonitor` that an estimator calls itself misspecified."""
+    """Warning of :class:`NoiseMonitor` that an estimator's ``misspecified`` is True."""
 
 
 class NoiseMonitor(Watching):
     r"""Callback that warns when the data contradict ``noise_scale`` or the model.
 
-    It watches two things, each for every learner of a batch, and warns once of each:
+    It checks two assumptions for every learner of a batch, and warns once of each:
 
     - ``noise_scale``, by a :class:`~torchonline.diagnostics.NoiseDiagnostic` on the residuals, with the confidence interval as
-      the error of the prediction: :class:`~torchonline.diagnostics.NoiseScaleWarning`. If the promise holds, a false warning has
-      probability at most ``alpha`` plus the learner's ``delta``. That covers features that stay: not those of an encoder that is
-      being trained, nor of a scaler that moves, where the warning is a heuristic. Estimators that promise nothing about the
-      noise are not tested: those without ``delta``, and heavy-tailed ones with ``noise="symmetric"``.
+      the error of the prediction: :class:`~torchonline.diagnostics.NoiseScaleWarning`. If the assumption holds, a false warning
+      has probability at most ``alpha`` plus the learner's ``delta``. This covers fixed features. With an encoder in training or a
+      scaler that moves, the warning is a heuristic. Estimators without an assumption on the noise are not tested: those without
+      ``delta``, and heavy-tailed ones with ``noise="symmetric"``.
     - ``misspecified`` of estimators that have it, such as :class:`~torchonline.LocalGLMRegression`:
       :class:`MisspecifiedWarning`.
 
-    After each batch it logs ``noise_evidence``, the logarithm of the wealth of bets against the promise, and ``moment_ratio``:
-    the largest over a batch of learners. The module is a :class:`~torchonline.models.NeuralLinearBandit`, or another with
-    ``head.policy`` whose ``training_step`` returns ``reward``, ``prediction``, ``low`` and ``high``; the callback sets its
-    ``watched`` during a fit.
+    After each batch it logs ``noise_evidence``, the logarithm of the wealth of bets against the assumption, and
+    ``moment_ratio``, each the largest over a batch of learners. The module is a
+    :class:`~torchonline.models.NeuralLinearBandit`, or another module with ``head.policy`` whose ``training_step`` returns
+    ``reward``, ``prediction``, ``low`` and ``high``; the callback sets its ``watched`` during a fit.
 
-    *Arms with a model each.* One test covers all arms, round by round in the order in which they are learnt. *Several processes.*
-    Each rank tests its own rounds at level ``alpha`` and gives its own warning. A checkpoint holds the tests of all ranks. If a
-    run resumes with another number of processes, the tests start again.
+    *Arms with separate models.* One test covers all arms, round by round in the order in which they are learnt. *Several
+    processes.* Each rank tests its own rounds at level ``alpha`` and gives its own warning. A checkpoint holds the tests of all
+    ranks. If a run resumes with another number of processes, the tests start again.
 
     Args:
         alpha: probability of a false warning, in (0, 1).
 
     Attributes:
-        diagnostic: the :class:`~torchonline.diagnostics.NoiseDiagnostic`, of this rank. None before the first batch, or for
-            an estimator that is not tested.
+        diagnostic: this rank's :class:`~torchonline.diagnostics.NoiseDiagnostic`. None before the first batch, or for an
+            estimator that is not tested.
 
     Example:
         >>> from torchonline import OFUL
@@ -85,7 +85,7 @@ class NoiseMonitor(Watching):
             if self._state is not None:
                 self.diagnostic.load_state_dict(self._state)
                 self._state = None
-        # If the interval holds the mean, the prediction is within this distance of it.
+        # If the interval contains the mean, the prediction is within this distance of the mean.
         error = torch.maximum(high - mean, mean - low).clamp(min=0.0)
         self.diagnostic.update(reward - mean, noise_scale=scale.expand(reward.shape), error=error)
         report = self.diagnostic.compute()
@@ -93,7 +93,7 @@ class NoiseMonitor(Watching):
         pl_module.log_dict(values, on_step=True, on_epoch=False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all ranks, which all call this method."""
+        """Return the states of all ranks. Collective."""
         # A loaded state waits for the first batch.
         mine = self._state if self.diagnostic is None else self.diagnostic.state_dict()
         states = gathered(mine) if rank_and_world_size()[1] > 1 else [mine]
@@ -113,14 +113,14 @@ class NoiseMonitor(Watching):
         which = misspecified.nonzero().tolist() if misspecified.dim() else []
         text = (
             f"{type(estimator).__name__} is misspecified{f' for learners {which}' if which else ''}: no parameter within "
-            "theta_bound explains the rewards by its link and noise. The confidence set is void, and so are guarantees that "
-            "rest on it"
+            "theta_bound explains the rewards by its link and noise. The confidence set is void, and so are guarantees "
+            "based on it"
         )
         warnings.warn(text, MisspecifiedWarning, stacklevel=2)
 
 
 def _promised_scale(estimator: Any) -> Tensor | None:
-    """Return the noise scale that an estimator's confidence set rests on, or None."""
+    """Return the noise scale that an estimator's confidence set assumes, or None."""
     if getattr(estimator, "delta", None) is None or getattr(estimator, "noise", None) == "symmetric":
         return None
     scale = torch.as_tensor(estimator.noise_scale, dtype=torch.float64).cpu()

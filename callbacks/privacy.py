@@ -20,33 +20,33 @@ class PrivacySpendLogger(PassGuard):
     r"""Callback that logs the privacy spent by a module and enforces a budget.
 
     After each batch it logs ``privacy_spent``, the epsilon at ``delta`` of everything released so far. The x axis of the logs
-    counts steps of the learner. The epsilon does not cover losses or regrets that are logged beside it. docs/privacy_lightning.md
-    says what the callback assumes about people, and what it cannot detect.
+    counts steps of the learner. The epsilon does not cover losses or regrets that are also logged. docs/privacy_lightning.md
+    states the callback's assumptions about people, and what it cannot detect.
 
-    *Several learners* get the same people: the logged value is the epsilon of the sum of their ledgers
+    *Several learners* are assumed to get the same people: the logged value is the epsilon of the sum of their ledgers
     (:func:`~torchonline.privacy.composition.total_ledger`). Learners of different adjacency have no common total.
 
     *Budget.* With ``stop_at`` the fit ends after the last batch within the budget, at step
     :math:`t^* = \max\{t \le n : \varepsilon_t(\delta) \le \text{stop\_at}\}`, computed before the first batch. This step does
     not depend on the data, so the epsilon logged there is valid. If a batch makes several steps, the fit ends when one more
     batch, as large as the largest so far, would exceed :math:`t^*`. Most is spent early: a stop at 0.8 of an epsilon of 1 may
-    leave nearly all people out. To spend at most 0.8, build the learner with ``epsilon=0.8``.
+    exclude nearly all people. To spend at most 0.8, build the learner with ``epsilon=0.8``.
 
-    *Passes.* Only learners without steps may begin a pass through the loader. Learners of ``participations=k`` allow k passes in
-    one fit, if each has at least ``min_separation`` steps. Above 1, all passes must have one order: that of a ``DataLoader``
-    without ``shuffle``, or of a :class:`~torchonline.models.RoundLoader`. A fit that is resumed in the middle of its epoch
-    may finish it, if its loader continues, as a :class:`~torchonline.models.RoundLoader` does. A loader that draws with
-    replacement, or is longer than its data, is refused. :class:`~torchonline.models.OnlinePredictor` refuses all this by itself.
-    In a module of your own, return the callback from ``configure_callbacks``, so that no fit forgets it.
+    *Passes.* Only learners without steps may begin a pass through the loader. Learners with ``participations=k`` allow k passes
+    in one fit, if each pass has at least ``min_separation`` steps. If ``min_separation`` is above 1, all passes must have the
+    same order, like a ``DataLoader`` without ``shuffle`` or a :class:`~torchonline.models.RoundLoader`. A fit resumed in the
+    middle of its epoch may finish the epoch if its loader continues, like a :class:`~torchonline.models.RoundLoader`. A loader
+    that draws with replacement, or is longer than its data, is refused. :class:`~torchonline.models.OnlinePredictor` makes these
+    checks by itself. In your own module, return the callback from ``configure_callbacks``, so that no fit forgets it.
 
-    *Figure.* At the end of the fit, a logger whose experiment has ``add_figure``, as TensorBoard's, gets the curve of the epsilon
-    against steps, with ``stop_at`` as a line: ``privacy_curve``. Other loggers get none, and without matplotlib there is none.
+    *Figure.* At the end of the fit, a logger whose experiment has ``add_figure``, such as TensorBoard's, gets the figure
+    ``privacy_curve``: epsilon against steps, with ``stop_at`` as a line. It needs matplotlib.
 
     Cost of a batch: computing an epsilon, about a millisecond.
 
     Args:
-        delta: in (0, 1).
-        stop_at: largest epsilon, above 0. None never stops.
+        delta: delta of the logged epsilon, in (0, 1).
+        stop_at: largest epsilon, above 0. None never stops the fit.
         learner: name of the learner to watch, such as ``"head.learner"``, logged as ``privacy_spent/head.learner``. None watches
             all.
         continuations: number of runs that have published states, if the learners' count of loads is wrong; see
@@ -58,10 +58,10 @@ class PrivacySpendLogger(PassGuard):
         has_stopped: whether the budget has ended the last fit.
 
     Raises:
-        RuntimeError: people would be released again; a checkpoint is of a fit that has ended; there is more than one process; a
-            batch that made more steps than all before exceeded the budget; or ``min_steps`` or ``min_epochs`` keep the trainer
-            from stopping within the budget.
-        ValueError: the module has no private learner, or none of that name; the learners have different adjacencies; or
+        RuntimeError: people would be released again; the fit of a checkpoint has ended; there is more than one process; a batch
+            larger than all earlier ones exceeded the budget; or ``min_steps`` or ``min_epochs`` keep the trainer from stopping
+            within the budget.
+        ValueError: the module has no private learner, or none with that name; the learners have different adjacencies; or
             ``stop_at`` is less than the epsilon after one more step.
 
     Example:
@@ -134,8 +134,8 @@ class PrivacySpendLogger(PassGuard):
         if self._is_over():
             raise RuntimeError(
                 f"PrivacySpendLogger: expected the fit to stop at {counted(self.last_step, 'step')}, for "
-                f"stop_at={self.stop_at:g}, got a "
-                "further batch; min_steps and min_epochs keep a trainer from stopping"
+                f"stop_at={self.stop_at:g}, got another "
+                "batch; min_steps and min_epochs keep a trainer from stopping"
             )
 
     def on_train_batch_end(
@@ -148,13 +148,13 @@ class PrivacySpendLogger(PassGuard):
         key = "privacy_spent" if self.learner is None else f"privacy_spent/{self.learner}"
         spent = torch.tensor(self._epsilon(), dtype=torch.float64)
         pl_module.log(key, spent, prog_bar=True, on_step=True, on_epoch=False)
-        # Lightning takes the x axis from the value named "step".
+        # Lightning reads the x axis from the value named "step".
         pl_module.log("step", torch.tensor(max(now), dtype=torch.float64), on_step=True, on_epoch=False)
         if self._left is not None and taken > self._left:
             raise RuntimeError(
                 f"PrivacySpendLogger: expected at most {counted(self.last_step, 'step')}, for "
                 f"stop_at={self.stop_at:g}, got {max(now)} "
-                "after a batch larger than those before it; make the first batch the largest, and smaller than the budget"
+                "after a batch larger than all earlier ones; make the first batch the largest, and smaller than the budget"
             )
         if self._is_over():
             self.has_stopped = trainer.should_stop = True
@@ -193,7 +193,7 @@ class PrivacySpendLogger(PassGuard):
         return list(found.values())
 
     def _epsilon(self, more_steps: int = 0) -> float:
-        """Return the epsilon after some more steps, from counters and options alone."""
+        """Return the epsilon after more steps, from counters and options only."""
         ledger = total_ledger(self._learners, continuations=self.continuations, more_steps=more_steps)
         return ledger.epsilon(self.delta)
 
@@ -218,5 +218,5 @@ class PrivacySpendLogger(PassGuard):
         return low
 
     def _is_over(self) -> bool:
-        """Return whether one more batch, as large as the largest, exceeds the budget."""
+        """Return whether another batch of the largest size would exceed the budget."""
         return self._left is not None and self._taken + self._largest_batch > self._left

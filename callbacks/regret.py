@@ -13,35 +13,34 @@ from torchonline.metrics.plots import draw_curve
 
 
 class RegretLogger(pl.Callback):
-    """Callback that logs regret to the trainer's loggers and its progress bar.
+    """Callback that logs regret to the trainer's loggers and progress bar.
 
     After each batch it logs ``regret``, the total since the first round, and ``regret_per_round``, the mean over the batch. Both
     are averaged over a batch of learners. The x axis of the logs counts rounds. A resumed run continues from the total of its
     checkpoint.
 
-    The module's ``training_step`` returns ``outputs["regret"]``, shape ``(N, *B)``, as that of
-    :class:`~torchonline.models.NeuralLinearBandit` does. Nothing is logged where it returns none, as for logged rounds, or for
-    N = 0.
+    The module's ``training_step`` returns ``outputs["regret"]``, shape ``(N, *B)``, like
+    :class:`~torchonline.models.NeuralLinearBandit`. Nothing is logged if it is missing, as for logged rounds, or if N = 0.
 
-    *Several processes.* Each rank counts the rounds that it has played itself, in any number of batches. A batch exchanges
-    nothing: ``regret`` and ``regret_per_round`` are then about this rank's rounds, loggers show those of rank 0, and the x axis
-    counts the trainer's steps, which all ranks share. At the end of each epoch all ranks meet, and the callback logs
+    *Several processes.* Each rank counts the rounds that it has played itself, in any number of batches. Ranks exchange nothing
+    after a batch: ``regret`` and ``regret_per_round`` then describe this rank's rounds, loggers show rank 0, and the x axis
+    counts the trainer's steps, which all ranks share. At the end of each epoch all ranks synchronize, and the callback logs
     ``regret_all_ranks`` and ``rounds_all_ranks``, the total and the number of the rounds of all ranks. A checkpoint holds the
-    states of all ranks, for which all ranks must save it, as Lightning does. It can be resumed with any number of processes, see
-    :class:`~torchonline.metrics.CumulativeRegret`.
+    states of all ranks, so all ranks must take part in saving it, as under Lightning. It can be resumed with any number of
+    processes, see :class:`~torchonline.metrics.CumulativeRegret`.
 
-    *Figures.* A logger whose experiment has ``add_figure``, as TensorBoard's, also gets the curve as a figure, ``regret_curve``.
-    Other loggers get none, and without matplotlib there is none. Of several processes, there is one at the end of the fit.
+    *Figures.* A logger whose experiment has ``add_figure``, such as TensorBoard's, also gets the curve as a figure,
+    ``regret_curve``. This needs matplotlib. With several processes, one figure is logged at the end of the fit.
 
     Args:
-        figure: whether to log the figure, at the end of the fit.
-        figure_every: number of rounds after which it is logged too; None for never.
+        figure: whether to log the figure at the end of the fit.
+        figure_every: also log the figure each time this many rounds have passed; None for never.
 
     Attributes:
         regret: a :class:`~torchonline.metrics.CumulativeRegret` with the totals and the curve of each learner. ``compute()``,
-            ``curve()`` and ``plot()`` are about all ranks, and must be called on all of them. Its states, such as ``total``, are
-            those of this rank. None before the first batch.
-        last_curve: ``regret.curve()`` at the end of the last epoch, of all ranks; each rank may read it alone. None before.
+            ``curve()`` and ``plot()`` cover all ranks, and must be called on all of them. Its states, such as ``total``, cover
+            this rank. None before the first batch.
+        last_curve: ``regret.curve()`` of all ranks at the end of the last epoch, readable on one rank alone. None before.
 
     Example:
         >>> import torch
@@ -66,7 +65,7 @@ class RegretLogger(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        # A rank may have no rounds in its last batch. Of logged rounds only the chosen arm's reward is known.
+        # A rank's last batch may be empty. Logged rounds have no regret: only the chosen arm's reward is known.
         if "regret" not in outputs or len(outputs["regret"]) == 0:
             return
         regret = outputs["regret"].detach().cpu()
@@ -76,7 +75,7 @@ class RegretLogger(pl.Callback):
         # Not `compute`, which waits for all ranks: they may have different numbers of batches.
         values = {"regret": self.regret.total.mean(), "regret_per_round": regret.mean()}
         pl_module.log_dict(values, prog_bar=True, on_step=True, on_epoch=False)
-        # Lightning takes the x axis, and names of checkpoints, from the value named "step". Ranks must agree on names.
+        # Lightning reads the x axis and the names of checkpoints from the value named "step". Ranks must agree on names.
         if rank_and_world_size()[1] == 1:
             pl_module.log("step", self.regret.rounds.double(), on_step=True, on_epoch=False)
             rounds = int(self.regret.rounds)
@@ -91,11 +90,11 @@ class RegretLogger(pl.Callback):
         if len(rounds) and rank_and_world_size()[1] > 1:
             values = {"regret_all_ranks": totals[-1].mean(), "rounds_all_ranks": rounds[-1].double()}
             values = {name: value.to(pl_module.device) for name, value in values.items()}
-            # All ranks have the same values, of which a maximum is an exact one.
+            # All ranks have the same values, and unlike a mean the maximum is exact.
             pl_module.log_dict(values, prog_bar=True, on_step=False, on_epoch=True, sync_dist=True, reduce_fx="max")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # Of all ranks, which have met at the end of the epoch.
+        # last_curve covers all ranks, which synchronized at the end of the epoch.
         if self.figure and self.last_curve is not None and len(self.last_curve[0]):
             self._log_figure(trainer, self.last_curve)
 
@@ -105,7 +104,7 @@ class RegretLogger(pl.Callback):
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the states of all ranks, which all call this method."""
+        """Return the states of all ranks. Collective."""
         self._meet()
         if self.regret is None:
             return {}
@@ -115,14 +114,14 @@ class RegretLogger(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Tensor]) -> None:
         self.regret = self.last_curve = None
         if state_dict:
-            if state_dict["rounds"].dim() == 0:  # of one process
+            if state_dict["rounds"].dim() == 0:  # saved by one process
                 state_dict = {name: state.unsqueeze(0) for name, state in state_dict.items()}
             points, *batch_shape = state_dict["history"].shape[1:]
             self.regret = CumulativeRegret(tuple(batch_shape), points=points)
             self.regret.load_state_dict(state_dict)
 
     def _meet(self) -> None:
-        """Give ranks without rounds a metric too, so that all ranks can gather."""
+        """Create a metric on ranks without rounds, so that all ranks can gather."""
         if rank_and_world_size()[1] > 1:
             shapes = gathered(None if self.regret is None else self.regret.batch_shape)
             known = next((shape for shape in shapes if shape is not None), None)

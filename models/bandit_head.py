@@ -1,4 +1,4 @@
-"""A bandit policy on top of an encoder, as one plain module."""
+"""Bandit policy on top of an encoder, as one module."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -31,7 +31,7 @@ from torchonline.policies.scaler import StandardScaler
 from torchonline.regression.arguments import as_actions
 from torchonline.regression.estimator import Estimator
 
-# Items that the encoder gets in one pass where a log is learnt.
+# Number of items per encoder pass when a log is learnt.
 ENCODED_AT_ONCE = 8192
 
 
@@ -46,39 +46,39 @@ class BanditHead(Policy):
     *Inputs for each arm* (``actions=None``): the encoder maps each of the K inputs of a decision to the features of an arm,
     :math:`x_k = \phi(z_k)`. K may vary from decision to decision.
 
-    *One context, K actions with a model each* (``actions=K``): the encoder maps the context to :math:`\phi(z)`, and each action
-    has an estimator of its own, see :class:`~torchonline.DisjointArms`. Actions may come and go, by ``head.policy.add_actions``
-    and ``remove_actions``: what the head returns and takes are their ids, ``head.policy.action_ids``.
+    *One context, K actions with separate models* (``actions=K``): the encoder maps the context to :math:`\phi(z)`, and each
+    action has its own estimator, see :class:`~torchonline.DisjointArms`. ``head.policy.add_actions`` and ``remove_actions``
+    change the set of actions. The head takes and returns action ids, ``head.policy.action_ids``.
 
     *One context, K actions with embeddings* (``actions`` of shape (K, e)): :math:`\phi(z)` is combined with the embedding
     :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
     :math:`x_k^\top\theta = \phi(z)^\top \mathrm{diag}(\theta)\, a_k` is bilinear in context and action. ``combine="outer"``:
     :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`.
 
-    :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode, whatever its mode, and
-    restore the mode afterwards; a scripted head in training mode raises an error. The encoder gets a copy of the inputs, so that
-    it may work in place, as ``x.div_(255)`` does; files keep the copy. :meth:`select` and :meth:`step` compute no gradients. If
-    the encoder changes, the policy's statistics must be rebuilt, as :class:`~torchonline.models.NeuralLinearBandit` does.
+    :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode and restore its mode
+    afterwards. A scripted head in training mode raises an error. The encoder gets a copy of the inputs, so it may work in place,
+    like ``x.div_(255)``. Exported files also copy. :meth:`select` and :meth:`step` compute no gradients. If the encoder changes,
+    the policy's statistics must be rebuilt, as :class:`~torchonline.models.NeuralLinearBandit` does.
 
-    Cost of a decision: one pass of the encoder over K inputs, or over one context, plus the policy's cost. A step encodes only
-    the chosen arm. If the features are known, call ``head.policy.step``.
+    Cost of a decision: one encoder pass over K inputs, or over one context, plus the policy's cost. A step encodes only the
+    chosen arm. If the features are known, call ``head.policy.step``.
 
     Args:
         encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
-        policy: what :func:`torchonline.bandit` returns, to start with; any :class:`~torchonline.policies.rules.Policy`; an
-            estimator, to play by :class:`~torchonline.UCB`; or one with a scaler, :class:`~torchonline.ScaledPolicy` or
-            :class:`~torchonline.DisjointArms`. ``*B`` is its ``batch_shape``.
-        actions: K, if each action gets an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists,
+        policy: any :class:`~torchonline.policies.rules.Policy`, for example the one that :func:`torchonline.bandit` returns; an
+            estimator, which is played by :class:`~torchonline.UCB`; or a policy with a scaler,
+            :class:`~torchonline.ScaledPolicy` or :class:`~torchonline.DisjointArms`. ``*B`` is its ``batch_shape``.
+        actions: K, to give each action an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists,
             kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a :class:`~torchonline.DisjointArms`.
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with embeddings.
         feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images.
-        scaler: a :class:`~torchonline.StandardScaler` of the raw inputs, for inputs of any units; None if they need none. The
-            encoder gets ``scaler(inputs)``, in the type of its parameters; give raw inputs in float64 if float32 would round
-            off what differs between them. A step shows the scaler the context, or the chosen arm's inputs, after the policy
-            has learnt; deciding never does. Scaler and policy learn both or not at all, for which each step copies their
-            states. Inputs must be vectors (``feature_dims=1``), and neither scaler nor policy may have a ``batch_shape``. The
-            policy's radius is a heuristic under a scaler, also after the scaler has frozen, because the policy does not forget
-            the rounds that it has learnt in other coordinates. For a guarantee after a freeze, give the scaler to
+        scaler: a :class:`~torchonline.StandardScaler` of the raw inputs, for inputs in any units; or None. The encoder gets
+            ``scaler(inputs)`` in the dtype of its parameters. Give raw inputs in float64 if float32 would round away their
+            differences. A step updates the scaler with the context, or with the chosen arm's inputs, after the policy has
+            learnt. Decisions do not update it. A step updates both scaler and policy or neither; to that end it copies their
+            states. Inputs must be vectors (``feature_dims=1``), and neither scaler nor policy may have a ``batch_shape``. Under
+            a scaler the policy's radius is a heuristic, even after the scaler has frozen, because the policy keeps the rounds
+            that it learnt in other coordinates. For a guarantee after a freeze, give the scaler to
             :class:`~torchonline.DisjointArms` or :class:`~torchonline.ScaledPolicy`.
 
     Shape:
@@ -95,8 +95,8 @@ class BanditHead(Policy):
         (tensor(1), torch.Size([3]))
 
     Reference:
-        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018, for linear bandits on encoders. Here any policy
-        can be on top of the encoder, and arms can have their own inputs.
+        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018, for linear bandits on encoders. Here the encoder
+        can carry any policy, and arms can have their own inputs.
     """
 
     if TYPE_CHECKING:  # at run time the annotations would hide the buffer and the policy from TorchScript
@@ -136,7 +136,8 @@ class BanditHead(Policy):
         self.item_dims = self.feature_dims + self.has_arm_inputs
         if is_of_arms and actions is not None:
             embeddings = check_tensor("actions", actions, chosen.estimator.theta_hat).detach().clone()
-            check_values("actions", embeddings)
+            if is_readable(embeddings) and not embeddings.is_meta:
+                check_values("actions", embeddings)
             self.encoder_width = encoder_width(embeddings, self.combine, self.encoder_width)
         self.register_buffer("actions", writable(embeddings))
 
@@ -150,16 +151,16 @@ class BanditHead(Policy):
     def encode(self, inputs: Tensor) -> Tensor:
         """Return the features of all arms of each decision, ``(..., K, d)``.
 
-        Where each action has an estimator of its own, these are the context's features, ``(..., d)``. They are differentiable in
-        the inputs and in the encoder's parameters.
+        If each action has its own estimator, return the context's features, ``(..., d)``. The result is differentiable in the
+        inputs and in the encoder's parameters.
 
         Args:
             inputs: ``(..., K, *feature)``, or ``(..., *feature)`` with ``actions``. NumPy arrays and lists are converted to the
-                type of the encoder's parameters; their integers stay integers if the encoder begins with an embedding.
+                dtype of the encoder's parameters. Integers stay integers if the encoder begins with an embedding.
 
         Raises:
-            TypeError: ``inputs`` holds no real numbers.
-            ValueError: ``inputs`` has too few dimensions, the encoder cannot take them, or its output is not ``(n, m)``.
+            TypeError: ``inputs`` does not hold real numbers.
+            ValueError: ``inputs`` has too few dimensions, the encoder raises an error, or its output is not ``(n, m)``.
         """
         return self._arms(inputs)
 
@@ -172,15 +173,15 @@ class BanditHead(Policy):
     def chosen_features(self, inputs: Tensor, action: Tensor) -> Tensor:
         """Return the features of the chosen arms, ``(..., d)``, to train the encoder.
 
-        Where each action has an estimator of its own, these are the context's features. The encoder runs in its current mode.
+        If each action has its own estimator, return the context's features. The encoder runs in its current mode.
 
         Args:
-            inputs: as in :meth:`encode`, whose errors are raised.
+            inputs: as in :meth:`encode`, with the same errors.
             action: chosen arm of each decision, int64, ``(...)``.
         """
         return self._encoded_choice(inputs, self._placed(action))
 
-    # The hooks of a policy.
+    # Hooks of a policy.
 
     def _read(self, inputs: Tensor) -> Tensor:
         return self._arms(inputs)
@@ -281,7 +282,7 @@ class BanditHead(Policy):
     def _own_scale(self, reward: Tensor) -> Tensor:
         return self.policy._own_scale(reward)
 
-    # TorchScript compiles none of these, and files have none of them.
+    # TorchScript does not compile these, and exported files lack them.
 
     @delegated
     def estimator(self) -> Estimator:  # type: ignore[override]
@@ -302,7 +303,7 @@ class BanditHead(Policy):
     def theta_hat(self) -> Tensor:
         """The estimator's parameter. Python only.
 
-        Its shape is ``(*B, d)``; with a model for each arm, ``(*B, K, d)``.
+        Its shape is ``(*B, d)``, or ``(*B, K, d)`` with a model for each arm.
         """
         return self.policy.theta_hat
 
@@ -318,7 +319,7 @@ class BanditHead(Policy):
 
     @property
     def action_ids(self) -> list[int] | None:
-        """The ids of arms that may come and go, in the order of scores; None for others."""
+        """The arms' ids in the order of scores, or None if the set of arms is fixed."""
         return self.policy.action_ids
 
     def _owners(self) -> tuple[Any, Any]:
@@ -351,15 +352,15 @@ class BanditHead(Policy):
         return "" if self.scaler is None else "the inputs are scaled"
 
     def number_of_actions(self, inputs: Any = None) -> int:
-        """Return K, the number of arms of a decision on some inputs."""
+        """Return K, the number of arms of a decision on ``inputs``."""
         return self._count(
             self._checked_items(inputs, self._learner().batch_shape) if self.has_arm_inputs else self._like()
         )
 
     def reset(self) -> None:
-        """Put the policy and the scalers back to their first state, in place.
+        """Reset the policy and the scalers to their initial state, in place.
 
-        The encoder stays as it is. An interrupt leaves all as it was. Python only.
+        The encoder does not change. An interrupted reset changes nothing. Python only.
         """
         scaler = self.scaler
         if scaler is None:
@@ -375,12 +376,12 @@ class BanditHead(Policy):
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
         """Load a state.
 
-        One that is refused, or a load that is interrupted, changes nothing.
+        A refused state or an interrupted load changes nothing.
 
         Args:
-            state_dict: a state of a head of the same modules and options.
+            state_dict: the state of a head with the same modules and options.
             *arguments: as in ``nn.Module.load_state_dict``.
-            **options: as there.
+            **options: as in ``nn.Module.load_state_dict``.
         """
         return load_whole(self, super().load_state_dict, state_dict, *arguments, **options)
 
@@ -420,16 +421,16 @@ class BanditHead(Policy):
         self.policy.learn(x, action, reward, **options)
 
     def round_of(self, inputs: Tensor, action: Any) -> tuple[Tensor, Any]:
-        """Return what the policy gets to learn from a round: its inputs, and the action.
+        """Return the arguments of the policy's step: features and action.
 
-        The chosen arm alone is encoded. The encoder runs in its current mode.
+        Only the chosen arm is encoded. The encoder runs in its current mode.
         """
         if not self.has_arm_inputs and self.actions is None:  # the policy checks the action
             return self._encoded(inputs), action
         return self._round_at(inputs, self._checked_action(action, inputs))
 
     def _round_at(self, inputs: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Return :meth:`round_of` the arms at checked places."""
+        """Return :meth:`round_of` for checked arm indices."""
         return self.policy._as_round(self._encoded_choice(inputs, place), place)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -462,7 +463,7 @@ class BanditHead(Policy):
         return in_type_of(self._combined_choice(self._encoded(x), place), self.policy._like())
 
     def _combined_choice(self, encoded: Tensor, place: Tensor) -> Tensor:
-        """Combine encoded contexts with the chosen actions, where these have embeddings."""
+        """Combine encoded contexts with the chosen actions' embeddings, if there are any."""
         actions = self.actions
         return encoded if actions is None else self._combined(encoded, nn.functional.embedding(place, actions))
 
@@ -490,7 +491,7 @@ class BanditHead(Policy):
 
     @in_python(_scaled_in_python)
     def _scaled(self, items: Tensor) -> Tensor:
-        """Scale inputs, in the encoder's type; in a script, in the inputs' own."""
+        """Scale inputs, in the encoder's dtype; in a script, in the inputs' dtype."""
         scaler = self.scaler
         return items if scaler is None else scaler._scaled(items).to(items.dtype)
 
@@ -499,7 +500,7 @@ class BanditHead(Policy):
 
     @in_python(_any_mode_in_python)
     def _check_mode(self) -> None:
-        """Refuse an encoder in training mode, which a scripted head cannot leave."""
+        """Refuse an encoder in training mode: a scripted head cannot switch modes."""
         if self.encoder.training:
             raise RuntimeError("encoder: expected evaluation mode, got training mode; call eval() on the head")
 
@@ -526,25 +527,28 @@ class BanditHead(Policy):
     # TorchScript does not compile the methods below.
 
     def _passes_inputs_on(self) -> bool:
-        """Return whether contexts are features already: then the policy checks them."""
+        """Return whether the contexts are the features. If so, the policy checks them."""
         if self.feature_dims != 1 or type(self._modules["encoder"]) is not nn.Identity:
             return False
         return not self.has_arm_inputs and self.actions is None and self._modules.get("scaler") is None
 
     def _checked_items(self, inputs: Any, batch: tuple[int, ...], most: int | None = None) -> Tensor:
-        """Return inputs led by ``batch`` and at most ``most`` dimensions more, or raise."""
+        """Return checked inputs, or raise.
+
+        Their leading shape is ``batch``, followed by at most ``most`` further dimensions before the items.
+        """
         if (
             type(inputs) is Tensor
             and inputs.dim() == self.item_dims
             and not batch
             and self._modules.get("scaler") is None
         ):
-            return inputs  # the usual, in a third of the time
+            return inputs  # fast path: a third of the time
         if not isinstance(inputs, Tensor):
             state = self.policy.estimator.theta_hat
             if self.scaler is None:
                 inputs = as_inputs(inputs, self.encoder, state)
-            else:  # it gets all digits of the inputs
+            else:  # the scaler gets the inputs unrounded
                 inputs = as_tensor("inputs", inputs, typed_like(self.encoder, state).device)
         if self.scaler is not None:
             check_inputs(self.scaler, inputs)
@@ -558,7 +562,7 @@ class BanditHead(Policy):
         raise ValueError(f"inputs: expected shape {shape}, got {got}")
 
     def _checked_action(self, action: Any, inputs: Tensor) -> Tensor:
-        """Return the places of actions as a tensor, one for each of the inputs, or raise."""
+        """Return the actions' indices as a tensor, one for each input, or raise."""
         shape = inputs.shape[: inputs.dim() - self.item_dims]
         return as_actions(
             self._placed(action), shape, inputs.device, self._count(inputs), self.policy.estimator.validate
@@ -566,7 +570,7 @@ class BanditHead(Policy):
 
 
 def _with_models(policy: Any, actions: Any) -> Any:
-    """Return the policy, with a model for each action if ``actions`` is a number."""
+    """Return the policy, with one model per action if ``actions`` is a number."""
     chosen: Any = policy if isinstance(policy, Policy) else as_rule("policy", policy)
     if isinstance(chosen, BanditHead) or not chosen.learns_rows:
         wanted = "expected one that learns from the chosen arm's features"

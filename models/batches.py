@@ -1,4 +1,4 @@
-"""Batches of rounds, perhaps of none: tables of rewards, and logged decisions."""
+"""Batches of rounds, possibly empty: tables of rewards and logged decisions."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,13 +14,13 @@ from torchonline.models.encoding import typed_inputs
 
 
 class LoggedRounds(NamedTuple):
-    """N rounds whose decisions another policy has made: a log.
+    """N logged rounds, decided by another policy.
 
     Args:
         inputs: as :class:`~torchonline.models.BanditHead` takes them, ``(N, *B, K, *feature)``, or ``(N, *B, *feature)``.
         action: the chosen arms, int64, ``(N, *B)``.
         reward: rewards of the chosen arms, ``(N, *B)``.
-        probability: with which they were chosen, ``(N, *B)``, or None. Learning does not need it.
+        probability: propensities of the chosen arms, ``(N, *B)``, or None. Learning does not need them.
     """
 
     inputs: Tensor
@@ -44,7 +44,7 @@ WANTED = (
 
 
 def unpacked(batch: Any) -> Table | LoggedRounds:
-    """Return a batch as a table or as logged rounds; or raise a ValueError."""
+    """Return a batch as a table or as logged rounds, or raise a ValueError."""
     if isinstance(batch, LoggedRounds):
         return _checked_log(batch)
     if isinstance(batch, Mapping):
@@ -61,7 +61,7 @@ def unpacked(batch: Any) -> Table | LoggedRounds:
 
 
 def inputs_of(batch: Any) -> Tensor:
-    """Return the inputs of a batch, which may hold nothing else."""
+    """Return the inputs of a batch. A batch may be inputs alone."""
     if isinstance(batch, Tensor):
         return batch
     if isinstance(batch, Mapping) and isinstance(batch.get("inputs"), Tensor):
@@ -72,13 +72,13 @@ def inputs_of(batch: Any) -> Tensor:
 
 
 def typed_batch(batch: Any, encoder: nn.Module | None) -> Any:
-    """Return a batch whose inputs have the type of an encoder's parameters.
+    """Return a batch with its inputs in the dtype of an encoder's parameters.
 
-    See :func:`typed_inputs`. A batch of another kind is returned as it is.
+    See :func:`typed_inputs`. A batch without inputs is returned unchanged.
     """
     try:
         inputs = inputs_of(batch)
-    except ValueError:  # which the step explains
+    except ValueError:  # the step raises it
         return batch
     typed = typed_inputs(encoder, inputs)
     if typed is inputs:
@@ -93,7 +93,7 @@ def typed_batch(batch: Any, encoder: nn.Module | None) -> Any:
 def payoffs(table: Table, action: Tensor, place: Tensor) -> dict[str, Tensor]:
     """Return regret, reward and action of each round, ``(N, *B)``.
 
-    ``place`` says which entry of the table belongs to each action.
+    ``place`` is each action's index in the table.
     """
     means, rewards = as_real(table.means), as_real(table.rewards)
     regret = means.amax(-1) - of_chosen(means, place)
@@ -101,9 +101,9 @@ def payoffs(table: Table, action: Tensor, place: Tensor) -> dict[str, Tensor]:
 
 
 def as_real(values: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Return booleans, integers and numbers of half precision in ``dtype``.
+    """Convert booleans, integers and half-precision numbers to ``dtype``.
 
-    Their differences and means are not rounded then. Other numbers keep their type.
+    This keeps their differences and means from being rounded. Other numbers keep their dtype.
     """
     return values if values.dtype in (torch.float32, torch.float64) else values.to(dtype)
 
@@ -126,7 +126,7 @@ def _checked_log(log: LoggedRounds) -> LoggedRounds:
 
 
 def _check_rounds(inputs: Any, rewards: Any, name: str) -> None:
-    """Raise unless inputs and rewards are tensors of as many rounds, perhaps none."""
+    """Raise unless inputs and rewards are tensors of the same number of rounds."""
     for argument, value in (("inputs", inputs), (name, rewards)):
         if not isinstance(value, Tensor):
             raise TypeError(f"{argument}: expected a torch.Tensor, got {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""Encoders and policies from numbers and words, for configuration files."""
+"""Encoders and policies from plain values, for configuration files."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "ge
 def mlp(widths: Sequence[int], *, activation: str = "relu") -> nn.Sequential:
     """Return a network of linear layers, each followed by an activation.
 
-    It is an encoder for a configuration file, which cannot say the layers of ``torch.nn.Sequential``.
+    It is meant for configuration files, which cannot express the layers of a ``torch.nn.Sequential``.
 
     Args:
-        widths: of the input and of each layer: ``[20, 64, 8]`` maps 20 numbers to 8 features, through 64.
+        widths: widths of the input and of each layer: ``[20, 64, 8]`` maps 20 numbers to 8 features, with 64 hidden units.
         activation: ``"relu"``, ``"tanh"`` or ``"gelu"``.
 
     Example:
@@ -41,9 +41,9 @@ def mlp(widths: Sequence[int], *, activation: str = "relu") -> nn.Sequential:
 def recommended_policy(
     dim: int, rewards: str = "unit", actions: int | None = None, *, scale: bool = True, magnitudes: bool | None = None
 ) -> Policy:
-    """Return :func:`torchonline.bandit` of the arguments, for configuration files.
+    """Call :func:`torchonline.bandit` with the arguments, for configuration files.
 
-    Command lines look at the type that a function says it returns, and ``bandit`` says that it returns one of two.
+    Command lines read a function's return annotation, and that of ``bandit`` is a union of two types.
 
     Example:
         >>> recommended_policy(3, actions=2).actions

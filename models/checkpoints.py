@@ -1,6 +1,6 @@
-"""Checkpoints, read without running code, and what they hold of a bandit head.
+"""Safe reading of checkpoints, and packing of bandit heads into them.
 
-A head is bytes in a checkpoint, and hyper-parameters in a logger.
+A head is stored as bytes in a checkpoint and as hyper-parameters in a logger.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from torchonline.core.learner import Learner
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.models.bandit_head import BanditHead
 
-# Classes that version 0.1 called otherwise.
+# Classes that had another name in version 0.1.
 FORMER_NAMES = {
     "HeavyTailUCB": "AnytimeHeavyTailUCB",
     "RadiusMaster": "RadiusSelector",
@@ -28,29 +28,29 @@ FORMER_NAMES = {
 
 
 def read_checkpoint(source: Any, name: str = "ckpt_path") -> dict[str, Any]:
-    """Return what a checkpoint holds, or raise if the file is none.
+    """Return the contents of a checkpoint, or raise if the file is not one.
 
-    Nothing in the file runs.
+    No code in the file runs.
 
     Args:
-        source: path of a file, or an open file, which is read to its end and set back. A URL is refused.
-        name: of the argument, which the error begins with.
+        source: path of a file, or an open file, whose position is restored after reading. A URL is refused.
+        name: name of the argument, with which the error begins.
 
     Raises:
-        ValueError: the file is no checkpoint, or names code; or ``source`` is a URL.
+        ValueError: the file is not a checkpoint, or names code; or ``source`` is a URL.
     """
     is_path = isinstance(source, (str, os.PathLike))
     wanted = f"{name}: expected a checkpoint, as fit writes, got {source if is_path else type(source).__name__}"
     if is_path and "://" in str(source):
         raise ValueError(
-            f"{name}: expected the path of a file, got the URL {source}; copy it from where you trust, and name the file"
+            f"{name}: expected the path of a file, got the URL {source}; download it from a source you trust and pass its path"
         )
     place = 0 if is_path else source.tell()
     try:
         found = torch.load(source, map_location="cpu", weights_only=True)
-    except OSError:  # which says what the system refuses
+    except OSError:  # its message is clear
         raise
-    except Exception as error:  # of any kind: the file may hold anything
+    except Exception as error:  # any type: the file may hold anything
         reason = " ".join(str(error).split())
         if refused := re.search(r"(?:GLOBAL|[Uu]nsupported class|function) ([\w.]+\.\w+)", reason):
             raise ValueError(f"{wanted}, which names {refused[1]}: code, which is never run") from error
@@ -64,9 +64,9 @@ def read_checkpoint(source: Any, name: str = "ckpt_path") -> dict[str, Any]:
 
 
 def data_only(method: Any) -> dict[str, Any]:
-    """Return the option by which a method of Lightning unpickles no code.
+    """Return the option with which a Lightning method unpickles no code.
 
-    There is one from version 2.6 on.
+    Lightning has the option from version 2.6 on.
     """
     return {"weights_only": True} if "weights_only" in inspect.signature(method).parameters else {}
 
@@ -75,23 +75,23 @@ def load_module(load: Any, source: Any, options: dict[str, Any]) -> Any:
     """Load a module from a checkpoint by Lightning's method, without running code.
 
     Args:
-        load: ``load_from_checkpoint`` of Lightning, of a class.
+        load: Lightning's ``load_from_checkpoint`` of a class.
         source: see :func:`read_checkpoint`.
-        options: of Lightning's method. ``weights_only=False`` is refused.
+        options: options of Lightning's method. ``weights_only=False`` is refused.
     """
     if options.pop("weights_only", None) is False:
         raise ValueError("weights_only: expected True, with which nothing in a file runs, got False")
     read_checkpoint(source, "checkpoint_path")
-    # Lightning takes what begins with http for a URL.
+    # Lightning takes a path that begins with http for a URL.
     source = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else source
     return load(source, **data_only(load), **options)
 
 
 def packed(head: BanditHead) -> bytes | str:
-    """Return a head as bytes; or say why not, as text.
+    """Return a head as bytes, or the reason why it cannot be packed as text.
 
-    The encoder's parameters and persistent buffers have no values there. The bytes hold no code. A head with a function of the
-    user's in it, or with a class that cannot be imported, cannot be packed.
+    The bytes hold neither code nor the values of the encoder's parameters and persistent buffers. A head that contains a user's
+    function, or a class that cannot be imported, cannot be packed.
     """
     memo = {id(tensor): _without_values(tensor) for tensor in head.encoder.state_dict(keep_vars=True).values()}
     file = io.BytesIO()
@@ -106,11 +106,11 @@ def packed(head: BanditHead) -> bytes | str:
 def unpacked_head(data: bytes) -> BanditHead:
     """Return the head that :func:`packed` has packed.
 
-    Zeros stand for the values that are missing. torch's restricted unpickler makes the instances. It gets classes of modules
-    that are imported already, and functions of ``torch.nn.functional``; anything else is refused.
+    The missing values are 0. torch's restricted unpickler creates the instances. It accepts module classes that are already
+    imported and functions of ``torch.nn.functional``, and refuses anything else.
 
     Raises:
-        ValueError: ``data`` holds something else, or a class that is not imported.
+        ValueError: ``data`` is not a packed head, or names a class that is not imported.
     """
     with torch.serialization.safe_globals(_classes_in(data)):
         head = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
@@ -125,7 +125,7 @@ def unpacked_head(data: bytes) -> BanditHead:
 
 
 def as_head(head: Any) -> BanditHead:
-    """Return a head, which may come as bytes from a checkpoint; or raise."""
+    """Return a head, unpacked if it is bytes from a checkpoint, or raise."""
     if isinstance(head, bytes):
         return unpacked_head(head)
     if isinstance(head, str):
@@ -136,12 +136,12 @@ def as_head(head: Any) -> BanditHead:
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a state's entry without what ``torch.compile`` adds."""
+    """Return the name of a state's entry without the prefix of ``torch.compile``."""
     return name.replace("_orig_mod.", "")
 
 
 def facts(head: BanditHead) -> dict[str, Any]:
-    """Return what a head consists of and its policy's options, flat, for loggers."""
+    """Return a head's parts and its policy's options as a flat dict, for loggers."""
     policy: Any = head.policy
     found: dict[str, Any] = {"encoder": type(uncompiled(head.encoder)).__name__}
     parameters = sum(parameter.numel() for parameter in head.encoder.parameters())
@@ -160,7 +160,7 @@ def facts(head: BanditHead) -> dict[str, Any]:
 
 
 def _own(policy: Any) -> dict[str, Any]:
-    """Return a policy's class, and its options that are not the estimator's."""
+    """Return a policy's class and its options, without the estimator's."""
     names = inspect.signature(type(policy)).parameters.keys() - {"estimator", "arguments", "options"}
     return {"policy": type(policy).__name__} | {
         name: _plain(vars(policy)[name]) for name in names & vars(policy).keys()
@@ -177,7 +177,7 @@ def _options(learner: Learner, prefix: str = "") -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that every logger takes."""
+    """Convert a value to a type that every logger accepts."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Tensor):
@@ -196,18 +196,18 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _classes_in(data: bytes) -> list[Any]:
-    """Return the classes that packed bytes name, with these names, if allowed."""
+    """Return (class, name) for each name in packed bytes. Refuse other names."""
     names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
     return [(_allowed(_place_now(name)), name) for name in names]
 
 
 def _place_now(path: str) -> str:
-    """Return where a class is now that version 0.1 knew by a path."""
+    """Return the current path of a class from its path in version 0.1."""
     if not path.startswith("torchonline.bandits."):
         return path
     name = path.rpartition(".")[2]
     found: Any = getattr(torchonline, FORMER_NAMES.get(name, name), None)
-    if found is None:  # a part that is not exported
+    if found is None:  # a class that is not exported
         found = next((vars(module)[name] for module in _rooms() if name in vars(module)), None)
     return path if found is None else f"{found.__module__}.{found.__qualname__}"
 
@@ -219,7 +219,7 @@ def _rooms() -> list[Any]:
 
 
 def _allowed(path: str) -> Any:
-    """Return an imported module class, or a function of torch.nn.functional, by path."""
+    """Return an imported module class or torch.nn.functional function, or raise."""
     place, _, name = path.rpartition(".")
     found = getattr(sys.modules.get(place), name, None)
     if place == "torch.nn.functional" == getattr(found, "__module__", None) and inspect.isfunction(found):

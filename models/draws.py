@@ -1,4 +1,4 @@
-"""Random draws on a seed of their own."""
+"""Random draws from a local seed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Encoders in evaluation mode, and the tensors around them."""
+"""Calls of encoders in evaluation mode, and conversion of their inputs."""
 
 import os
 import threading
@@ -22,27 +22,27 @@ if hasattr(os, "register_at_fork"):  # a child does not inherit a lock that anot
 
 
 def typed_like(encoder: nn.Module, otherwise: Tensor) -> Tensor:
-    """Return an encoder's first floating-point parameter, or another tensor."""
+    """Return an encoder's first floating-point parameter, or ``otherwise``."""
     return next((parameter for parameter in encoder.parameters() if parameter.is_floating_point()), otherwise)
 
 
 def input_type(head: Any) -> Tensor:
-    """Return a tensor of the type in which a head takes inputs.
+    """Return a tensor with the dtype of a head's inputs.
 
-    It is that of the scaler, if there is one, of the encoder, or of the policy.
+    The dtype is the scaler's if there is a scaler, else the encoder's, else the policy's.
     """
     return head.scaler.mean if head.scaler is not None else typed_like(head.encoder, head.policy.estimator.theta_hat)
 
 
 def typed_inputs(encoder: nn.Module | None, inputs: Tensor) -> Tensor:
-    """Convert floating-point inputs to the type of an encoder's parameters."""
+    """Convert floating-point inputs to the dtype of an encoder's parameters."""
     if encoder is None or not inputs.is_floating_point():
         return inputs
     return inputs.to(typed_like(encoder, inputs).dtype)
 
 
 def as_inputs(inputs: Any, encoder: nn.Module, state: Tensor) -> Tensor:
-    """Return arrays and lists as inputs of an encoder, in the type of its parameters.
+    """Convert arrays and lists to an encoder's inputs, in its parameters' dtype.
 
     Integers stay integers if the encoder begins with an embedding.
     """
@@ -53,24 +53,21 @@ def as_inputs(inputs: Any, encoder: nn.Module, state: Tensor) -> Tensor:
 
 
 def _begins_with_an_embedding(encoder: nn.Module) -> bool:
-    """Return whether the layer that is registered first looks up integers.
-
-    Layers without parameters do not count.
-    """
+    """Return whether the first registered layer with parameters is an embedding."""
     first = next((part for part in encoder.modules() if any(True for _ in part.parameters(recurse=False))), None)
-    # A scripted layer keeps its name alone.
+    # A scripted layer keeps only its class name.
     return isinstance(first, EMBEDDINGS) or getattr(first, "original_name", "") in [one.__name__ for one in EMBEDDINGS]
 
 
 def evaluating(module: nn.Module) -> AbstractContextManager[None]:
     """Run a module in evaluation mode, then restore the mode of each part.
 
-    Several threads may run a module at once if it is in evaluation mode already. Otherwise they follow one another.
+    Several threads may run a module concurrently if it is already in evaluation mode. In training mode they take turns.
     """
     return NO_MODE if type(module) is nn.Identity else _evaluating(module)
 
 
-# For modules that have no mode.
+# For modules without a mode.
 NO_MODE = nullcontext()
 
 
@@ -91,13 +88,13 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 def _set_mode(parts: list[nn.Module], is_training: bool) -> None:
     for part in parts:
-        part.__dict__["training"] = is_training  # a tenth of the time of nn.Module's assignment
+        part.__dict__["training"] = is_training  # takes a tenth of the time of nn.Module's assignment
 
 
 def encoded_copy(encoder: nn.Module, items: Tensor) -> Any:
-    """Return an encoder's output for a batch, of which it gets a copy.
+    """Return an encoder's output for a copy of a batch.
 
-    An encoder may work in place, as ``x.div_(255)`` does: what the caller gave stays as it is.
+    An encoder may therefore work in place, like ``x.div_(255)``, without changing the caller's tensor.
     """
     return encoder(items.clone())
 
@@ -105,8 +102,7 @@ def encoded_copy(encoder: nn.Module, items: Tensor) -> Any:
 def encoded_items(encoder: nn.Module, items: Tensor, feature_dims: int) -> Any:
     """Return an encoder's output for a batch of a head's items, or raise.
 
-    The error names ``feature_dims``, and the encoder's own error is its cause. Running out of memory is not about the inputs,
-    and is raised as it is.
+    The error names ``feature_dims`` and has the encoder's error as its cause. An out-of-memory error is raised unchanged.
     """
     if is_compiling():
         return encoded_copy(encoder, items)
@@ -124,7 +120,7 @@ def encoded_items(encoder: nn.Module, items: Tensor, feature_dims: int) -> Any:
 
 
 def encoder_width(actions: Tensor, combine: str, dim: int) -> int:
-    """Return the encoder's output width for which the policy gets ``dim`` features."""
+    """Return the encoder's output width that gives the policy ``dim`` features."""
     if actions.dim() != 2 or actions.size(0) == 0:
         raise ValueError(f"actions: expected shape (K, e) with K > 0, got {shape_text(actions.shape)}")
     width = actions.size(1)

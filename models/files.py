@@ -1,4 +1,4 @@
-"""Tables in files: how they are read, and what is said of those that cannot be."""
+"""Reading of tables from files, with errors that name the likely cause."""
 
 import codecs
 import gzip
@@ -17,12 +17,12 @@ SEPARATORS = (";", "\t", "|", ",")
 
 
 def suffix_of(path: Path) -> str:
-    """Return which of SUFFIXES a file's name has, in lower or upper case; or nothing."""
+    """Return which of SUFFIXES a file's name has, ignoring case, or ""."""
     return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), "")
 
 
 def checked_encoding(encoding: Any) -> str:
-    """Return the name of an encoding that Python knows, or raise."""
+    """Return the name of an encoding known to Python, or raise."""
     try:
         codecs.lookup(instance_of("encoding", encoding, str, "the name of an encoding"))
     except LookupError:
@@ -31,7 +31,7 @@ def checked_encoding(encoding: Any) -> str:
 
 
 def checked_separator(separator: Any) -> str | None:
-    """Return one character, or None; or raise."""
+    """Return a separator of one character, or None. Raise for anything else."""
     if (
         instance_of("separator", separator, (str, type(None)), "one character or None") is not None
         and len(separator) != 1
@@ -44,14 +44,14 @@ def read_file(path: Path, separator: str | None, encoding: str) -> Any:
     """Read one file with pandas, or raise a ValueError that names it."""
     import pandas
 
-    # From version 3.1 on, pandas reads the nearest numbers by itself, and warns of the option.
+    # From version 3.1 on, pandas rounds correctly by default and warns about the option.
     version = tuple(map(int, pandas.__version__.split(".")[:2]))
     exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
     kind = f"files: expected files that pandas can read, got {str(path)!r}"
     try:
         if suffix_of(path) == ".parquet":
             return pandas.read_parquet(path)
-        # Without an index: else pandas makes one of the first column where each row ends in a separator.
+        # index_col=False: by default pandas takes the first column as index if each row ends in a separator.
         options: Any = {"index_col": False, "sep": separator_of(path, separator), "encoding": encoding}
         options |= {"skipinitialspace": True}
         names = (
@@ -71,17 +71,17 @@ def read_file(path: Path, separator: str | None, encoding: str) -> Any:
     except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{kind}: {error}") from error
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:
-        raise ValueError(f"files: expected each name of a column once, got {listed(twice)} again in {path.name}")
+        raise ValueError(f"files: expected unique column names, got {listed(twice)} more than once in {path.name}")
     return frame
 
 
 def separator_of(path: Path, separator: str | None) -> str:
-    """Return what separates the values of a line in a file."""
+    """Return the character between the values of a line in a file."""
     return separator or ("\t" if suffix_of(path).startswith(".tsv") else ",")
 
 
 def guessed_separator(columns: list[str], missing: Sequence[str], used: str) -> str | None:
-    """Return the separator that explains why names are missing, or None."""
+    """Return a separator under which the missing names exist, or None."""
     for guess in SEPARATORS:
         parts = {part.strip() for column in columns for part in str(column).split(guess)}
         if guess != used and set(missing) <= parts:

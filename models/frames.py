@@ -21,7 +21,7 @@ from torchonline.models.files import (
     suffix_of,
 )
 
-# What pandas calls a column without a name, and names that columns of logging probabilities often have.
+# Names that pandas gives to unnamed columns, and common names of columns of logging probabilities.
 NAMELESS = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
 PROBABILITY = re.compile(
     r"p|p[ _-]?scores?|.*prob(s|ability|abilities)?|.*propensit(y|ies)([ _-]scores?)?", re.IGNORECASE
@@ -29,16 +29,16 @@ PROBABILITY = re.compile(
 
 
 class FileDataModule(pl.LightningDataModule):
-    """Base class of data modules of files.
+    """Base class of data modules that read files.
 
-    A checkpoint of a fit says which rounds the fit has taken.
+    A checkpoint of a fit records which rounds the fit used.
 
     Args:
         files: see :func:`files_of`.
         time: column to sort by, or None.
         part: see :func:`checked_part`.
         batch_size: rounds in a batch of one rank.
-        dtype: of the numbers.
+        dtype: dtype of the numbers.
         separator: see :func:`checked_separator`.
         encoding: see :func:`checked_encoding`.
     """
@@ -53,22 +53,21 @@ class FileDataModule(pl.LightningDataModule):
         self.dtype = dtype
         self.separator, self.encoding = checked_separator(separator), checked_encoding(encoding)
         self.time: str | None = instance_of("time", time, (str, type(None)), "the name of a column")
-        self._learnt: list[dict[str, Any]] = []  # by the fits that a checkpoint is of
+        self._learnt: list[dict[str, Any]] = []  # one entry per fit recorded in the checkpoint
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rounds of this fit and of those before it: files, order and part."""
+        """Return the rounds of this fit and of earlier fits: files, order and part."""
         own = {"files": self._names(), "paths": self._paths(), "time": self.time, "part": list(self.part)}
         return {"learnt": self._learnt if own in self._learnt else [*self._learnt, own]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the rounds that a checkpoint's fits have taken."""
+        """Load the record of the rounds that a checkpoint's fits used."""
         self._learnt = list(state_dict.get("learnt", []))
 
     def learnt_parts(self) -> list[tuple[float, float]]:
         """Return the parts of the present rounds that a checkpoint has learnt.
 
-        It knows the fits on the same files in the same order, by their names or by their paths. The state has to be loaded
-        before.
+        Only fits on the same files in the same order count; names or paths must agree. Load the state first.
         """
         same = [one["part"] for one in self._learnt if self._is_like(one)]
         shared = [(max(first, self.part[0]), min(last, self.part[1])) for first, last in same]
@@ -77,8 +76,8 @@ class FileDataModule(pl.LightningDataModule):
     def may_be_learnt(self) -> bool:
         """Return whether a checkpoint may have learnt some of the rounds.
 
-        A fit has read one of the files in another order, or among other files. Its part of the rounds then has no place among
-        the present ones. The state has to be loaded before.
+        This is True if a fit read one of the files in another order or together with other files. The position of its rounds
+        among the present ones is then unknown. Load the state first.
         """
         own = {*self._names(), *self._paths()}
         return any(not self._is_like(one) and own & {*one["files"], *one.get("paths", ())} for one in self._learnt)
@@ -96,7 +95,7 @@ class FileDataModule(pl.LightningDataModule):
 
 
 def files_of(files: Any) -> list[Path]:
-    """Return the files that are named, or those of a folder."""
+    """Return the paths of the given files, or of the files in a folder."""
     given = [files] if isinstance(files, (str, Path)) else files
     if not isinstance(given, (list, tuple)) or not given or not all(isinstance(path, (str, Path)) for path in given):
         raise TypeError(f"files: expected a path or a list of paths, got {files!r}")
@@ -110,7 +109,7 @@ def files_of(files: Any) -> list[Path]:
 
 
 def checked_part(part: Any) -> tuple[float, float]:
-    """Return the two ends of a part of the rounds, from 0 to 1, or raise."""
+    """Return start and end of a part of the rounds, both in [0, 1], or raise."""
     if not isinstance(part, (tuple, list)) or len(part) != 2:
         raise TypeError(f"part: expected two numbers, got {part!r}")
     first, last = (finite_number("part", end) for end in part)
@@ -122,18 +121,18 @@ def checked_part(part: Any) -> tuple[float, float]:
 def matching(
     frame: Any, name: str, columns: Sequence[str], taken: Sequence[str], *, is_probability_known: bool = True
 ) -> list[str]:
-    """Return names of columns, with those that match in the place of a pattern.
+    """Return names of columns, with each pattern replaced by its matches.
 
-    A name with ``*`` that is no column is a pattern. It matches columns in their order, but none of ``taken``
-    or of the other names. A match that is likely no input is refused: a column without a name, which often holds row numbers,
-    and probabilities that no argument names.
+    A name that contains ``*`` and is not a column is a pattern. It matches columns in their order, except ``taken`` and the other
+    names in ``columns``. A match that is unlikely to be an input is refused: a column without a name, which often holds row
+    numbers, or probabilities that no argument names.
 
     Args:
         frame: the table.
-        name: of the argument that names the columns.
+        name: name of the argument that holds ``columns``.
         columns: names and patterns.
         taken: columns with another role.
-        is_probability_known: whether ``taken`` has the column of probabilities, or there is none.
+        is_probability_known: whether ``taken`` includes the column of probabilities, or the table has none.
     """
     found: list[str] = []
     used = {*taken, *columns}
@@ -141,7 +140,7 @@ def matching(
         if "*" not in column or column in frame.columns:
             found.append(column)
             continue
-        # A separator at the end of each line makes a last column without a name or a value.
+        # A separator at the end of each line adds a last column without a name or values.
         is_open = {
             one: one not in used and not (NAMELESS.fullmatch(one) and frame[one].isna().all()) for one in frame.columns
         }
@@ -152,12 +151,12 @@ def matching(
         likely = [] if is_probability_known else [one for one in matches if PROBABILITY.fullmatch(one)]
         facts = []
         if nameless:
-            facts.append(f"{listed(nameless)} without a name (row numbers?): leave it out of the file")
+            facts.append(f"{listed(nameless)} without a name (row numbers?): remove it from the file")
         if likely:
             facts.append(f"{listed(likely)} (the logging probabilities?): name it as probability")
         if facts:
             raise ValueError(
-                f"{name}: expected {column!r} to match inputs alone, got {'; '.join(facts)}; or list inputs beside {column!r}"
+                f"{name}: expected {column!r} to match only inputs, got {'; '.join(facts)}; or list the inputs by name"
             )
         found += matches
         used.update(matches)
@@ -178,13 +177,13 @@ def read_frame(
 ) -> tuple[Any, list[str]]:
     """Return a part of the rows of files, and the names of the input columns.
 
-    Rows are sorted by the column ``time`` if it is named. Patterns among ``inputs``, which the argument ``name`` has named,
-    match none of ``others``.
+    Rows are sorted by the column ``time`` if it is given. Patterns in ``inputs`` do not match columns in ``others``. Errors call
+    the inputs ``name``.
     """
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("files: expected pandas to read them with; pip install pandas pyarrow") from error
+        raise ImportError("files: expected pandas to be installed; pip install pandas pyarrow") from error
     others = [*others, *([] if time is None else [time])]
     found: list[str] | None = None
     frames = []
@@ -209,7 +208,7 @@ def read_frame(
                 f"files: expected the columns of {files[0].name} in all files, got none of {listed(missing)} in {path.name}, "
                 f"which has {listed(frame.columns)}"
             )
-        if len(frame):  # columns without a row have no type
+        if len(frame):  # an empty column has no dtype
             frames.append(frame[columns])
     if not frames:
         raise ValueError("files: expected at least one round, got none")

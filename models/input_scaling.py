@@ -1,4 +1,4 @@
-"""A running scaler in front of the encoder of a head."""
+"""Steps of a head whose inputs pass a scaler before the encoder."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -24,16 +24,16 @@ def checked_scaler(scaler: Any, policy: Any, feature_dims: int) -> StandardScale
     if not isinstance(scaler, StandardScaler):
         raise TypeError(f"scaler: expected None or a StandardScaler, got {type(scaler).__name__}")
     if feature_dims != 1:
-        raise ValueError(f"scaler: expected None with feature_dims={feature_dims}, got one, which scales vectors")
+        raise ValueError(f"scaler: expected None with feature_dims={feature_dims}, got a scaler, which takes vectors")
     batch_shape = policy.batch_shape
     if scaler.batch_shape or batch_shape:
         sizes = f"{shape_text(scaler.batch_shape)} and {shape_text(batch_shape)}"
-        raise ValueError(f"scaler: expected it and the policy to have no batch_shape, got {sizes}")
+        raise ValueError(f"scaler: expected scaler and policy without batch_shape, got {sizes}")
     return scaler
 
 
 def check_inputs(scaler: StandardScaler, inputs: Tensor) -> None:
-    """Raise unless a scaler is whole, and scales inputs of this shape and type."""
+    """Raise if a scaler is torn, or does not take inputs of this shape and dtype."""
     if not is_dynamo_compiling():  # a traced program has no threads
         with scaler._lock:
             if scaler._is_torn:
@@ -46,15 +46,15 @@ def check_inputs(scaler: StandardScaler, inputs: Tensor) -> None:
 
 
 def check_scalable(scaler: StandardScaler | None, inputs: Tensor) -> None:
-    """Raise unless inputs are finite in the type of the scaler, which clips them."""
+    """Raise unless inputs are finite in the scaler's dtype: it would clip infinity."""
     if scaler is not None and scaler.validate and is_readable(inputs):
         check_values("inputs", inputs.to(scaler.mean.dtype))
 
 
 def for_encoder(scaler: StandardScaler, encoder: nn.Module, inputs: Tensor) -> Tensor:
-    """Scale inputs for an encoder, in its type, while no other thread steps.
+    """Scale inputs for an encoder, in its dtype, while no other thread steps.
 
-    If the encoder has no type, the inputs keep theirs.
+    For an encoder without floating-point parameters, return the dtype of the inputs.
     """
     with nullcontext() if is_dynamo_compiling() else scaler._lock:
         return scaler._scaled(inputs).to(typed_like(encoder, inputs).dtype)
@@ -63,7 +63,7 @@ def for_encoder(scaler: StandardScaler, encoder: nn.Module, inputs: Tensor) -> T
 def step_together(
     head: Any, scaler: StandardScaler, inputs: Tensor, action: Any, reward: Any, noise_scale: Any
 ) -> None:
-    """Let a head's policy and scaler learn both or not at all."""
+    """Step a head's policy and its scaler, both or neither."""
     place = head._checked_action(action, inputs)
     reward, noise_scale = checked_responses("reward", reward, noise_scale, head._like(), place.shape)
     with torch.no_grad(), evaluating(head.encoder):
@@ -78,7 +78,7 @@ def step_together(
 
 
 def _learn_checked(head: Any, rounds: list[Any]) -> None:
-    """Learn from rounds in order, by the steps of the policy."""
+    """Learn from rounds in order, with steps of the policy."""
     for x, place, reward, noise_scale in rounds:
         features, action = head.policy._as_round(head._combined_choice(head._encoded(x), place), place)
         head.policy.step(features, action, reward, noise_scale=noise_scale)
@@ -86,7 +86,7 @@ def _learn_checked(head: Any, rounds: list[Any]) -> None:
 
 
 def together(scaler: StandardScaler, policy: Any, learn: Callable[..., None], *arguments: Any) -> None:
-    """Let a scaler and a policy learn both or not at all, one thread at a time."""
+    """Update a scaler and a policy, both or neither, one thread at a time."""
     with scaler._lock:
         if scaler._is_torn:
             raise torn_error(scaler)
@@ -94,7 +94,7 @@ def together(scaler: StandardScaler, policy: Any, learn: Callable[..., None], *a
 
 
 def both_or_neither(scaler: StandardScaler, policy: Any, write: Callable[..., None], *arguments: Any) -> None:
-    """Call what writes a scaler and a policy; undo both if it raises."""
+    """Call ``write`` on a scaler and a policy. Undo both changes if it raises."""
     learner = policy.learner
     state = [*scaler.state().values(), *learner.state().values()]
     with scaler._lock, learner._lock:

@@ -20,39 +20,39 @@ from torchonline.off_policy.columns import Columns, check_columns
 class LogDataModule(FileDataModule):
     r"""Lightning data module of logged rounds in CSV or Parquet files.
 
-    Its training batches are :class:`~torchonline.models.LoggedRounds`, which :class:`~torchonline.models.NeuralLinearBandit`
-    learns in order. Rounds come in the order of the files and of their rows, or sorted by a column of times (stably), once. The
-    loader is a :class:`~torchonline.models.RoundLoader`. A checkpoint resumes it in the middle of an epoch, and each round goes
-    to one rank. :meth:`bandit_log` is the same log for off-policy evaluation.
+    The training batches are :class:`~torchonline.models.LoggedRounds`, which :class:`~torchonline.models.NeuralLinearBandit`
+    learns in order. Each round comes once, in the order of the files and their rows, or stably sorted by a column of times. The
+    loader is a :class:`~torchonline.models.RoundLoader`: a checkpoint resumes it in the middle of an epoch, and each round goes
+    to one rank. :meth:`bandit_log` returns the same log for off-policy evaluation.
 
-    Files are read with pandas, Parquet files also need pyarrow. All of the named columns are held in memory.
+    Files are read with pandas; Parquet files also need pyarrow. All named columns are held in memory.
 
     Args:
-        files: a ``.csv``, ``.tsv`` or ``.parquet`` file, of text also with ``.gz`` after it; a list of such files; or a folder,
-            whose files are taken in the order of their names.
-        context: columns of the inputs, all numbers: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list
-            of such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*`` stands for any letters: ``["*"]`` are
-            all columns that are not named by another argument, in the order of the first file. The columns of rewards,
-            actions and probabilities are refused, and so is a column that is named twice. A pattern is refused where it matches a
-            column without a name, which often holds row numbers, or one that is called like a probability and that
-            ``probability`` does not name.
+        files: a ``.csv``, ``.tsv`` or ``.parquet`` file, text files also with ``.gz`` appended; a list of such files; or a
+            folder, whose files are read in the order of their names.
+        context: numeric columns of the inputs: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list of
+            such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*`` matches any characters: ``["*"]`` means all
+            columns that no other argument names, in the order of the first file. The columns of rewards, actions and
+            probabilities are refused, and so are duplicates. A pattern is refused if it matches a column without a name, which
+            often holds row numbers, or a column that is named like a probability and is not the one in ``probability``.
         action: column of the chosen arms, integers from 0, see :func:`~torchonline.off_policy.from_frame`.
-        reward: column of their rewards.
-        probability: column of the logging probabilities; None if there is none. Learning needs none.
-        time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
+        reward: column of the chosen arms' rewards.
+        probability: column of the logging probabilities, or None. Learning does not need them.
+        time: column to sort by, numbers or dates; dates as text in ISO 8601 (UTC if without a zone). None keeps the order of the
+            rows.
         batch_size: rounds in a batch of one rank.
-        dtype: of inputs, rewards and probabilities, in batches and in :meth:`bandit_log` alike. A head converts inputs to the
-            type of its encoder, or of its policy.
-        part: which rounds to take, by their place in the order of all: ``(0, 0.8)`` takes the first 80 percent, ``(0.8, 1)`` the
-            others. A policy that has learnt one part can be evaluated on the other.
-        separator: character between the values of a line; None for a tab in ``.tsv`` files and a comma in others. Blanks after it
-            are left out.
-        encoding: of text files, such as ``"cp1252"`` or ``"utf-16"``.
+        dtype: dtype of inputs, rewards and probabilities, in batches and in :meth:`bandit_log`. A head converts inputs to the
+            dtype of its encoder, or of its policy.
+        part: the rounds to take, as fractions of the ordered rounds: ``(0, 0.8)`` takes the first 80 percent, ``(0.8, 1)`` the
+            rest. A policy that has learnt one part can be evaluated on the other.
+        separator: character between the values of a line; None for a tab in ``.tsv`` files and a comma in others. Blanks after
+            it are skipped.
+        encoding: encoding of text files, such as ``"cp1252"`` or ``"utf-16"``.
 
     Raises:
         ImportError: pandas is not installed, or pyarrow for Parquet files.
-        TypeError, ValueError: an argument is something else, a file or a column is missing, or columns lack values or hold no
-            numbers: the error names all of them. Files are read in ``setup``, which Lightning calls.
+        TypeError, ValueError: an argument is invalid, a file or a column is missing, or columns have missing or non-numeric
+            values. The error names all such columns. Files are read in ``setup``, which Lightning calls.
 
     Example:
         >>> _ = (folder / "log.csv").write_text("age,item,click,p\n31,0,0,0.5\n27,2,1,0.25\n44,1,0,0.25\n")
@@ -105,7 +105,7 @@ class LogDataModule(FileDataModule):
                 name, column, (str,) if name in ("action", "reward") else (str, type(None)), "the name of a column"
             )
         roles: dict[str, Any] = {name: [self.names[name]] for name in ("reward", "action", "probability")}
-        # Arms may share a column, as one of the visitor.
+        # Arms may share a column, such as a feature of the visitor.
         for names in self.context if self.of_arms else [[name for (name,) in self.context]]:
             check_columns("context", names, **roles)
         self._frame: Any = None
@@ -148,13 +148,13 @@ class LogDataModule(FileDataModule):
     def bandit_log(self, *, arms: int | None = None) -> BanditLog:
         """Return the log for :mod:`torchonline.off_policy`.
 
-        Its order and its numbers are those of the batches.
+        It has the same order and numbers as the batches.
 
         Args:
-            arms: K; None for that of the context, or for the largest action plus 1.
+            arms: K; None for the number of arms of the context, or else the largest action plus 1.
 
         Raises:
-            ValueError: there is no column of probabilities, or values are out of range.
+            ValueError: ``probability`` is None, or values are out of range.
         """
         frame, names = self._of_setup(), self.names
         if names["probability"] is None:
@@ -175,7 +175,7 @@ class LogDataModule(FileDataModule):
         return self._frame
 
     def _of_each_arm(self, inputs: Tensor) -> Tensor:
-        """Return the inputs, ``(N, d)`` or ``(N, K, d)``, from the columns ``(N, m)``."""
+        """Arrange columns ``(N, m)`` as inputs, ``(N, d)`` or ``(N, K, d)``."""
         places = {name: place for place, name in enumerate(self._inputs)}
         found = inputs.to(self.dtype)
         return found[:, [[places[name] for name in names] for names in self.context]] if self.of_arms else found

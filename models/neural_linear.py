@@ -30,92 +30,92 @@ from torchonline.models.weight_averages import refuse_weight_averages
 from torchonline.policies.chosen import chosen_probability, predicted
 from torchonline.policies.policy import drawn_with_probability
 
-# Where a checkpoint has the rounds of all ranks that wait for a sync.
+# Key of a checkpoint for the rounds of all ranks that wait for a sync.
 WAITING = "torchonline_waiting_rounds"
 
 
 class NeuralLinearBandit(Citable, pl.LightningModule):
     r"""Lightning module that plays a bandit head and trains its encoder.
 
-    It plays against tables of rewards, or learns from logs.
+    It plays against tables of rewards or learns from logs.
 
-    A round of the :class:`~torchonline.models.BanditHead`, where the encoder computes the features :math:`x_k`::
+    A round of the :class:`~torchonline.models.BanditHead`, whose encoder computes the features :math:`x_k`::
 
         k = policy.select(arms)                # arms: x_1 ... x_K
         policy.step(arms, k, rewards[k])       # the policy sees only the chosen entry of the table
 
     The encoder learns. After every ``train_encoder_every`` rounds:
 
-    1. Encoder and a linear readout :math:`w` are trained further, together, on the last ``replay_size`` rounds by Adam:
-       :math:`\min_{\phi, w} \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top w)`. Where each action has a model of its own, so
-       it has a vector :math:`w_k`. The readout starts from the policy's first estimate, and stays in the buffer ``readout``.
-    2. The policy's statistics are reset, its scaler's too, and the policy learns the rounds of the replay again, in order, from
-       their new features. The head's own scaler stays as it is: the replay holds raw inputs, which it scales in both steps.
+    1. Adam continues the joint training of the encoder and a linear readout :math:`w` on the last ``replay_size`` rounds:
+       :math:`\min_{\phi, w} \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top w)`. If each action has its own model, each has its
+       own vector :math:`w_k`. The readout starts from the policy's first estimate and is kept in the buffer ``readout``.
+    2. The statistics of the policy and its scaler are reset, and the policy learns the rounds of the replay again, in order, from
+       their new features. The head's scaler does not change: the replay holds raw inputs, which it scales in both steps.
 
-    ``train_encoder_every=None`` freezes the encoder. An encoder without trainable parameters is frozen in any case.
+    ``train_encoder_every=None`` freezes the encoder. An encoder without trainable parameters is always frozen.
 
-    The loss h is Huber's, because with a squared loss single heavy-tailed rewards could dominate the features: squared up to
-    twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear beyond. Training voids the policy's
-    guarantee, because the new features depend on the noise of the rewards that are learnt again.
+    The loss h is Huber's: squared up to twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear
+    beyond. With a squared loss, single heavy-tailed rewards could dominate the features. Training voids the policy's guarantee,
+    because the new features depend on the noise of the rewards that are learnt again.
 
-    Arms may be added and removed between batches, by ``head.policy.add_actions`` and ``remove_actions``: the replay follows, and
-    drops the rounds of removed arms.
+    ``head.policy.add_actions`` and ``remove_actions`` may change the arms between batches. The replay then drops the rounds of
+    removed arms.
 
-    An exception in such a training, Ctrl-C included, leaves encoder and statistics as they were before it.
+    An exception during training, Ctrl-C included, restores encoder and statistics to their state before the training.
 
     A *step* of the trainer is a batch, which is always played to its end; the buffer ``rounds`` counts rounds. A run resumed
-    from a checkpoint continues bit for bit, in the middle of an epoch if the loader can be resumed, like
-    :class:`~torchonline.models.RoundLoader`. Random draws (Thompson sampling, minibatches, dropout) come from the module's own
-    stream, seeded by the buffers ``seed`` and ``rounds``. Lightning takes an epoch cut short by ``max_steps`` as finished:
-    resume a checkpoint saved after such a fit with a larger ``max_steps``.
+    from a checkpoint continues bit for bit, also in the middle of an epoch if the loader is resumable, like
+    :class:`~torchonline.models.RoundLoader`. Random draws (Thompson sampling, minibatches, dropout) use a separate stream,
+    seeded by the buffers ``seed`` and ``rounds``. Lightning treats an epoch cut short by ``max_steps`` as finished: resume a
+    checkpoint saved after such a fit with a larger ``max_steps``.
 
-    Validation, test and prediction decide from the present state and learn nothing.
+    Validation, test and prediction decide from the present state and do not learn.
 
-    A checkpoint holds the head: ``load_from_checkpoint(path)`` needs no ``head``. Only modules that are imported
-    already are made from a file, and no code in it runs. The hyper-parameters name the encoder, the policy and the
-    options of both policy and estimator, for loggers.
+    A checkpoint holds the head, so ``load_from_checkpoint(path)`` needs no ``head``. Loading creates instances of already
+    imported modules only, and runs no code from the file. The hyper-parameters, for loggers, name the encoder, the policy, the
+    estimator and their options.
 
-    Cost: one pass of the encoder over each batch, and the policy's cost for each round. Each training: ``encoder_steps``
+    Cost: one encoder pass over each batch, and the policy's cost for each round. Each training costs ``encoder_steps``
     minibatches, and the policy's cost for each round of the replay.
 
     Args:
-        head: the encoder and the policy, :func:`torchonline.bandit` if nothing speaks for another one (docs/encoders_measured.md
-            compares them); ``*B`` is the policy's batch shape.
-        feedback: when rewards arrive: after each ``"round"`` or after each ``"batch"``, whose decisions are then made from the
-            same state.
+        head: the encoder and the policy. Start with :func:`torchonline.bandit` as policy (docs/encoders_measured.md compares
+            policies). ``*B`` is the policy's batch shape.
+        feedback: when rewards arrive: after each ``"round"``, or after each ``"batch"``. In the second case all decisions of a
+            batch are made from the same state.
         train_encoder_every: rounds between two trainings of the encoder. None freezes the encoder.
         replay_size: number of last rounds for training the encoder and relearning. The replay holds their inputs in memory.
-        encoder_steps: minibatches in a training.
+        encoder_steps: number of minibatches in a training.
         encoder_batch_size: rounds in a minibatch.
-        encoder_learning_rate: learning rate of Adam, whose moments start anew in each training.
+        encoder_learning_rate: learning rate of Adam, whose moments are reset before each training.
         sync_every: batches of a rank between two syncs of several processes.
 
     Shape:
-        - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds, or a dict of these names.
+        - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds, or a dict with these names.
         - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions.
-        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Both are of any real type, also
-          booleans. Regret is measured by the means, or by the rewards if there are no means. Columns are in the order of
+        - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Both may have any real dtype or be
+          boolean. Regret is computed from the means, or from the rewards if there are no means. Columns are in the order of
           ``head.policy.action_ids``; actions are these ids.
-        - Or a batch is a log: :class:`~torchonline.models.LoggedRounds`, or a dict with ``inputs``, ``action`` and ``reward``.
-          Its rounds are learnt in order, and nothing is decided.
+        - A batch may also be a log: :class:`~torchonline.models.LoggedRounds`, or a dict with ``inputs``, ``action`` and
+          ``reward``. Its rounds are learnt in order, without decisions.
         - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
-          logs ``reward``, the mean over the batch. With the attribute ``watched`` set to True it also returns, at a further cost
-          of O(d^2) for each round, what the policy said of the chosen arm before it learnt the reward: ``prediction``, ``low``
-          and ``high`` (:meth:`Estimator.interval`); and its ``probability`` (the logged one for a log), where there is one that
-          is no estimate.
-        - N may be 0, as in the last batch of some ranks of a :class:`~torchonline.models.RoundLoader`. Nothing is learnt then,
-          counted or logged.
+          logs ``reward``, the mean over the batch. If the attribute ``watched`` is True, it also returns what the policy
+          predicted for the chosen arm before it learnt the reward: ``prediction``, ``low`` and ``high``
+          (:meth:`Estimator.interval`), and the arm's ``probability`` (for a log, the logged one) if it is known exactly and not
+          only estimated. This costs O(d^2) more for each round.
+        - N may be 0, as in the last batch of some ranks of a :class:`~torchonline.models.RoundLoader`. An empty batch is not
+          learnt, counted or logged.
 
     *Several processes*, with :class:`~torchonline.models.LearnerStrategy` and ``feedback="batch"``: each rank plays its batches
     from the state of the last sync. Every ``sync_every`` batches, the first rank learns the rounds of all ranks in the order of
-    ranks, trains the encoder if it is time, and sends its state to the others (see
-    :class:`~torchonline.distributed.SharedLearner`). The replay is the first rank's. ``rounds`` counts the rounds of all ranks,
-    up to the last sync; the end of an epoch is one. All ranks need the same number of batches, which may be empty, as those of
-    :class:`~torchonline.models.RoundLoader` are. A checkpoint has the rounds of all ranks that wait for a sync.
+    ranks, trains the encoder if due, and sends its state to the others (see :class:`~torchonline.distributed.SharedLearner`).
+    Only the first rank has a replay. ``rounds`` counts the rounds of all ranks up to the last sync. The end of an epoch also
+    syncs. All ranks need the same number of batches, possibly empty, as :class:`~torchonline.models.RoundLoader` provides. A
+    checkpoint holds the rounds of all ranks that wait for a sync.
 
     Raises:
-        RuntimeError: there are several processes under another strategy, whose statistics Lightning would overwrite with those of
-            the first, or with ``feedback="round"``; or a callback of the trainer averages weights.
+        RuntimeError: there are several processes with ``feedback="round"`` or under another strategy, where Lightning would
+            overwrite their statistics with the first rank's; or a callback of the trainer averages weights.
 
     Example:
         >>> import torchonline
@@ -132,8 +132,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         (tensor(100), 10)
 
     Reference:
-        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. Their method keeps the statistics of old features
-        when the network is retrained.
+        Riquelme, Tucker and Snoek, Deep Bayesian bandits showdown, ICLR 2018. Their method keeps the statistics of the old
+        features when the network is retrained.
     """
 
     if TYPE_CHECKING:
@@ -171,10 +171,10 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         self.encoder_batch_size = positive_integer("encoder_batch_size", encoder_batch_size)
         self.encoder_learning_rate = positive("encoder_learning_rate", encoder_learning_rate)
         self.sync_every = positive_integer("sync_every", sync_every)
-        # Rounds that several processes share, and rounds of a loaded checkpoint that wait to be learnt.
+        # Rounds shared by several processes, and rounds of a loaded checkpoint that are not learnt yet.
         self._shared: SharedRounds | None = None
         self._waiting: list[Any] = []
-        # Whether callbacks want more than the payoffs, and what they get of the present batch.
+        # Whether callbacks want more than the payoffs, and the values for them from the present batch.
         self.watched = False
         self._seen: list[dict[str, Tensor]] = []
         self.replay = None if self.train_encoder_every is None else Replay(replay_size)
@@ -185,15 +185,15 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         self.register_buffer("seed", writable(torch.randint(2**62, ())))
 
     def _describe(self, head: BanditHead) -> None:
-        """Add what the head consists of to the hyper-parameters, for loggers."""
-        # A command line's recipe of the module has no use here: a checkpoint holds the head itself.
+        """Add a description of the head to the hyper-parameters, for loggers."""
+        # Drop the command line's recipe of the module: a checkpoint holds the head itself.
         for name in ("_instantiator", "_class_path"):
             self.hparams.pop(name, None)
         self._facts = {name: value for name, value in facts(head).items() if name not in self.hparams}
         self.save_hyperparameters(self._facts)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the scores of the arms, by the head."""
+        """Return the head's scores of the arms."""
         return self.head(inputs)
 
     def extra_repr(self) -> str:
@@ -206,8 +206,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         if not isinstance(self.trainer.strategy, LearnerStrategy):
             raise RuntimeError(
                 "NeuralLinearBandit: expected one process, or strategy=torchonline.models.LearnerStrategy(), got "
-                f"{self.trainer.world_size} under {type(self.trainer.strategy).__name__}: Lightning would overwrite the "
-                "statistics of all with those of the first"
+                f"{self.trainer.world_size} under {type(self.trainer.strategy).__name__}: Lightning would overwrite all "
+                "statistics with those of the first"
             )
         if self.feedback != "batch":
             raise RuntimeError(
@@ -217,7 +217,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         self._shared = SharedRounds(Ranks())
 
     def on_fit_start(self) -> None:
-        """Begin with the first rank's state and a checkpoint's waiting rounds."""
+        """Start from the first rank's state and the waiting rounds of a checkpoint."""
         waiting, self._waiting = self._waiting, []
         if self._shared is not None:
             self._shared.take(waiting, self.device)
@@ -231,15 +231,15 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     def load_from_checkpoint(  # type: ignore[override]
         cls, checkpoint_path: Any, map_location: Any = None, **options: Any
     ) -> "NeuralLinearBandit":
-        """Build a module and load a checkpoint's state into it. Nothing in the file runs.
+        """Build a module and load a checkpoint's state into it. No code in the file runs.
 
         Args:
             checkpoint_path: file of a trainer. A URL is refused.
             map_location: device of the state.
-            **options: arguments of the constructor, which go before those of the file; and options of Lightning's method.
+            **options: arguments of the constructor, which override those in the file; and options of Lightning's method.
 
         Raises:
-            ValueError: the file is no checkpoint, or might run code; or it names a class that is not imported.
+            ValueError: the file is not a checkpoint, might run code, or names a class that is not imported.
         """
         found: NeuralLinearBandit = load_module(
             super().load_from_checkpoint, checkpoint_path, {"map_location": map_location, **options}
@@ -247,17 +247,17 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return found
 
     def configure_callbacks(self) -> list[pl.Callback]:
-        """Return no callback, and refuse one of the trainer that averages weights."""
+        """Return no callbacks. Refuse a trainer callback that averages weights."""
         refuse_weight_averages(self)
         return []
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return an optimizer of a constant, by which Lightning counts batches."""
+        """Return an optimizer of a dummy tensor, so that Lightning counts batches."""
         self._clock = torch.zeros((), device=self.device, requires_grad=True)
         return torch.optim.SGD([self._clock], lr=1.0)
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
-        """Play a table, or learn logged rounds, see the class."""
+        """Play a table or learn logged rounds. See the class."""
         self._seen, batch = [], self._typed(batch)
         if self._shared is not None:
             return self._share(self._shared, batch)
@@ -279,7 +279,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return {"loss": 0.0 * self._clock} | self._all_seen() | outputs
 
     def _typed(self, batch: Any) -> Any:
-        """Convert inputs to the encoder's type, unless a scaler takes all digits."""
+        """Convert inputs to the encoder's dtype, unless a scaler needs them unrounded."""
         return typed_batch(batch, None if self.head.scaler is not None else self.head.encoder)
 
     def on_train_epoch_end(self) -> None:
@@ -290,15 +290,15 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Play without learning; log ``val_regret`` and ``val_reward``.
 
-        All rounds are played from one state. The values are means over rounds, those of all processes. A log, or inputs alone, is
-        predicted, and nothing is logged.
+        All rounds are played from one state. The values are means over the rounds of all processes. For a log, or inputs alone,
+        return predictions and log nothing.
         """
         return self._evaluate("val", batch, batch_idx)
 
     def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Play without learning; log ``test_regret`` and ``test_reward``.
 
-        All else is as in :meth:`validation_step`.
+        Everything else is as in :meth:`validation_step`.
         """
         return self._evaluate("test", batch, batch_idx)
 
@@ -306,8 +306,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         """Decide without learning.
 
         Args:
-            batch: inputs alone, ``(N, *B, ...)``, or any batch that begins with them.
-            batch_idx: number of the batch.
+            batch: inputs, ``(N, *B, ...)``, or any batch that begins with inputs.
+            batch_idx: index of the batch.
 
         Returns:
             ``action``, ``(N, *B)``; its ``probability``, ``(N, *B)``; and the ``probabilities`` of all arms, ``(N, *B, K)``.
@@ -321,7 +321,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return {name: value.movedim(lead, 0) for name, value in found.items()}
 
     def __prepare_scriptable__(self) -> Any:
-        """Refuse ``torch.jit.script``, with the part that it takes."""
+        """Refuse ``torch.jit.script`` and name the part that can be scripted."""
         raise TypeError("module: expected a module without a Trainer, got NeuralLinearBandit; give its .head")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -329,7 +329,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         arguments = inspect.signature(type(self).__init__).parameters
         saved = checkpoint.setdefault(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
         if any(argument.kind is argument.VAR_KEYWORD for argument in arguments.values()):
-            # A load would pass all hyper-parameters on to a constructor with **options.
+            # Loading would pass all hyper-parameters to a constructor with **options.
             for name in self._facts:
                 saved.pop(name, None)
         if "head" in arguments:
@@ -341,15 +341,15 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         self._waiting = checkpoint.get(WAITING, [])
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
-        """Return the state. The replay has the arms that the policy has."""
+        """Return the state, with the replay restricted to the policy's arms."""
         if self.replay is not None:
             self._follow_arms(self.replay)
         return super().state_dict(*arguments, **options)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
-        """Load a state, with or without the names of ``torch.compile``.
+        """Load a state, with or without the name prefixes of ``torch.compile``.
 
-        A state that is refused changes nothing.
+        A refused state changes nothing.
         """
         own = {plain_name(name): name for name in self.state_dict()}
         state = {own.get(plain_name(name), name): value for name, value in state_dict.items()}
@@ -358,10 +358,10 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         try:
             return load_whole(self, super().load_state_dict, state, *arguments, **options)
         finally:
-            self._arm_ids = self._ids_of_arms()  # of the same state as the replay
+            self._arm_ids = self._ids_of_arms()  # matches the loaded replay
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
-        """Load the module's own part of a state, with the readout of today's arms."""
+        """Load the module's own entries of a state, with a readout for the present arms."""
         if self.replay is not None:
             self._follow_arms(self.replay)
         super()._load_from_state_dict(*arguments)
@@ -370,11 +370,11 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return self.head.action_ids or []
 
     def _places(self, action: Tensor) -> Tensor:
-        """Return where the entries of actions are in a table."""
+        """Return the actions' column indices in a table."""
         return self.head._placed(action)
 
     def _follow_arms(self, replay: Replay) -> None:
-        """Drop the rounds of removed arms from the replay if arms came or went."""
+        """Drop removed arms from the replay, and reset the readout, if the arms changed."""
         action_ids = self._ids_of_arms()
         if action_ids == self._arm_ids:
             return
@@ -391,7 +391,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             with torch.no_grad(), self._own_random_draws(1 + batch_idx):
                 action = self._decided(rounds.inputs, rounds.rewards)
             outputs = payoffs(rounds, action, self._places(action))
-            # A batch without rounds has no mean, and weight 0. Ranks log the same names, so that none waits for another.
+            # An empty batch logs 0 with weight 0: ranks must log the same names, or one would wait for another.
             values = {f"{stage}_{name}": outputs[name].double() for name in ("regret", "reward")}
             means = {name: value.mean() if len(action) else value.sum() for name, value in values.items()}
             # Lightning rounds the mean of integers over ranks down.
@@ -401,7 +401,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return self.predict_step(batch, batch_idx)
 
     def _in_turns(self, act: Callable[..., Tensor], *values: Tensor) -> Tensor:
-        """Call ``act`` on the rounds between trainings; return all actions."""
+        """Call ``act`` on the rounds between trainings. Return all actions."""
         actions, start = [], 0
         while start < len(values[-1]):
             stop = min(len(values[-1]), start + self._rounds_from_one_encoder())
@@ -416,7 +416,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return torch.zeros(inputs.shape[: 1 + self._batch_dims()], dtype=torch.int64, device=inputs.device)
 
     def _rounds_from_one_encoder(self) -> int:
-        """Return the number of rounds to play before the encoder may change."""
+        """Return the number of rounds until the encoder may change."""
         if self.train_encoder_every is None or self.feedback == "batch":
             return 2**62
         return self.train_encoder_every - int(self.rounds) % self.train_encoder_every
@@ -425,7 +425,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         """Decide n rounds, learn from them and return the actions, ``(n, *B)``."""
         lead = self._batch_dims()
         x = inputs
-        if self.head.scaler is None:  # convert once for all rounds: features stay while no scaler moves
+        if self.head.scaler is None:  # encode once for all rounds: without a scaler the features do not change
             x = self.head.encode(inputs).to(self.head.policy.estimator.theta_hat.dtype)
         self._check_table(inputs, rewards)
         actions: list[Tensor] = []
@@ -436,7 +436,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             else:
                 actions.extend(self._decide_and_learn(x.movedim(0, lead), rewards.movedim(0, lead)).unbind(lead))
         finally:
-            # The policy has learnt from these rounds, even if the next one raised an error.
+            # The policy has learnt these rounds, even if the next one raised an error.
             if actions:
                 action = torch.stack(actions)
                 self._record(inputs[: len(action)], action, of_chosen(rewards[: len(action)], self._places(action)))
@@ -466,11 +466,11 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return action
 
     def _share(self, shared: SharedRounds, batch: Any) -> dict[str, Tensor]:
-        """Play a batch from the state of the last sync, and sync if it is time."""
+        """Play a batch from the state of the last sync, and sync if due."""
         outputs: dict[str, Tensor] = {}
         try:
             rounds = unpacked(batch)
-            # Draws of their own for each rank and batch.
+            # A different seed for each rank and batch.
             number = -1 - shared.ranks.rank - shared.ranks.size * shared.batches
             with torch.no_grad(), self._own_random_draws(number):
                 if isinstance(rounds, LoggedRounds):
@@ -484,7 +484,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
                     self._see(x, outputs["action"].movedim(0, lead))
             shared.add(rounds.inputs, outputs["action"], outputs["reward"])
         except Exception as error:
-            shared.fail(error)  # the next sync raises it on all ranks: here, the others would wait for this one
+            shared.fail(error)  # the next sync raises it on all ranks; raising here would leave the others waiting
         if shared.batches >= self.sync_every:
             self._sync(shared)
         if outputs and len(outputs["reward"]):
@@ -492,7 +492,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return {"loss": 0.0 * self._clock} | self._all_seen() | outputs
 
     def _decided(self, inputs: Tensor, rewards: Tensor) -> Tensor:
-        """Return the actions of n rounds decided from one state, ``(n, *B)``."""
+        """Decide n rounds from one state. Return the actions, ``(n, *B)``."""
         self._check_table(inputs, rewards)
         if len(inputs) == 0:
             return self._no_actions(inputs)
@@ -504,7 +504,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             shared.sync(self._learn_together, self._state_of_all_ranks())
 
     def _learn_together(self, rounds: Any) -> None:
-        """Learn the rounds of all ranks, and train the encoder if it is time."""
+        """Learn the rounds of all ranks, and train the encoder if due."""
         if self.replay is not None:
             self._follow_arms(self.replay)
             self.replay.check_inputs(rounds[0], self.head.feature_dims)
@@ -514,21 +514,24 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             self._train_if_due(before)
 
     def _state_of_all_ranks(self) -> list[Tensor]:
-        """Return the tensors that the ranks have in common: not the replay."""
+        """Return the tensors that all ranks share, which exclude the replay."""
         own = [self.rounds, self.seed, *([] if self.readout is None else [self.readout])]
         return [*own, *self.head.parameters(), *self.head.buffers()]
 
     def _record(self, inputs: Tensor, action: Tensor, reward: Tensor) -> None:
-        """Count the rounds learnt from and keep them for the encoder."""
+        """Count learnt rounds and add them to the replay."""
         self.rounds += len(action)
         if self.replay is not None:
-            # Only the chosen arm is ever encoded again.
+            # Only the chosen arm is encoded again.
             inputs, action = self.head._alone(inputs, self._places(action))
-            # The first round sets the types, and later rewards may be no integers.
+            # The first round sets the dtypes. Integer rewards may be followed by real ones.
             self.replay.push(inputs, action, as_real(reward, self.head.policy.estimator.theta_hat.dtype))
 
     def _decide_and_learn(self, x: Tensor, rewards: Tensor) -> Tensor:
-        """Decide, learn and return the actions; ``x`` are inputs under a scaler."""
+        """Decide and learn. Return the actions.
+
+        ``x`` holds features, or inputs if the head has a scaler.
+        """
         if self.head.scaler is not None:
             action = self.head.select(x)
             if self.watched:
@@ -543,9 +546,9 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return action
 
     def _see(self, x: Tensor, action: Tensor) -> None:
-        """Keep what the policy says of the chosen arms, before it learns the rewards.
+        """Keep the policy's predictions for the chosen arms before it learns the rewards.
 
-        ``x`` are features, and actions ``(*B)`` or ``(*B, n)``.
+        ``x`` holds features, and ``action`` is ``(*B)`` or ``(*B, n)``.
         """
         lead = self._batch_dims()
         found = dict(zip(("prediction", "low", "high"), predicted(self.head.policy, x, action), strict=True))
@@ -556,18 +559,21 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         self._seen.append({name: v.unsqueeze(0) if is_one else v.movedim(lead, 0) for name, v in found.items()})
 
     def _all_seen(self) -> dict[str, Tensor]:
-        """Return what was kept of the present batch, ``(N, *B)`` by name."""
+        """Return and clear the present batch's predictions by name, each ``(N, *B)``."""
         seen, self._seen = self._seen, []
         return {name: torch.cat([one[name] for one in seen]) for name in (seen[0] if seen else ())}
 
     def _train_if_due(self, before: int) -> None:
-        """Train the encoder, and relearn, if the rounds have passed a multiple."""
+        """Train the encoder and relearn if due.
+
+        That is, if ``rounds`` has passed a multiple of ``train_encoder_every``.
+        """
         every = self.train_encoder_every
         if self.replay is None or every is None or int(self.rounds) // every <= before // every:
             return
         theta_hat, rounds = self.head.policy.estimator.theta_hat, self.replay.in_order()
         if self.readout is None or not bool(self.readout.any()):
-            self.readout = theta_hat.clone()  # 0 until the first training, and after arms came or went
+            self.readout = theta_hat.clone()  # it is 0 before the first training and after a change of the arms
         readout = self.readout
         options: Any = {"steps": self.encoder_steps, "learning_rate": self.encoder_learning_rate}
 
@@ -586,9 +592,9 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
 
 def _outputs_of(rounds: LoggedRounds, watched: bool) -> dict[str, Any]:
-    """Return what a callback gets of logged rounds: their probabilities, if watched.
+    """Return a callback's values for logged rounds, with probabilities if watched.
 
-    Without logged probabilities the entry is None: those of the policy are not those of the log.
+    Without logged probabilities the entry is None, because the policy's probabilities are not the logging policy's.
     """
     outputs: dict[str, Any] = {"reward": rounds.reward, "action": rounds.action}
     return outputs | ({"probability": rounds.probability} if watched else {})

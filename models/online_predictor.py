@@ -20,7 +20,7 @@ from torchonline.policies.scaler import StandardScaler
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.point import PrivatePoint
 
-# Of each loss: its value, and its slope in the margin.
+# The value of each loss, and its derivative in the margin.
 LOSSES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
     "squared": (lambda margin, target: 0.5 * (margin - target).square(), lambda margin, target: margin - target),
     "absolute": (lambda margin, target: (margin - target).abs(), lambda margin, target: (margin - target).sign()),
@@ -34,45 +34,45 @@ class OnlinePredictor(pl.LightningModule):
     The weights :math:`\theta` are the decision of a convex learner, so no learning rate has to be tuned. A round, with the
     features :math:`z = \phi(x)` of an encoder or a scaler::
 
-        margin = z @ learner.predict()       # logged: the loss of a prediction made before its target was seen
+        margin = z @ learner.predict()       # the loss of this prediction is logged; its target is not seen yet
         learner.step(gradients of the loss at learner.queries())
 
     With :math:`m = z^\top\theta` the losses are ``"squared"``, :math:`(m - y)^2/2`; ``"absolute"``, :math:`|m - y|`; and
-    ``"logistic"``, :math:`\ln(1 + e^m) - ym` for targets in [0, 1]. All are convex in :math:`\theta`, so the learner's guarantee
-    on regret holds against every fixed :math:`\theta`, as far as its own conditions hold: its ``lipschitz`` bounds the length of
-    the gradients, :math:`|\ell'(m)|\,\|z\|`. The encoder does not learn. A scaler that moves changes the features, and no
-    guarantee compares with one :math:`\theta` of raw features then.
+    ``"logistic"``, :math:`\ln(1 + e^m) - ym` for targets in [0, 1]. All are convex in :math:`\theta`, so the learner's regret
+    guarantee holds against every fixed :math:`\theta` under the learner's conditions. In particular, its ``lipschitz`` must bound
+    the norm of the gradients, :math:`|\ell'(m)|\,\|z\|`. The encoder is not trained. A scaler changes the features while it
+    moves, so the guarantee does not compare with one :math:`\theta` on raw features.
 
-    *Private learners*, such as :class:`~torchonline.DPTOFW`, learn each row as one record. Their promise covers the learner's
-    decisions, but not the losses that are logged. So ``log_losses`` must be False for them. A scaler would hold unprotected
-    statistics of the records, and is refused. A fit that would release people twice is refused, too: a second epoch, unless
-    ``participations`` allow it, a second fit, and a loader that draws with replacement (docs/privacy_lightning.md has the list).
-    :class:`~torchonline.callbacks.PrivacySpendLogger` logs what is spent. Their checkpoints are secret;
-    ``torchonline.export.released(model)`` is a copy that predicts and holds published weights only.
+    *Private learners*, such as :class:`~torchonline.DPTOFW`, learn each row as one record. Their privacy guarantee covers the
+    learner's decisions but not logged losses, so ``log_losses`` must be False. A scaler is refused, because it would hold
+    unprotected statistics of the records. A fit that would release people twice is also refused: a second epoch, unless
+    ``participations`` allows it, a second fit, and a loader that draws with replacement (docs/privacy_lightning.md has the list).
+    :class:`~torchonline.callbacks.PrivacySpendLogger` logs the privacy spent. Checkpoints of private learners are secret.
+    ``torchonline.export.released(model)`` returns a copy that predicts and holds published weights only.
 
-    *Files.* A checkpoint holds states and not the parts. Build the parts again, with the same arguments, for
+    *Files.* A checkpoint holds the states but not the parts. Build the parts again with the same arguments and call
     ``OnlinePredictor.load_from_checkpoint(path, learner=..., encoder=..., scaler=...)``. The functions of
     :mod:`torchonline.export` write the ``learner``, whose ``predict()`` returns the weights. To predict with such a file, compute
-    the features and the product by yourself, and for ``"logistic"`` its sigmoid.
+    the features and the product yourself, and for ``"logistic"`` the sigmoid.
 
-    Cost: one pass of the encoder over each batch, and for each round the learner's cost and a few operations on vectors.
+    Cost: one encoder pass over each batch, and for each round the learner's cost and a few vector operations.
 
     Args:
-        learner: a convex learner, or a private learner of a point with one record a step, without ``batch_shape``. Its ``dim`` is
-            the number of features.
+        learner: a convex learner, or a private learner of a point with one record per step, without ``batch_shape``. Its ``dim``
+            is the number of features.
         loss: ``"squared"``, ``"absolute"`` or ``"logistic"``.
-        encoder: maps inputs ``(n, *feature)`` to features ``(n, d)``, in evaluation mode; None takes the inputs themselves.
-        scaler: a :class:`~torchonline.StandardScaler` of the inputs, which sees each row after it was predicted; None if they
-            need none. Not with an encoder.
+        encoder: maps inputs ``(n, *feature)`` to features ``(n, d)``, in evaluation mode; None uses the inputs as features.
+        scaler: a :class:`~torchonline.StandardScaler` of the inputs, which sees each row after its prediction; or None. Must be
+            None with an encoder.
         log_losses: whether to log ``loss``, the mean over the batch, and ``mean_loss``, the mean over all rounds so far.
 
     Shape:
         - A batch is ``(inputs, targets)``: ``(N, *feature)`` and ``(N)``.
         - ``forward`` maps inputs to predictions ``(N)``: means, or probabilities for ``"logistic"``.
-        - The buffers ``rounds`` and ``total_loss`` count rounds and add up the losses.
+        - The buffer ``rounds`` counts rounds and ``total_loss`` sums the losses.
 
     Raises:
-        TypeError, ValueError: an argument or a batch is something else. A batch is learnt up to the row that is refused.
+        TypeError, ValueError: an argument or a batch is invalid. The rows of a batch before the refused row are learnt.
         RuntimeError: a fit would release people of a private learner twice.
 
     Example:
@@ -106,17 +106,17 @@ class OnlinePredictor(pl.LightningModule):
         self.save_hyperparameters("loss", "log_losses")
         self.learner: Any = instance_of("learner", learner, (ConvexLearner, PrivatePoint), "a learner of a point")
         if learner.batch_shape or getattr(learner, "records_a_step", 1) != 1:
-            raise ValueError(f"learner: expected one without batch_shape, of one record a step, got {learner}")
+            raise ValueError(f"learner: expected no batch_shape and one record per step, got {learner}")
         self.dim, self.is_private = self.learner.dim, bool(private_learners(learner))
         self.loss = one_of("loss", loss, tuple(LOSSES))
         self.encoder = None if encoder is None else instance_of("encoder", encoder, nn.Module, "a torch.nn.Module")
         self.scaler = None if scaler is None else instance_of("scaler", scaler, StandardScaler, "a StandardScaler")
         if scaler is not None and (encoder is not None or self.is_private):
-            raise ValueError("scaler: expected None with an encoder or a private learner, got one")
+            raise ValueError("scaler: expected None with an encoder or a private learner, got a scaler")
         self.log_losses: bool = instance_of("log_losses", log_losses, bool, "True or False")
         if self.log_losses and self.is_private:
             raise ValueError(
-                "log_losses: expected False with a private learner, whose promise covers no losses, got True"
+                "log_losses: expected False with a private learner, whose guarantee does not cover losses, got True"
             )
         self.register_buffer("rounds", writable(torch.zeros((), dtype=torch.int64)))
         self.register_buffer("total_loss", writable(torch.zeros((), dtype=torch.float64)))
@@ -130,18 +130,18 @@ class OnlinePredictor(pl.LightningModule):
         Args:
             checkpoint_path: file of a trainer.
             map_location: device of the state.
-            **options: arguments of the constructor. ``learner`` is needed, and ``encoder`` and ``scaler`` if the model had them;
-                ``loss`` and ``log_losses`` are in the file. Further ones are those of Lightning's method.
+            **options: arguments of the constructor: ``learner``, and ``encoder`` and ``scaler`` if the model had them. ``loss``
+                and ``log_losses`` are in the file. Other options go to Lightning's method.
 
         Raises:
-            TypeError: there is no ``learner``.
-            ValueError: the file is no checkpoint, or might run code; or it is a URL.
-            RuntimeError: the state is of other parts.
+            TypeError: ``learner`` is missing.
+            ValueError: the file is not a checkpoint, or might run code; or it is a URL.
+            RuntimeError: the state does not fit the parts.
         """
         if options.get("learner") is None:
             raise TypeError(
                 "learner: expected load_from_checkpoint(path, learner=...) with a learner built as before the fit, because a "
-                "checkpoint of an OnlinePredictor holds its state alone, got none"
+                "checkpoint of an OnlinePredictor holds only its state, got None"
             )
         found: OnlinePredictor = load_module(
             super().load_from_checkpoint, checkpoint_path, {"map_location": map_location, **options}
@@ -158,15 +158,15 @@ class OnlinePredictor(pl.LightningModule):
         return margin.sigmoid() if self.loss == "logistic" else margin
 
     def configure_callbacks(self) -> list[pl.Callback]:
-        """Return a guard that refuses to release people twice, if the learner is private.
+        """Return a guard against releasing people twice if the learner is private.
 
-        A callback of the trainer that averages weights is refused.
+        Refuse a trainer callback that averages weights.
         """
         refuse_weight_averages(self)
         return [PassGuard()] if private_learners(self.learner) else []
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return an optimizer of a constant, by which Lightning counts batches."""
+        """Return an optimizer of a dummy tensor, so that Lightning counts batches."""
         self._clock = torch.zeros((), device=self.device, requires_grad=True)
         return torch.optim.SGD([self._clock], lr=1.0)
 
@@ -174,8 +174,8 @@ class OnlinePredictor(pl.LightningModule):
         """Predict and learn the rows of a batch in order.
 
         Returns:
-            ``loss``, a zero by which Lightning counts batches; and ``losses``, ``(N)``, of predictions made before the targets
-            were seen. There are no ``losses`` of private learners.
+            ``loss``, a zero so that Lightning counts batches; and ``losses``, ``(N)``, of predictions made before their targets
+            were seen. Private learners return no ``losses``.
         """
         inputs, targets = _checked(batch)
         with torch.no_grad():
@@ -211,7 +211,7 @@ class OnlinePredictor(pl.LightningModule):
         return self.learner.predict().dtype
 
     def _features(self, inputs: Tensor) -> Tensor:
-        """Return the features of inputs, ``(N, d)``, in the learner's type."""
+        """Return the features of inputs, ``(N, d)``, in the learner's dtype."""
         found = inputs
         if self.scaler is not None:
             found = self.scaler(inputs)
@@ -222,10 +222,10 @@ class OnlinePredictor(pl.LightningModule):
         return found.to(self._state_dtype)
 
     def _learn(self, z: Tensor, target: Tensor) -> Tensor:
-        """Learn one row, and return the loss of its prediction."""
+        """Learn one row and return the loss of its prediction."""
         value, slope = LOSSES[self.loss]
         loss = value(z @ self.learner.predict(), target)
-        # Some private learners ask at points that must not be published, and say so by the name.
+        # Some private learners query points that must not be published; they name the method secret_queries.
         margins = getattr(self.learner, "secret_queries", self.learner.queries)() @ z
         values = value(margins, target)
         self.learner.step(slope(margins, target).unsqueeze(-1) * z, None if self.is_private else values)

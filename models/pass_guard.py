@@ -1,4 +1,4 @@
-"""Refusal of fits that would release people to a private learner twice."""
+"""Guard against fits that would release people of a private learner twice."""
 
 from collections.abc import Sized
 from typing import Any
@@ -13,24 +13,24 @@ from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
 
 ANOTHER_PASS = (
-    "expected one pass through the loader, or as many as participations says in one fit, got the start of another by a learner "
-    "that has made steps; the same people would be released again, which no ledger here accounts for"
+    "expected one pass through the loader, or one fit of as many passes as participations, got the start of another pass by a "
+    "learner that has made steps; the same people would be released again, which no ledger here accounts for"
 )
 FINISHED = (
-    "expected a checkpoint of a fit that goes on, got one whose fit has ended: nothing was learnt. Loading it counts as one more "
-    "run, unless continuations=1 says that no other run has published anything"
+    "expected a checkpoint of an unfinished fit, got a checkpoint whose fit has ended: nothing was learnt. Loading it counts as "
+    "one more run, unless continuations=1 says that no other run has published anything"
 )
 
 
 class PassGuard(pl.Callback):
     """Callback that refuses to release the same people twice.
 
-    :class:`~torchonline.models.OnlinePredictor` brings one along if its learner is private, and
-    :class:`~torchonline.callbacks.PrivacySpendLogger` is one. It reads step counters and the type of the loader, never a record.
-    docs/privacy_lightning.md lists what it refuses and what it cannot detect.
+    :class:`~torchonline.models.OnlinePredictor` adds one if its learner is private, and
+    :class:`~torchonline.callbacks.PrivacySpendLogger` is a subclass. The guard reads step counters and the type of the loader,
+    never a record. docs/privacy_lightning.md lists what it refuses and what it cannot detect.
 
     Raises:
-        RuntimeError: people would be released again; a checkpoint is of a fit that has ended; or there are several processes.
+        RuntimeError: people would be released again; the fit of a checkpoint has ended; or there are several processes.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class PassGuard(pl.Callback):
         self._is_first_batch = True
         self._pass_start = self._pass_start or clocks(
             self._learners
-        )  # a checkpoint in the middle of a pass knows its start
+        )  # a checkpoint in the middle of a pass holds the start of the pass
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._check_loader(trainer)
@@ -82,13 +82,13 @@ class PassGuard(pl.Callback):
     ) -> None:
         self._may_have_ended = False
         if self._is_first_batch and self._have_stepped():
-            # With max_steps Lightning may resume an epoch that was finished.
+            # With max_steps Lightning may resume a finished epoch.
             if batch_idx == 0 or self._pass_was_over:
                 raise self._refusal(ANOTHER_PASS)
             if not (self._loader_was_saved and _goes_on(trainer.train_dataloader)):
                 raise self._refusal(
-                    "expected a loader that goes on where the checkpoint left it, with state_dict and load_state_dict in both "
-                    "fits, like RoundLoader, got one that begins again with the same people"
+                    "expected a loader that resumes from the checkpoint, with state_dict and load_state_dict in both fits, like "
+                    "RoundLoader, got a loader that starts again with the same people"
                 )
         if self._is_first_batch:
             self._check_loader(trainer)
@@ -101,7 +101,7 @@ class PassGuard(pl.Callback):
         now = clocks(self._watched(pl_module))
         if now != self._before:
             raise self._refusal(
-                "expected no step but in training, because other loops repeat the same people, got step counters of "
+                "expected steps in training only, because other loops repeat the same people, got step counters of "
                 f"{now} after {self._before}"
             )
 
@@ -116,7 +116,7 @@ class PassGuard(pl.Callback):
         return RuntimeError(f"{self._owner}: {text}")
 
     def _check_pass(self, trainer: pl.Trainer) -> None:
-        """Raise if another pass is not what the learners' participations are booked for."""
+        """Raise if the learners' participations do not allow another pass."""
         if trainer.current_epoch + 1 > min(learner.participations for learner in self._learners):
             raise self._refusal(ANOTHER_PASS)
         for learner, now, start in zip(self._learners, clocks(self._learners), self._pass_start, strict=True):
@@ -127,24 +127,24 @@ class PassGuard(pl.Callback):
                 )
 
     def _check_loader(self, trainer: pl.Trainer) -> None:
-        """Raise if a loader repeats people, or may change an order that is booked."""
+        """Raise if a loader repeats people, or may break the order for min_separation."""
         loaders = CombinedLoader(trainer.train_dataloader).flattened
         if any(map(_repeats, loaders)):
             raise self._refusal(
-                "expected a loader that returns each person once in a pass, got one that draws with replacement or is longer "
-                "than its data; for several passes, see participations and max_epochs"
+                "expected a loader that returns each person once in a pass, got a loader that draws with replacement or is "
+                "longer than its data; for several passes, see participations and max_epochs"
             )
         apart = max(learner.min_separation if learner.participations > 1 else 1 for learner in self._learners)
         if apart > 1 and not all(map(_keeps_its_order, loaders)):
-            raise self._refusal(f"expected a loader that keeps its order, for min_separation={apart}, got another")
+            raise self._refusal(f"expected a loader with a fixed order, for min_separation={apart}, got another loader")
 
     def _have_stepped(self) -> bool:
-        """Return whether a learner has made a step, even if it was rewound since."""
+        """Return whether a learner has made a step, even if it has been rewound since."""
         return any(max(int(learner.rounds), int(learner.furthest)) for learner in self._learners)
 
 
 def clocks(learners: list[PrivateLearner]) -> list[int]:
-    """Return the number of steps of each learner."""
+    """Return each learner's number of steps."""
     return [int(learner.rounds) for learner in learners]
 
 
@@ -153,7 +153,7 @@ def _sampler(loader: Any) -> Any:
 
 
 def _repeats(loader: Any) -> bool:
-    """Return whether a loader is known to return some rows twice in a pass."""
+    """Return whether a loader certainly repeats rows in a pass."""
     if isinstance(loader, RoundLoader):
         return loader.rounds > len(loader.tensors[0])
     sampler, rows = _sampler(loader), getattr(loader, "dataset", None)
@@ -162,7 +162,7 @@ def _repeats(loader: Any) -> bool:
 
 
 def _keeps_its_order(loader: Any) -> bool:
-    """Return whether a loader is known to have the same order in each pass."""
+    """Return whether a loader certainly has the same order in each pass."""
     if isinstance(loader, RoundLoader):
         return True
     batches = getattr(loader, "batch_sampler", None)

@@ -1,4 +1,4 @@
-"""Joint training of an encoder and a linear readout, from a replay of rounds."""
+"""Joint training of an encoder and a linear readout on a replay of rounds."""
 
 import torch
 from torch import Tensor
@@ -14,24 +14,24 @@ Rounds = tuple[Tensor, Tensor, Tensor]
 def fit_encoder(
     head: BanditHead, readout: Tensor, rounds: Rounds, *, steps: int, batch_size: int, learning_rate: float
 ) -> None:
-    """Train encoder and readout further, by Adam on minibatches of rounds.
+    """Continue training encoder and readout, with Adam on minibatches of rounds.
 
-    The loss is Huber's, squared up to twice the median absolute residual of the minibatch. Parameters in half precision are
-    trained as float32 copies.
+    The loss is Huber's, squared up to twice the median absolute residual of the minibatch. Half-precision parameters are trained
+    as float32 copies.
 
     Args:
-        head: its encoder is trained, in its current mode.
-        readout: vectors on the features that the policy gets, shaped like the estimator's ``theta_hat``; written in place.
+        head: head whose encoder is trained, in its current mode.
+        readout: weights of the policy's features, shaped like the estimator's ``theta_hat``; updated in place.
         rounds: inputs, actions and rewards, ``(n, *B, ...)``.
         steps: number of minibatches.
         batch_size: rounds in a minibatch.
-        learning_rate: of Adam.
+        learning_rate: learning rate of Adam.
     """
     inputs, action, reward = rounds
     lead = head._dims()
     theta = readout.clone().requires_grad_()
     parameters = [parameter for parameter in head.encoder.parameters() if parameter.requires_grad]
-    # In half precision Adam would divide by squares that are rounded to 0: it moves float32 copies of such parameters.
+    # In half precision Adam would divide by squares that round to 0, so it updates float32 copies.
     moved = [p.detach().float().requires_grad_() if p.dtype in HALF else p for p in parameters]
     halves = [(copy, parameter) for copy, parameter in zip(moved, parameters, strict=True) if copy is not parameter]
     optimizer = torch.optim.Adam([*moved, theta], lr=learning_rate)
@@ -61,24 +61,24 @@ def robust_loss(mean: Tensor, target: Tensor) -> Tensor:
 
 
 def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -> Tensor:
-    """Return the readout of the chosen arms, ``(*B, n)``.
+    """Return the readout's predictions for the chosen arms, ``(*B, n)``.
 
-    It is differentiable in the encoder's parameters and ``theta``.
+    They are differentiable in the encoder's parameters and ``theta``.
     """
     lead, place = head._dims(), head._placed(action)
     x = head.policy._features(head._encoded_choice(inputs, place).movedim(0, lead))
     if theta.dim() == lead + 1:
         return (x * theta.unsqueeze(-2)).sum(-1)
-    # The row of each chosen arm among the arms of all learners of the batch of learners.
+    # The row of each chosen arm in theta with its batch dimensions flattened.
     first = theta.size(-2) * torch.arange(theta[..., 0, 0].numel(), device=theta.device)
     row = place.movedim(0, lead) + first.reshape(*theta.shape[:-2], 1)
     return (x * functional.embedding(row, theta.flatten(0, -2))).sum(-1)
 
 
 def relearn(head: BanditHead, rounds: Rounds, batch_size: int) -> None:
-    """Reset the policy, scaler included, and let it learn the rounds, in blocks.
+    """Reset the policy and its scaler, and learn the rounds again in blocks.
 
-    The head's scaler has seen the inputs already, and scales them as it is now: each counts once more.
+    The head's scaler has already seen the inputs. It scales them with its present statistics and does not change.
     """
     head.policy.reset()
     for some in zip(*(values.split(batch_size) for values in rounds), strict=True):

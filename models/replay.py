@@ -14,11 +14,10 @@ from torchonline.core.options import described
 class Replay(nn.Module):
     """Ring buffer of decisions: inputs, id of the chosen arm and reward.
 
-    The first round sets shapes and types and allocates the memory, which does not grow. A new replay takes them from a loaded
-    state.
+    The first round, or a loaded state, sets shapes and dtypes and allocates the memory. The memory does not grow.
 
     Args:
-        size: number of rounds to keep. Each further round overwrites the oldest.
+        size: number of rounds to keep. When the buffer is full, each new round overwrites the oldest.
 
     Shape:
         inputs ``(n, ...)``, action and reward ``(n, *B)``: n rounds in order.
@@ -37,7 +36,7 @@ class Replay(nn.Module):
             self.register_buffer(name, None)
 
     def extra_repr(self) -> str:
-        """Return the size and, once they are known, the shape and type of the inputs."""
+        """Return the size and, once known, the inputs' shape and dtype."""
         return described(self, vars(self)) + ("" if self.inputs is None else f", inputs=<{kind(self.inputs)}>")
 
     def push(self, inputs: Tensor, action: Tensor, reward: Tensor) -> None:
@@ -49,7 +48,7 @@ class Replay(nn.Module):
             if getattr(self, name) is None:
                 setattr(self, name, writable(values.new_zeros((self.size, *values.shape[1:]))))
             kept = getattr(self, name)
-            # If more rounds come than fit, only the last ones are kept.
+            # If more rounds come than fit, keep only the last ones.
             kept[slots[-self.size :]] = values[-self.size :].to(kept.dtype)
         self.rounds += n
 
@@ -60,13 +59,13 @@ class Replay(nn.Module):
         return self.inputs[slots], self.action[slots], self.reward[slots]
 
     def check_inputs(self, inputs: Tensor, feature_dims: int) -> None:
-        """Raise unless inputs, ``(n, ..., *feature)``, are like those kept."""
+        """Raise unless inputs, ``(n, ..., *feature)``, match the kept shape and dtype."""
         if self.inputs is None:
             return
         wanted, got = (tuple(one.shape[one.dim() - feature_dims :]) for one in (self.inputs, inputs))
         is_kind = inputs.dtype == self.inputs.dtype or (inputs.is_floating_point() and self.inputs.is_floating_point())
         if wanted != got or not is_kind:
-            expected = f"features of shape {shape_text(wanted)} and {self.inputs.dtype}, as in the rounds before"
+            expected = f"features of shape {shape_text(wanted)} and {self.inputs.dtype}, as in earlier rounds"
             raise ValueError(f"inputs: expected {expected}, got {shape_text(got)} and {inputs.dtype}")
 
     def keep_arms(self, action_ids: list[int]) -> None:
@@ -81,6 +80,6 @@ class Replay(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name in ("inputs", "action", "reward") if prefix + "rounds" in state_dict else ():
-            loaded = state_dict.get(prefix + name)  # None of a replay without rounds
+            loaded = state_dict.get(prefix + name)  # None if the replay was empty
             setattr(self, name, None if loaded is None else loaded.new_zeros(loaded.shape, device=self.rounds.device))
         super()._load_from_state_dict(state_dict, prefix, *args)

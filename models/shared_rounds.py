@@ -1,4 +1,4 @@
-"""Rounds that several processes play, and that the first of them learns."""
+"""Queue of rounds that all ranks play and the first rank learns."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ Rounds = tuple[Tensor, Tensor, Tensor]
 
 
 class SharedRounds:
-    """This rank's rounds since the last sync, and the sync of all ranks.
+    """Queue of this rank's rounds since the last sync, and the sync of all ranks.
 
     Args:
         ranks: the processes.
@@ -22,7 +22,7 @@ class SharedRounds:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.queue: list[Rounds] = []
-        # Since the last sync: the number of batches, and the first error in one of them.
+        # The number of batches since the last sync, and the first error in them.
         self.batches = 0
         self.error: Exception | None = None
 
@@ -37,9 +37,9 @@ class SharedRounds:
         self.error = self.error or error
 
     def sync(self, learn: Callable[[Rounds], None], state: Sequence[Tensor]) -> None:
-        """Let the first rank learn all ranks' rounds and send its state. Collective.
+        """Learn all ranks' rounds on the first rank and send its state. Collective.
 
-        If a batch of some rank has failed, or the learner refuses the rounds, all ranks raise the error and nothing is learnt.
+        If a batch of any rank has failed, or the learner refuses the rounds, all ranks raise the error and nothing is learnt.
         """
         own = None if self.error else _joined([part for part in self.queue if len(part[1])])
         text = None if self.error is None else text_of_error(self.error, self.ranks.rank)
@@ -54,7 +54,7 @@ class SharedRounds:
         self.broadcast(state)
 
     def broadcast(self, state: Sequence[Tensor]) -> None:
-        """Write the first rank's state over that of the others."""
+        """Overwrite the other ranks' state with the first rank's."""
         with torch.no_grad():
             for tensor, value in zip(state, self.ranks.broadcast(state), strict=True):
                 if self.ranks.rank > 0:
@@ -65,7 +65,10 @@ class SharedRounds:
         return self.ranks.all_gather((self.batches, [_on(part, "cpu") for part in self.queue]))
 
     def take(self, queues: list[Any], device: torch.device) -> None:
-        """Go on from a checkpoint's queues, on the first rank if their number differs."""
+        """Restore a checkpoint's queues.
+
+        If their number is not the number of ranks, the first rank takes all.
+        """
         if len(queues) == self.ranks.size:
             self.batches, queue = queues[self.ranks.rank]
         else:
@@ -75,7 +78,7 @@ class SharedRounds:
     def _learnt(
         self, learn: Callable[[Rounds], None], gathered: list[Any], device: torch.device
     ) -> tuple[str | None, BaseException | None]:
-        """Learn, on the first rank. Return what to tell all of an error, and the error."""
+        """Learn on the first rank. Return an error as text, and the error itself."""
         for _, text in gathered:
             if text is not None:
                 return text, None
@@ -89,10 +92,10 @@ class SharedRounds:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Return rounds in order, in one piece; None for none."""
+    """Concatenate rounds in order. Return None if there are none."""
     return tuple(torch.cat(column) for column in zip(*parts, strict=True)) if parts else None
 
 
 def _on(rounds: Any, device: Any) -> Any:
-    """Return rounds on a device."""
+    """Move rounds to a device."""
     return None if rounds is None else tuple(part.to(device) for part in rounds)

@@ -1,4 +1,4 @@
-"""Lightning strategy for learners that several processes share."""
+"""Lightning strategy for learners shared by several processes."""
 
 from typing import Any
 
@@ -8,20 +8,20 @@ from pytorch_lightning.strategies import DDPStrategy, StrategyRegistry
 class LearnerStrategy(DDPStrategy):
     """DDP without its wrapper, for learners that share their rounds themselves.
 
-    DDP averages gradients, which no learner has, and before each batch sends the first rank's buffers to all, by which the rounds
-    of the other ranks are lost. Under this strategy it does neither. Use it with
+    DDP averages gradients, which learners do not have. Before each batch it also sends the first rank's buffers to all ranks,
+    which loses the rounds of the other ranks. This strategy does neither. Use it with
     :class:`~torchonline.models.NeuralLinearBandit` and :class:`~torchonline.models.RoundLoader`::
 
         Trainer(accelerator="cpu", devices=2, strategy=LearnerStrategy())
 
-    ``strategy="learner"`` means the same once this module is imported. Arguments are those of Lightning's ``DDPStrategy``; a
-    ``timeout`` there is that of the process group.
+    ``strategy="learner"`` means the same once this module is imported. The arguments are those of Lightning's ``DDPStrategy``;
+    ``timeout`` is the timeout of the process group.
     """
 
     strategy_name = "learner"
 
     def configure_ddp(self) -> None:
-        """Wrap nothing."""
+        """Do not wrap the module."""
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:

@@ -15,36 +15,37 @@ from torchonline.off_policy.columns import Columns, check_columns
 class TableDataModule(FileDataModule):
     r"""Lightning data module of inputs and targets in CSV or Parquet files.
 
-    Its batches are ``(inputs, targets)``, for :class:`~torchonline.models.NeuralLinearBandit` and
+    The batches are ``(inputs, targets)``, for :class:`~torchonline.models.NeuralLinearBandit` and
     :class:`~torchonline.models.OnlinePredictor`:
 
     - With one column of targets, the targets are labels, ``(N)``.
-    - With a list of columns, they are the rewards of all K arms of each round, ``(N, K)``. A bandit sees the reward of the arm
-      that it chooses, and its regret is known.
+    - With a list of columns, the targets are the rewards of all K arms of each round, ``(N, K)``. A bandit sees only the reward
+      of the chosen arm, and its regret is known.
 
-    Rounds come in the order of the files and of their rows, or sorted by a column of times (stably), once. Training, test and
-    prediction take the same rounds, so give each its own ``part``. The loader is a :class:`~torchonline.models.RoundLoader`.
-    Files are read with pandas, Parquet files also need pyarrow.
+    Each round comes once, in the order of the files and their rows, or stably sorted by a column of times. Training, test and
+    prediction use the same rounds, so build one data module for each, with its own ``part``. The loader is a
+    :class:`~torchonline.models.RoundLoader`. Files are read with pandas; Parquet files also need pyarrow.
 
     Args:
-        files: a ``.csv``, ``.tsv`` or ``.parquet`` file, of text also with ``.gz`` after it; a list of such files; or a folder,
-            whose files are taken in the order of their names.
-        inputs: columns of the inputs, all numbers. ``*`` stands for any letters: ``["*"]`` are all columns that are not named by
-            another argument, in the order of the first file. Columns of targets are refused, and so is a
-            column that is named twice. A pattern is refused where it matches a column without a name, as of row numbers.
+        files: a ``.csv``, ``.tsv`` or ``.parquet`` file, text files also with ``.gz`` appended; a list of such files; or a
+            folder, whose files are read in the order of their names.
+        inputs: numeric columns of the inputs. ``*`` matches any characters: ``["*"]`` means all columns that no other argument
+            names, in the order of the first file. Columns of targets are refused, and so are duplicates. A pattern is refused if
+            it matches a column without a name, which often holds row numbers.
         targets: the column of the labels; or a list of columns, one for the reward of each arm.
-        time: column to sort by, numbers or dates, as text by ISO 8601 (UTC without a zone); None keeps the order of the rows.
+        time: column to sort by, numbers or dates; dates as text in ISO 8601 (UTC if without a zone). None keeps the order of the
+            rows.
         batch_size: rounds in a batch of one rank.
-        dtype: of inputs and targets.
-        part: which rounds to take, by their place in the order of all: ``(0, 0.8)`` takes the first 80 percent.
-        separator: character between the values of a line; None for a tab in ``.tsv`` files and a comma in others. Blanks after it
-            are left out.
-        encoding: of text files, such as ``"cp1252"`` or ``"utf-16"``.
+        dtype: dtype of inputs and targets.
+        part: the rounds to take, as fractions of the ordered rounds: ``(0, 0.8)`` takes the first 80 percent.
+        separator: character between the values of a line; None for a tab in ``.tsv`` files and a comma in others. Blanks after
+            it are skipped.
+        encoding: encoding of text files, such as ``"cp1252"`` or ``"utf-16"``.
 
     Raises:
         ImportError: pandas is not installed, or pyarrow for Parquet files.
-        TypeError, ValueError: an argument is something else, a file or a column is missing, or columns lack values or hold no
-            numbers: the error names all of them. Files are read in ``setup``, which Lightning calls.
+        TypeError, ValueError: an argument is invalid, a file or a column is missing, or columns have missing or non-numeric
+            values. The error names all such columns. Files are read in ``setup``, which Lightning calls.
 
     Example:
         >>> _ = (folder / "table.csv").write_text("age,price,bought\n31,2.5,0\n27,1.0,1\n44,3.5,0\n")

@@ -1,11 +1,11 @@
-"""Refusal of callbacks that average the weights of a module that learns online."""
+"""Check against callbacks that average the weights of an online learner."""
 
 from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.trainer.states import TrainerFn
 
-# WeightAveraging, of which EMAWeightAveraging is one, came with Lightning 2.6.
+# WeightAveraging, the base class of EMAWeightAveraging, exists since Lightning 2.6.
 _NAMES = ("WeightAveraging", "StochasticWeightAveraging")
 AVERAGING = tuple(getattr(pl.callbacks, name) for name in _NAMES if hasattr(pl.callbacks, name))
 
@@ -13,8 +13,8 @@ AVERAGING = tuple(getattr(pl.callbacks, name) for name in _NAMES if hasattr(pl.c
 def refuse_weight_averages(module: pl.LightningModule) -> None:
     """Raise if the trainer of a fit has a callback that averages weights.
 
-    Statistics are those of one encoder and of all rounds. Such a callback averages them, or puts back those of its last update,
-    or averages the encoder that the statistics have seen.
+    A learner's statistics describe one encoder and all rounds. Such a callback averages them, restores those of its last update,
+    or averages the encoder that the statistics belong to.
     """
     trainer: Any = module._trainer
     if trainer is None or trainer.state.fn != TrainerFn.FITTING:
@@ -23,6 +23,6 @@ def refuse_weight_averages(module: pl.LightningModule) -> None:
         if isinstance(callback, AVERAGING):
             name = type(module).__name__
             raise RuntimeError(
-                f"callbacks: expected none that averages the weights of a {name}, got {type(callback).__name__}: statistics "
-                "have no average, and belong to the encoder that they were learnt with"
+                f"callbacks: expected no averaging of the weights of a {name}, got {type(callback).__name__}: statistics "
+                "cannot be averaged, and belong to the encoder that they were learnt with"
             )

@@ -147,7 +147,7 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "test_regret",
     ):
         assert row in out
-    replayed = out[out.index("choices were those of the log") :]
+    replayed = out[out.index("choices were the logged actions") :]
     assert len(re.findall(r"^S?N?IPS .* to [\d.]+   heuristic: the policy learns$", replayed, re.MULTILINE)) == 2
     assert re.search(r"^IPS, at all times .* to [\d.]+$", replayed, re.MULTILINE)
     # The table of the page, but for the last digits.
@@ -246,7 +246,7 @@ def test_what_is_no_checkpoint(folder: Path) -> None:
     for name in ("log.csv", "empty.ckpt", "list.ckpt"):
         with pytest.raises(ValueError, match=rf"^ckpt_path: expected a checkpoint, as fit writes, got .*{name}, which"):
             read_checkpoint(str(folder / name))
-    with pytest.raises(ValueError, match=r"^url: expected one such as postgresql"):
+    with pytest.raises(ValueError, match=r"^url: expected a URL such as postgresql"):
         open_log("unknown://user:secret@host")
 
 
@@ -312,14 +312,14 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         assert int(replica.policy.policy.rounds) == 2
     assert int(head.policy.rounds) == 0
     assert describe_state(settings, "new") == f"{settings.snapshot}, 2 rounds learnt by the service"
-    assert describe_state(settings, "last.ckpt").endswith("; not last.ckpt, which the snapshot goes before")
+    assert describe_state(settings, "last.ckpt").endswith("; not last.ckpt, because the snapshot takes precedence")
     assert describe_state(dataclasses.replace(settings, encoder="v2"), "last.ckpt") == "last.ckpt"
     other = dataclasses.replace(settings, head=BanditHead(mlp([3, 5]), recommended_policy(5, actions=2, scale=False)))
     with pytest.raises(ValueError, match="folder: expected snapshots of this model, or none"):
         describe_state(other, "new")
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(ValueError, match="port: expected one that is free"),
+        pytest.raises(ValueError, match="port: expected a free port"),
     ):
         run_service(settings, "all", "127.0.0.1", taken.getsockname()[1], [], "new")
     # All of it is refused before a service begins.
@@ -327,10 +327,10 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         ("lowest", 1.0, "lowest: expected a reward below highest, got 1 and 1"),
         ("every", 0.0, "every: expected a number above 0, got 0.0"),
         ("largest", 0.0, "largest: expected a number above 0, got 0.0"),
-        ("encoder", "../x", "encoder: expected a version that can be part of the name of a file"),
-        ("window", 60.0, "window: expected None, with which the log was made, got 60.0"),
+        ("encoder", "../x", "encoder: expected a version that can be part of a file name"),
+        ("window", 60.0, "window: expected None, as the log was created, got 60.0"),
         ("folder", folder / "clicks.yaml", "folder: expected a folder, got the file"),
-        ("database", "unknown://x", "url: expected one such as"),
+        ("database", "unknown://x", "url: expected a URL such as"),
     ):
         with pytest.raises(ValueError, match=wrong):
             run_service(dataclasses.replace(settings, **{field: value}), "learner", "127.0.0.1", 8000, [], "new")
@@ -376,16 +376,14 @@ def test_an_estimator_that_fails_has_a_line(
     monkeypatch.setattr("torchonline.command_line.evaluation.predicted_rewards", fail)
     table = evaluate_head(head, log, 0.05, (0.0, 0.5))
     with pytest.raises(
-        ValueError, match="estimators: expected a value of each, got none of doubly robust, IPS, at all times"
+        ValueError, match="estimators: expected a value from each, got none from doubly robust, IPS, at all times"
     ):
         print_table(table)
     out = capsys.readouterr().out
     assert "doubly robust      failed: the matrix is singular\n" in out
     assert "IPS, at all times  failed: " in out
     assert re.search(r"SNIPS +\d", out)
-    with pytest.raises(
-        ValueError, match="log: expected at least 2 rounds, from which a spread can be estimated, got 1"
-    ):
+    with pytest.raises(ValueError, match="log: expected at least 2 rounds, to estimate a spread, got 1"):
         evaluate_head(head, log[:1], 0.05, None)
 
 

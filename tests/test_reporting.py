@@ -391,7 +391,7 @@ def test_a_version_can_be_picked_for_the_policy() -> None:
         assert summary.policy_weights.rounds == summary.widths.rounds == 10
         assert summary.weights.compute().mean_weight == 1.0  # two arms were available
         with pytest.raises(
-            ValueError, match=r"^policy: expected one that takes the inputs .* '1' has inputs of shape \(3, 3\)"
+            ValueError, match=r"^policy: expected a policy that takes the inputs .* '1' with inputs of shape \(3, 3\)"
         ):
             Summary(log, Reader(OFUL(2), None), 50, 0.01, 1000)
 
@@ -406,8 +406,8 @@ def test_a_version_can_be_picked_for_the_policy() -> None:
             TypeError,
             "policy: expected a Policy on inputs, got FixedArms",
         ),
-        ({"policy": OFUL(2, batch_shape=(3,))}, ValueError, r"policy: expected one without batch_shape, got \(3,\)"),
-        ({"policy": OFUL(5)}, ValueError, r"policy: expected one that takes the inputs and actions of the log"),
+        ({"policy": OFUL(2, batch_shape=(3,))}, ValueError, r"policy: expected no batch_shape, got \(3,\)"),
+        ({"policy": OFUL(5)}, ValueError, r"policy: expected a policy that takes the inputs and actions of the log"),
         ({"window": 0}, ValueError, "window: expected an integer above 0, got 0"),
         ({"window": 5}, ValueError, "window: expected at least 15 values for alpha = 0.01, got 5"),
         ({"alpha": 1.0}, ValueError, "alpha: expected a number in"),

@@ -1,4 +1,4 @@
-"""Diagnostics of noise assumptions; docs/noise_scale.md says what they can show."""
+"""Diagnostics of noise assumptions; docs/noise_scale.md states their power."""
 
 import math
 import warnings
@@ -16,10 +16,10 @@ from torchonline.core.messages import counted
 from torchonline.metrics.base import ExactMetric, check_finite, check_rounds, level_of_caller, of_one_rank
 from torchonline.metrics.plots import check_result, finished, results_of
 
-# Stakes of the bets: large stakes gain and lose quickly, small ones wait for rare large noise.
+# Stakes of the bets: large stakes win and lose quickly, small stakes wait for rare large noise.
 BETS = 2.0 ** -torch.arange(1.0, 17.0, dtype=torch.float64)
 
-# With fewer values Hill's standard error means little.
+# With fewer values Hill's standard error is unreliable.
 FEWEST = 10
 
 
@@ -32,11 +32,11 @@ class NoiseReport(NamedTuple):
 
     Attributes:
         rounds: number of rounds, ``()``, int64.
-        evidence: natural logarithm of the largest wealth so far, ``(*B)``, at least 0. If the promise holds, the evidence
-            ever reaches log(1 / a) with probability at most a.
+        evidence: natural logarithm of the largest wealth so far, ``(*B)``, at least 0. If the assumption holds, the probability
+            that the evidence ever reaches log(1 / a) is at most a.
         noise_scale_is_small: whether ``evidence`` is at least log(1 / alpha), ``(*B)``, bool. Once True, it stays True.
         moment_ratio: :math:`(\text{mean}\,(|\text{residual}|/\nu)^p)^{1/p}`, ``(*B)``; NaN before the first round. Do not set
-            ``noise_scale`` by it: under heavy tails most samples show less than the truth.
+            ``noise_scale`` to it: under heavy tails most samples underestimate the true moment.
         tail_index: :func:`hill_index` of the k largest :math:`|\text{residual}|/\nu`, ``(*B)``.
         tail_index_error: asymptotic standard error ``tail_index`` / sqrt(k), ``(*B)``.
         moment_seems_infinite: whether ``tail_index`` plus two standard errors is below ``moment_order``, ``(*B)``, bool. A
@@ -53,32 +53,32 @@ class NoiseReport(NamedTuple):
 
 
 class NoiseDiagnostic(ExactMetric):
-    r"""Test of the ``noise_scale`` given to a learner, by betting against it.
+    r"""Test by betting of a learner's ``noise_scale``.
 
-    A round calls ``diagnostic.update(reward - estimator(x), noise_scale=noise_scale, error=error)`` before the estimator learns
-    the reward, with ``error = estimator.radius() * estimator.width(x)``.
+    In each round call ``diagnostic.update(reward - estimator(x), noise_scale=noise_scale, error=error)`` before the estimator
+    learns the reward, with ``error = estimator.radius() * estimator.width(x)``.
 
-    The tested promise is :math:`E[|\eta_t|^p \mid \text{past}, x_t] \le \nu_t^p`. Sixteen bets against it have the fixed stakes
-    :math:`\lambda = 2^{-1}, \dots, 2^{-16}`. They pay for the part of a residual beyond the error bar of the prediction:
+    The null hypothesis is :math:`E[|\eta_t|^p \mid \text{past}, x_t] \le \nu_t^p`. Sixteen bets against it have the fixed stakes
+    :math:`\lambda = 2^{-1}, \dots, 2^{-16}`. They pay for the part of a residual that exceeds the prediction's error bar:
 
     .. math:: X_t = \Big(\frac{\max(|\text{residual}_t| - \text{error}_t, 0)}{\nu_t}\Big)^p,\qquad
               \text{wealth}_t = \frac{1}{16}\sum_\lambda \prod_{s \le t} \big(1 + \lambda (X_s - 1)\big).
 
     When a learner's wealth reaches 1 / ``alpha``, the metric issues a :class:`NoiseScaleWarning`, once for each learner.
 
-    Guarantee. A learner whose promise holds causes a warning with probability at most ``alpha`` plus the learner's ``delta``,
-    over all rounds and however often one looks; proof: docs/noise_scale.md. In a batch each learner has its own ``alpha``.
-    Without ``error`` the residual contains the error of the prediction, and this is only approximate. The absence of a warning
-    proves nothing, and the tail index is only a heuristic.
+    Guarantee. If the null hypothesis holds for a learner, it causes a warning with probability at most ``alpha`` plus the
+    learner's ``delta``, over all rounds and under optional stopping; proof: docs/noise_scale.md. In a batch each learner has its
+    own ``alpha``. Without ``error`` the residual contains the prediction error, and the guarantee is only approximate. The
+    absence of a warning proves nothing, and the tail index is only a heuristic.
 
-    The results do not depend on how the rounds are split into updates. They are the rounds of one process: each rank of a process
-    group tests its own, ``compute`` gathers nothing, and ``sync`` raises a RuntimeError. Calling the metric updates it and
-    reports on all rounds so far: a report on the last batch alone would be a new bet in each batch. Cost of n rounds:
-    O(n + ``largest``) for each learner. Memory does not grow.
+    The results do not depend on how the rounds are split into updates. They cover the rounds of one process: each rank of a
+    process group tests its own rounds, ``compute`` does not gather, and ``sync`` raises a RuntimeError. Calling the metric
+    updates it and reports on all rounds so far: a report on the last batch alone would be a new bet in each batch. Cost of n
+    rounds: O(n + ``largest``) for each learner. Memory does not grow.
 
     Args:
-        moment_order: p > 0, as given to the learner; 2 for a sub-Gaussian ``noise_scale``.
-        batch_shape: ``*B``, batch shape of the watched learners.
+        moment_order: p > 0, as in the learner; 2 for a sub-Gaussian ``noise_scale``.
+        batch_shape: ``*B``, batch shape of the tested learners.
         alpha: probability of a false warning, in (0, 1).
         largest: number of largest values :math:`|\text{residual}|/\nu` to keep, at least 2. Hill's k is floor(sqrt(rounds)),
             at most ``largest`` - 1.
@@ -89,9 +89,9 @@ class NoiseDiagnostic(ExactMetric):
         - ``compute()``: a :class:`NoiseReport`.
 
     Raises:
-        TypeError, ValueError: as for every :class:`~torchonline.metrics.ExactMetric`; also for a ``noise_scale`` not above
-            0 or an ``error`` below 0.
-        RuntimeError: a loaded state dict has another ``moment_order``, ``alpha`` or shape. No state has changed.
+        TypeError, ValueError: as for every :class:`~torchonline.metrics.ExactMetric`; also for a ``noise_scale`` not above 0 or
+            an ``error`` below 0.
+        RuntimeError: a loaded state dict has another ``moment_order``, ``alpha`` or shape. The state does not change.
 
     Example:
         >>> diagnostic = NoiseDiagnostic()
@@ -132,7 +132,7 @@ class NoiseDiagnostic(ExactMetric):
         nothing = torch.full((largest, *self.batch_shape), -math.inf, dtype=torch.float64)
         self._add_states(
             of_one_rank,
-            # Options that the other states depend on, to be checked on loading.
+            # Options that the other states depend on. Loading checks them.
             constants=torch.tensor([self.moment_order, self.alpha], dtype=torch.float64),
             rounds=torch.zeros((), dtype=torch.int64),
             log_wealth=zero.expand(len(BETS), *self.batch_shape).clone(),  # one per bet
@@ -151,7 +151,7 @@ class NoiseDiagnostic(ExactMetric):
         bets = BETS.to(size).reshape(-1, *[1] * len(self.batch_shape))
         # log(1 + bet (X - 1)), computed from log X because X may overflow.
         gains = torch.logaddexp(torch.log1p(-bets), bets.log() + log_x.unsqueeze(1))
-        # Adding to the old state round by round makes the result independent of the split into updates.
+        # Round-by-round addition to the old state makes the result independent of the split into updates.
         log_wealth = torch.cat([self.log_wealth.unsqueeze(0), gains]).cumsum(0)
         evidence = self.evidence.maximum((log_wealth.logsumexp(1) - math.log(len(BETS))).amax(0))
         moments = torch.cat([self.log_moment.unsqueeze(0), self.moment_order * log_ratio])
@@ -164,7 +164,7 @@ class NoiseDiagnostic(ExactMetric):
             text = (
                 f"noise_scale looks too small{f' for learner {index}' if index else ''}: within "
                 f"{counted(int(self.rounds), 'round')} the "
-                f"wealth of bets against it reached exp({evidence[tuple(index)]:.1f}). With a noise_scale that holds, the wealth "
+                f"wealth of bets against it reached exp({evidence[tuple(index)]:.1f}). With a valid noise_scale, the wealth "
                 f"reaches 1 / alpha = {1.0 / self.alpha:g} with probability at most {self.alpha:g}. With a noise_scale that "
                 "is too small, the learner's guarantee is void"
             )
@@ -175,7 +175,7 @@ class NoiseDiagnostic(ExactMetric):
         k = self._hill_count()
         index = _hill(self.largest_logs, k) if k > 0 else torch.full_like(self.evidence, math.nan)
         error = index / math.sqrt(max(k, 1))
-        # With too few values there is no verdict.
+        # With too few values the verdict is False.
         infinite = (index + 2.0 * error < self.moment_order) & (k >= FEWEST)
         moment_ratio = ((self.log_moment - self.rounds.to(self.log_moment).log()) / self.moment_order).exp()
         is_small = self._is_small(self.evidence)
@@ -190,19 +190,19 @@ class NoiseDiagnostic(ExactMetric):
     def plot(self, val: Any = None, ax: Any = None, *, index: Any = None) -> tuple[Any, Any]:
         r"""Draw the tail of the residuals on log-log axes, or the evidence of reports.
 
-        Without ``val``: the share of rounds with :math:`|\text{residual}|/\nu` of at least x, for the values that are kept;
-        Hill's line through the largest of them; and the bound that the promise sets to noise,
-        :math:`P(|\eta| \ge x\nu) \le x^{-p}`. Residuals contain the error of the prediction too, and shares of few rounds are
-        uncertain, so points above the bound prove nothing. A tail that is flatter than the bound suggests that moments of order
-        p are infinite. The verdict with a stated error is that of :meth:`compute`.
+        Without ``val``, draw the share of rounds with :math:`|\text{residual}|/\nu` of at least x, for the kept values; Hill's
+        line through the largest of them; and the bound on noise under the null hypothesis,
+        :math:`P(|\eta| \ge x\nu) \le x^{-p}`. Residuals also contain the prediction error, and shares of few rounds are
+        uncertain, so points above the bound prove nothing. A tail flatter than the bound suggests that moments of order p are
+        infinite. For a verdict with a stated error probability, see :meth:`compute`.
 
-        With ``val``, what :meth:`compute` or a call has returned, or a list of such reports: the evidence against the promise,
-        with the line log(1 / alpha) at which it is rejected.
+        With ``val``, a report of :meth:`compute` or of a call, or a list of reports, draw the evidence against the null
+        hypothesis, with the line log(1 / alpha) at which it is rejected.
 
         Args:
             val: reports to draw; None for the tail.
-            ax: matplotlib axes; None for a new figure of pyplot.
-            index: which learner of a batch, an integer or a tuple. None for a single one.
+            ax: matplotlib axes; None for a new pyplot figure.
+            index: index of a learner in a batch, an integer or a tuple. None for a single learner.
 
         Returns:
             The figure and the axes.
@@ -220,7 +220,7 @@ class NoiseDiagnostic(ExactMetric):
         rounds, k = int(self.rounds), self._hill_count()
         logs = self.largest_logs.movedim(0, -1)[place].cpu()
         values = logs.exp()[:rounds]
-        values = values[values > 0.01 * values[:1]]  # the rest is no tail
+        values = values[values > 0.01 * values[:1]]  # smaller values are not part of the tail
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel(r"x = |residual| / noise_scale")
@@ -290,16 +290,15 @@ def hill_index(values: Tensor, k: int) -> Tensor:
 
     .. math:: \hat a = \Big(\frac1k \sum_{i=1}^k \log\frac{X_{(i)}}{X_{(k+1)}}\Big)^{-1},\qquad X_{(1)} \ge X_{(2)} \ge \dots
 
-    Moments of order below a exist. For independent values of an exact Pareto law, :math:`k a / \hat a` is Gamma(k) distributed.
-    For other laws the standard error :math:`\hat a/\sqrt k` is asymptotic, and the bias depends on how soon the power law
-    sets in.
+    Moments of order below a exist. For independent values from an exact Pareto law, :math:`k a / \hat a` is Gamma(k) distributed.
+    For other laws the standard error :math:`\hat a/\sqrt k` is asymptotic, and the bias depends on where the power law starts.
 
     Args:
         values: ``(n, *B)``, at least 0, floating point.
         k: number of largest values, from 1 to n - 1.
 
     Returns:
-        ``(*B)``, float64. Infinite if the k + 1 largest values are equal, NaN if they are not all above 0.
+        ``(*B)``, float64. Infinite if the k + 1 largest values are equal; NaN if one of them is 0.
 
     Example:
         >>> hill_index(torch.tensor([1.0, 2.0, 4.0, 8.0]), k=2)  # logarithms of 4 / 2 and 8 / 2

@@ -1,4 +1,4 @@
-"""A report on a decision log: one HTML page with pictures, for an operator."""
+"""HTML report on a decision log: one page with pictures, for an operator."""
 
 import base64
 import io
@@ -36,13 +36,13 @@ from torchonline.policies.arm_ids import by_place
 from torchonline.policies.chosen import predicted
 from torchonline.policies.policy import Policy
 
-# Points of the curves, and the most encoder versions that are told apart.
+# Number of points of a curve, and largest number of encoder versions that are shown separately.
 POINTS, MOST_VERSIONS = 64, 1000
-# Groups of predictions for the picture of calibration, and rounds that fix their ends.
+# Number of prediction groups in the calibration picture, and number of rounds that determine their boundaries.
 GROUPS, ROUNDS_FOR_GROUPS = 10, 2000
-# Paul Tol's bright and light schemes, in an order that keeps neighbours apart.
+# Paul Tol's bright and light schemes, ordered so that neighbours differ.
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#99ddff", "#44bb99", "#9a6324")
-# Matplotlib's settings are those of the whole process.
+# Matplotlib's settings are global to the process.
 DRAWING = threading.Lock()
 STYLE: dict[str, Any] = {
     "figure.figsize": (5.4, 3.1),
@@ -64,7 +64,7 @@ STYLE: dict[str, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "torchonline",
 }
-# Marks of the axis of delays.
+# Ticks of the delay axis.
 TICKS = {1e-3: "1 ms", 1e-2: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min"}
 TICKS |= {3600.0: "1 h", 36000.0: "10 h", 86400.0: "1 d", 864000.0: "10 d", 8640000.0: "100 d"}
 
@@ -87,41 +87,41 @@ def report(
     and encoder versions. It is one file, and its content security policy forbids scripts and remote content. docs/monitoring.md
     explains each picture. Matplotlib draws them.
 
-    Rewards count as they may be learnt, so a decision whose attribution window closed without a reward counts with the log's
+    Rewards count as a learner would learn them: a decision whose attribution window closed without a reward counts with the log's
     default reward.
 
-    *Reward over time.* With an attribution window, defaults are known later than rewards, so that in the order known the first
-    rewards are too high. So the curve and the alarm take the rewards in the order of the decisions, up to the first decision that
-    is open. Without a window, a lost reward would stop them: they take the rewards in the order known, and delays that depend on
-    the reward can raise an alarm.
+    *Reward over time.* With an attribution window, defaults become known later than rewards, so in the order known the first
+    rewards are too high. The curve and the alarm therefore use the rewards in the order of the decisions, up to the first open
+    decision. Without a window, a lost reward would stop them there. They then use the rewards in the order known, and delays that
+    depend on the reward can raise an alarm.
 
     *With a policy*, in its present state, the page also shows the effective sample size of the log for that policy, the widths
-    of its confidence intervals, and its predictions beside the rewards. If the policy has learnt these very rewards, the last
-    picture is better than the policy is on new decisions. The policy learns nothing. The caller's random numbers stay as they
-    are. Decisions for an arm that was removed from the policy are left out of these pictures. Elsewhere the page names actions
-    as the log does, by their ids.
+    of its confidence intervals, and its predictions against the rewards. If the policy has learnt these rewards, the last picture
+    looks better than the policy is on new decisions. The policy does not learn, and the caller's random state does not change.
+    These pictures omit decisions for arms that were removed from the policy. Elsewhere the page names actions by their ids, as
+    the log does.
 
-    *The alarm* compares each window of rewards with the first one, or with the one after the last alarm. With a fixed ``window``
-    and ``alpha``, all reports on one growing log make the same comparisons, so ``alpha`` bounds the probability of a false alarm
-    in any of them.
+    *The alarm* compares each window of rewards with the first window, or with the window after the last alarm. With a fixed
+    ``window`` and ``alpha``, all reports on one growing log make the same comparisons, so ``alpha`` bounds the probability of a
+    false alarm in any of them.
 
     The log is read in pages, twice for decisions and once for rewards. Memory: O(page_size) decisions, the window, and a count
-    for each action; with an attribution window also 8 bytes for each decision, and the rewards that came before those of earlier
-    decisions. Decisions that are logged meanwhile are left out, and so are all rewards from the first reward of such a decision
-    on. The file is written aside, synced and renamed, so a reader never sees a part of it.
+    for each action; with an attribution window also 8 bytes for each decision, and the rewards that became known before those of
+    earlier decisions. Decisions that are logged during the call are left out, and so are all rewards from the first reward of
+    such a decision on. The file is written to a temporary name, synced and renamed, so a reader never sees a partial file.
 
     Args:
-        log: a :class:`~torchonline.feedback.DecisionLog`, or any object with ``read(after, limit)``, ``decisions(after, limit)``
-            and ``counts()`` that return what those of a DecisionLog do. An attribute ``window`` that is not None says that each
-            decision closes.
-        path: of the page. An existing file is replaced.
+        log: a :class:`~torchonline.feedback.DecisionLog`, or any object with equivalent methods ``read(after, limit)``,
+            ``decisions(after, limit)`` and ``counts()``. If its attribute ``window`` is not None, every decision closes
+            eventually.
+        path: path of the page. An existing file is replaced.
         policy: a :class:`Policy`, :class:`~torchonline.DisjointArms` or another policy with a scaler, or a
-            :class:`~torchonline.models.BanditHead`, without ``batch_shape``. None leaves its pictures out.
-        encoder: version whose features fit the policy; its pictures are then about the decisions of this version. None if all
-            do, as where logged inputs are raw.
+            :class:`~torchonline.models.BanditHead`, without ``batch_shape``. None omits its pictures.
+        encoder: version of the encoder whose features fit the policy; its pictures then cover the decisions of this version. None
+            if all features fit, for example if logged inputs are raw.
         window: number of rewards in a window of the drift alarm.
         alpha: probability of a false drift alarm, in (0, 1).
-        title: of the page.
+        title: title of the page.
         page_size: number of decisions or rewards to read at once.
 
     Raises:
@@ -163,28 +163,30 @@ class Version(NamedTuple):
 
 
 class Summary:
-    """What the page shows of a log.
+    """Summary of a log, with the data of the page.
 
     Attributes:
-        counts: those of the log, by name.
+        counts: counts of the log, by name.
         decisions: number of decisions read.
         first, last: Unix seconds of the first and the last decision; 0 without decisions.
-        actions: numbers of the actions that are shown by themselves, in order.
-        has_others: whether there are more, which share the last place of the metrics.
-        names, colours: of the actions that are shown and of the others, in all pictures and tables.
+        actions: ids of the actions that are shown separately, in order.
+        has_others: whether there are further actions, which share the last index of the metrics.
+        names, colours: names and colours of the shown actions and of the others, in all pictures and tables.
         versions: encoder versions in the order of their first decision.
-        shares, version_shares, probabilities, probability_by_time, weights, policy_weights: of the decisions.
-        rewards, rewards_by_time, alarm, delays, defaults: of the rewards; of ``rewards_by_time`` the second value is the square.
+        shares, version_shares, probabilities, probability_by_time, weights, policy_weights: metrics of the decisions.
+        rewards, rewards_by_time, alarm, delays, defaults: metrics of the rewards; the second value of ``rewards_by_time`` is the
+            squared reward.
         has_window: whether ``rewards_by_time`` and ``alarm`` are in the order of the decisions, up to the first open one.
-        widths, calibration: of the policy; the calibration has predictions and rewards of each group.
+        widths, calibration: metrics of the policy; the calibration has the predictions and rewards of each group.
     """
 
     def __init__(self, log: Any, reader: "Reader | None", window: int, alpha: float, page_size: int) -> None:
         self.counts: dict[str, int] = dict(log.counts())
         self.has_policy = reader is not None
         self.has_window = getattr(log, "window", None) is not None
-        self._numbers = array("q")  # of the decisions
-        self._done, self._early = 0, dict[int, float]()  # decisions with rewards in order; rewards that are too early
+        self._numbers = array("q")  # numbers of the decisions
+        # The number of decisions with rewards in order, and rewards that are ahead of that order.
+        self._done, self._early = 0, dict[int, float]()
         self._look_over(log, page_size)
         places = len(self.actions) + self.has_others
         self._place = {action: i for i, action in enumerate(self.actions)}
@@ -204,16 +206,16 @@ class Summary:
         self.widths = ValueByTime("width of the confidence interval", points=POINTS)
         self.calibration: tuple[MeanByArm, MeanByArm] | None = None
         self._waiting: list[tuple[Tensor, Tensor]] = []
-        self._add_rewards([], reader)  # torchmetrics warns where nothing was ever added
+        self._add_rewards([], reader)  # torchmetrics warns about metrics without an update
         for page in pages(log.read, "position", page_size):
             known = list(itertools.takewhile(lambda one: one.number <= self._last_number, page))
             self._add_rewards(known, reader)
-            if len(known) < len(page):  # the alarm sees the beginning of what later reports see
+            if len(known) < len(page):  # stop: the alarm must see a prefix of the rewards of later reports
                 break
         self._group_waiting()
 
     def _look_over(self, log: Any, page_size: int) -> None:
-        """Count actions and versions in a first reading of the decisions."""
+        """Count actions and versions in a first pass over the decisions."""
         seen: Counter[int] = Counter()
         versions: dict[str, list[Any]] = {}
         self._last_number = 0
@@ -259,7 +261,7 @@ class Summary:
             self.policy_weights.update(weight[~weight.isnan()])
 
     def _arms_of(self, decision: Any) -> int:
-        """Return the number of arms that a decision had, as far as the log tells."""
+        """Return a decision's number of arms, or the best estimate from the log."""
         if decision.mask is not None:
             return int(decision.mask.sum())
         if decision.inputs.dim() == 2:  # a row for each arm
@@ -284,7 +286,7 @@ class Summary:
                 self._group_waiting()
 
     def _in_order(self, page: list[Any]) -> Tensor:
-        """Return the next rewards in the order of the decisions, as far as known."""
+        """Return the next known rewards in the order of the decisions."""
         self._early.update((one.number, float(one.reward)) for one in page)
         found = []
         while self._done < len(self._numbers) and self._numbers[self._done] in self._early:
@@ -293,7 +295,7 @@ class Summary:
         return torch.tensor(found, dtype=torch.float64)
 
     def _group_waiting(self) -> None:
-        """Put predictions and rewards into groups of like predictions."""
+        """Group predictions and rewards by similar predictions."""
         if not self._waiting:
             return
         mean, reward = (torch.cat(values) for values in zip(*self._waiting, strict=True))
@@ -309,18 +311,18 @@ class Summary:
 
 
 class Reader:
-    """A policy in its present state, which reads pages of a log."""
+    """Evaluation of a policy, in its present state, on pages of a log."""
 
     def __init__(self, policy: Any, encoder: str | None) -> None:
         if not isinstance(policy, Policy) or not policy.takes_inputs:
             raise TypeError(f"policy: expected a Policy on inputs, got {type(policy).__name__}")
         if policy.batch_shape:
-            raise ValueError(f"policy: expected one without batch_shape, got {policy.batch_shape}")
+            raise ValueError(f"policy: expected no batch_shape, got {policy.batch_shape}")
         self.policy, self.encoder = policy, encoder
         self.device, self.arms = policy._like().device, policy.with_ids()
 
     def fits(self, decision: Any) -> bool:
-        """Return whether the policy has a decision's features, and its action still."""
+        """Return whether a decision's encoder fits and its action was not removed."""
         if self.arms is not None and self.arms.was_removed(int(decision.action)):
             return False
         return self.encoder is None or decision.encoder == self.encoder
@@ -328,13 +330,13 @@ class Reader:
     def probabilities(self, page: list[Any]) -> Tensor:
         """Return the policy's probabilities of the logged actions, ``(n)``.
 
-        They are NaN where the log holds the features of the chosen arm alone.
+        They are NaN if the log holds only the features of the chosen arm.
         """
 
         def of_group(inputs: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
             if self._is_chosen_alone(inputs):
                 return torch.full((1, len(inputs)), torch.nan)
-            # A policy whose scores are random draws them.
+            # The policy's scores may be random.
             with OwnDraws(), torch.no_grad():
                 found = self.policy.probabilities(inputs, mask)
                 return of_chosen(found, self.policy._placed(action)).unsqueeze(0)
@@ -342,7 +344,7 @@ class Reader:
         return self._of_groups(page, of_group, 1)[0]
 
     def predicted(self, page: list[Any]) -> Tensor:
-        """Return predictions, lower and upper bounds of the logged actions, ``(3, n)``."""
+        """Return predictions, lower and upper bounds for the logged actions, ``(3, n)``."""
 
         def of_group(inputs: Tensor, mask: Tensor | None, action: Tensor) -> Tensor:
             if self._is_chosen_alone(inputs):
@@ -353,11 +355,11 @@ class Reader:
         return self._of_groups(page, of_group, 3)
 
     def _is_chosen_alone(self, inputs: Tensor) -> bool:
-        """Return whether inputs ``(n, ...)`` are features of the chosen arms alone."""
+        """Return whether inputs ``(n, ...)`` are features of the chosen arms only."""
         return self.policy.has_arm_inputs and inputs.dim() == self.policy.item_dims
 
     def _of_groups(self, page: list[Any], call: Callable[..., Tensor], rows: int) -> Tensor:
-        """Call a function on the decisions of a page that have one shape, together."""
+        """Call a function on groups of a page's decisions with equal shapes."""
         found = torch.empty(rows, len(page), dtype=torch.float64)
 
         def kind(i: int) -> tuple[Any, ...]:
@@ -375,8 +377,8 @@ class Reader:
                 found[:, group] = call(inputs, mask, action).double().cpu()
             except (ValueError, RuntimeError, IndexError) as error:
                 raise ValueError(
-                    f"policy: expected one that takes the inputs and actions of the log, of which decision "
-                    f"{page[group[0]].id!r} has inputs of shape {tuple(inputs.shape[1:])}: {error}"
+                    f"policy: expected a policy that takes the inputs and actions of the log, got an error for decision "
+                    f"{page[group[0]].id!r} with inputs of shape {tuple(inputs.shape[1:])}: {error}"
                 ) from error
         return found
 
@@ -413,13 +415,13 @@ def _page(s: Summary, title: str) -> str:
     )
 
 
-# Pictures. Text that comes from users is in tables only, and never in a picture.
+# Pictures. Text from users appears in tables only, never in a picture.
 
 
 def pictures_of(s: Summary) -> dict[str, Callable[[Any], str]]:
-    """Return the pictures that the log has numbers for.
+    """Return the pictures that the log has data for.
 
-    By title: what draws the picture on matplotlib axes and returns its caption.
+    Each title maps to a function that draws the picture on matplotlib axes and returns its caption.
     """
     has_rewards, has_test = int(s.alarm.rounds), int(s.alarm.rounds) >= 2 * s.alarm.window
     pictures = {
@@ -439,7 +441,7 @@ def pictures_of(s: Summary) -> dict[str, Callable[[Any], str]]:
 
 
 def style() -> AbstractContextManager[None]:
-    """Return a context in which matplotlib draws in the style of the page."""
+    """Return a context manager for matplotlib in the style of the page."""
     import matplotlib
     import matplotlib.style
 
@@ -623,7 +625,7 @@ def _order(s: Summary) -> str:
 
 
 def _recent_alarms(s: Summary) -> list[int]:
-    """Return the numbers of rewards at which alarms came, in the last 256 windows."""
+    """Return the reward numbers of the alarms in the last 256 windows."""
     rounds, ratios = s.alarm.recent()
     return rounds[ratios >= 1.0].tolist()
 
@@ -638,7 +640,7 @@ def _alarms(s: Summary) -> str:
 
 def _by_action(s: Summary) -> list[Tensor]:
     """Return counts, means and standard errors of the rewards of each action."""
-    return [value.reshape(-1) for value in s.rewards.compute()]  # torchmetrics squeezes those of one action
+    return [value.reshape(-1) for value in s.rewards.compute()]  # torchmetrics squeezes the values of a single action
 
 
 def _whole(value: Any) -> str:
@@ -657,12 +659,12 @@ def _known(value: Any) -> str:
 def _date(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):  # no date of the calendar
+    except (ValueError, OverflowError, OSError):  # out of the calendar's range
         return f"{seconds:g} s"
 
 
 def _duration(value: Any) -> str:
-    """Return a duration in the unit that suits it."""
+    """Format a duration in a suitable unit."""
     seconds = float(value)
     size = abs(seconds)
     for limit, unit, name in ((1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):

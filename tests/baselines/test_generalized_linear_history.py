@@ -666,7 +666,7 @@ def test_the_gradient_of_an_upper_bound_is_where_it_is_taken() -> None:
 @pytest.mark.parametrize("door", [to_torchscript, to_program, lambda policy: to_onnx(policy, "scores.onnx")])
 def test_no_door_leads_out_of_python(door: Any) -> None:
     for cls in (OFUGLB, GLMUCB):
-        with pytest.raises(ValueError, match=r"expected learners that .*, got \w+Regression.*Python alone$"):
+        with pytest.raises(ValueError, match=r"expected learners that .*, got \w+Regression.*Python only$"):
             door(cls(2, horizon=20))
 
 

@@ -407,7 +407,7 @@ def test_a_state_dict_of_version_0_1_0_loads(cls: Any) -> None:
 
 
 def test_heavy_oful_says_that_it_is_no_program() -> None:
-    with pytest.raises(ValueError, match=r"^module: expected learners that torch.export can follow, got HeavyOFULR"):
+    with pytest.raises(ValueError, match=r"^module: expected learners that torch.export can trace, got HeavyOFULR"):
         to_program(HeavyOFUL(2, horizon=10))
 
 

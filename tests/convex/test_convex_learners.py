@@ -509,7 +509,7 @@ def a_program_agrees_with_eager(case: ConvexCase) -> None:
     Programs take seconds to make: a class shows one learner of its first case, and a batch of its second.
     """
     if not case.build().is_exportable:
-        with pytest.raises(ValueError, match=r"module: expected learners that torch.export can follow"):
+        with pytest.raises(ValueError, match=r"module: expected learners that torch.export can trace"):
             to_program(case.build())
         return
     cases = [each for each in CASES if each.cls is case.cls]

@@ -317,7 +317,7 @@ def test_a_domain_is_for_python_only(name: str) -> None:
     learner = LEARNERS[name](domain=Simplex(3))
     with pytest.raises(ValueError, match="module: expected learners that can be compiled"):
         to_torchscript(learner)
-    with pytest.raises(ValueError, match=r"module: expected learners that torch.export can follow"):
+    with pytest.raises(ValueError, match=r"module: expected learners that torch.export can trace"):
         to_program(learner)
     for module in (learner, torch.nn.Sequential(learner)):
         with pytest.raises(ValueError, match=r"torch.jit.script: expected learners that can be compiled, got \w*OONS"):

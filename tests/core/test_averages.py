@@ -113,7 +113,7 @@ def test_modules_that_learn_online_refuse_callbacks_that_average() -> None:
     for callback in callbacks_that_average():
         bandit, predictor = NeuralLinearBandit(head()), OnlinePredictor(FreeGrad(4))
         for module, data in ((bandit, (rows, rewards)), (predictor, (rows, rewards[:, 0]))):
-            message = f"none that averages the weights of a {type(module).__name__}, got {type(callback).__name__}"
+            message = f"no averaging of the weights of a {type(module).__name__}, got {type(callback).__name__}"
             with pytest.raises(RuntimeError, match=message):
                 trainer(callback).fit(module, RoundLoader(*data))
             assert int(module.rounds) == 0

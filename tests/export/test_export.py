@@ -548,7 +548,7 @@ def test_bad_arguments_name_what_is_wrong(tmp_path: Path) -> None:
         to_program(OFUL(2), tmp_path / "policy.pt")
     with pytest.raises(TypeError, match="policy: expected a rule of choice, such as UCB, got BanditHead"):
         to_onnx(head, tmp_path / "scores.onnx")
-    with pytest.raises(ValueError, match="policy: expected one whose scores are not random"):
+    with pytest.raises(ValueError, match="policy: expected a policy with deterministic scores"):
         to_onnx(ThompsonSampling(RidgeRegression(2)), tmp_path / "scores.onnx")
     assert list(tmp_path.iterdir()) == []
 

@@ -148,7 +148,7 @@ def test_damage_does_not_stop_the_calls_of_others(tmp_path: Path) -> None:
     damage(tmp_path / "log.db", "UPDATE open_decisions SET time = 'noon'")
     damage(tmp_path / "log.db", "UPDATE decisions SET inputs = 'x', mask = 3.5")
     log = DecisionLog(tmp_path / "log.db")
-    with pytest.raises(ConflictError, match=r"^id: expected a new one, got 'a', whose row in the log: log: damaged"):
+    with pytest.raises(ConflictError, match=r"^id: expected a new id, got 'a', whose row in the log: log: damaged"):
         log.decide("a", ARMS, 0, 1.0)
     assert log.reward("a", 1.0) == "joined"
     assert log.decide("b", ARMS, 0, 1.0).number == 2

@@ -256,7 +256,7 @@ def test_links_to_one_snapshot(log: DecisionLog, tmp_path: Path) -> None:
 
 def test_wrong_arguments(log: DecisionLog, tmp_path: Path) -> None:
     path = tmp_path / "p.pt"
-    with pytest.raises(ValueError, match=r"policy: expected one without a batch shape, got \(2,\)"):
+    with pytest.raises(ValueError, match=r"policy: expected no batch shape, got \(2,\)"):
         Follower(OFUL(2, batch_shape=(2,)), log, path)
     private = DPHDB(2, arms=3, horizon=9, warmup=2, epsilon=1.0, delta=1e-3)
     with pytest.raises(ValueError, match="blocks: expected False for DPHDB, which has no learn"):

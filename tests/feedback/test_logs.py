@@ -98,7 +98,7 @@ def test_a_repeated_call_gets_the_first_decision(open_log: Open) -> None:
     log.decide("a", ARMS, 0, 0.3, time=1.0)
     again = log.decide("a", ARMS, 2, 0.7, time=2.0)
     assert (again.action, again.probability, again.time, again.number) == (0, 0.3, 1.0, 1)
-    with pytest.raises(ConflictError, match="id: expected a new one, got 'a'"):
+    with pytest.raises(ConflictError, match="id: expected a new id, got 'a'"):
         log.decide("a", ARMS + 1.0, 0, 0.3)
     with pytest.raises(ConflictError, match="id: "):
         log.decide("a", ARMS, 0, 0.3, mask=[True, True, True])
@@ -159,7 +159,7 @@ def test_a_log_keeps_its_settings(open_log: Open) -> None:
     first = open_log(window=5.0, default_reward=2.0)
     second = open_log()
     assert (second.window, second.default_reward, second.hold, second.name) == (5.0, 2.0, False, first.name)
-    with pytest.raises(ValueError, match=r"window: expected 5\.0, with which the log was made, got 6\.0"):
+    with pytest.raises(ValueError, match=r"window: expected 5\.0, as the log was created, got 6\.0"):
         open_log(window=6.0)
     with pytest.raises(ValueError, match="hold: expected False"):
         open_log(hold=True)

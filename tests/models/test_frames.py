@@ -81,7 +81,7 @@ def test_more_values_than_names_are_refused(tmp_path: Path) -> None:
         ):
             read(path, ["age"])
     path.write_text("age,item,click,p,age\n31,0,1,0.5,2\n")
-    with pytest.raises(ValueError, match=r"^files: expected each name of a column once, got 'age' again in 1.csv$"):
+    with pytest.raises(ValueError, match=r"^files: expected unique column names, got 'age' more than once in 1.csv$"):
         read(path, ["age"])
 
 
@@ -133,17 +133,17 @@ def test_a_pattern_takes_no_row_numbers_and_no_probabilities(tmp_path: Path) -> 
     ):
         LogDataModule(path, context=["*"], **columns).setup()
     with pytest.raises(
-        ValueError, match=r"^context: expected '\*' to match inputs alone, got 'Unnamed: 0' without a name"
+        ValueError, match=r"^context: expected '\*' to match only inputs, got 'Unnamed: 0' without a name"
     ):
         LogDataModule(path, context=["*"], probability="prob", **columns).setup()
     with pytest.raises(
-        ValueError, match=r"^inputs: expected '\*' to match inputs alone, got 'Unnamed: 0' without a name"
+        ValueError, match=r"^inputs: expected '\*' to match only inputs, got 'Unnamed: 0' without a name"
     ):
         TableDataModule(path, inputs=["*"], targets="click").setup()
     for name in ("p", "P", "pscore", "propensity", "propensity_score", "logging_prob", "action_probability"):
         path.write_text(f"age,item,click,{name}\n31,0,0,0.9\n")
         with pytest.raises(
-            ValueError, match=rf"^context: expected '\*' to match inputs alone, got '{name}' \(the logging"
+            ValueError, match=rf"^context: expected '\*' to match only inputs, got '{name}' \(the logging"
         ):
             LogDataModule(path, context=["*"], **columns).setup()
         # What is named is taken.
@@ -182,7 +182,7 @@ def test_all_bad_columns_are_listed_at_once(tmp_path: Path) -> None:
             "'age' with 1 gap",
             "action: expected integers from 0, got 'item' with 1 gap",
             "reward: expected a column of finite numbers, got 'click' with text among numbers ('?')",
-            "fill gaps, or leave their rows out",
+            "fill gaps, or drop their rows",
             "write amounts as plain numbers",
         ):
             assert part in message

@@ -192,8 +192,8 @@ def test_files_go_on_scaling(kind: str) -> None:
     [
         (TypeError, "scaler: expected None or a StandardScaler", {"scaler": nn.Linear(3, 3)}),
         (ValueError, "scaler: expected None with feature_dims=3", {"feature_dims": 3}),
-        (ValueError, "scaler: expected it and the policy", {"scaler": StandardScaler(3, batch_shape=(2,))}),
-        (ValueError, "scaler: expected it and the policy", {"policy": RidgeRegression(4, batch_shape=(2,))}),
+        (ValueError, "scaler: expected scaler and policy", {"scaler": StandardScaler(3, batch_shape=(2,))}),
+        (ValueError, "scaler: expected scaler and policy", {"policy": RidgeRegression(4, batch_shape=(2,))}),
     ],
 )
 def test_bad_arguments_are_named(error: Any, match: str, options: dict[str, Any]) -> None:

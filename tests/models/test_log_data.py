@@ -146,7 +146,7 @@ def test_a_fit_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
             ValueError,
             r"context: expected no column of the probability, .* got \['p'\]",
         ),
-        ({"context": ["b", "a", "b"]}, ValueError, r"context: expected each column once, got \['b'\] again"),
+        ({"context": ["b", "a", "b"]}, ValueError, r"context: expected each column once, got \['b'\] more than once"),
         ({"time": "name"}, ValueError, "time: expected a column of numbers or ISO dates, got 'name'"),
         ({"time": "gap"}, ValueError, "time: expected a column without gaps, got 'gap' with 20"),
         ({"context": ["a", "z"]}, ValueError, "files: expected the columns"),
@@ -170,7 +170,7 @@ def test_a_fit_is_resumed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
         (
             {"reward": "gap"},
             ValueError,
-            "reward: expected a column of finite numbers, got 'gap' with 20 gaps; fill gaps, or leave",
+            "reward: expected a column of finite numbers, got 'gap' with 20 gaps; fill gaps, or drop",
         ),
         ({"batch_size": 0}, ValueError, "batch_size: expected an integer above 0"),
         ({"dtype": torch.float16}, ValueError, "dtype: expected"),

@@ -105,7 +105,7 @@ def test_a_checkpoint_goes_on(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"learner": nn.Linear(3, 1)}, "learner: expected a learner of a point, got Linear"),
-        ({"learner": FreeGrad(3, batch_shape=(2,))}, "learner: expected one without batch_shape"),
+        ({"learner": FreeGrad(3, batch_shape=(2,))}, "learner: expected no batch_shape"),
         ({"learner": FreeGrad(3), "loss": "hinge"}, "loss: expected"),
         ({"learner": FreeGrad(3), "encoder": nn.Identity(), "scaler": StandardScaler(3)}, "scaler: expected None"),
         ({"learner": DPTOFW(3, horizon=9, epsilon=1.0, delta=1e-4)}, "log_losses: expected False"),

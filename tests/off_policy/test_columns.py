@@ -42,7 +42,7 @@ def test_gaps_are_called_gaps(make: Callable[[Any], Any]) -> None:
     frame = make(VALUES | {"item": [0, None, 1], "click": [0.0, None, None]})
     message = (
         "^action: expected integers from 0, got 'item' with 1 gap; "
-        "reward: expected a column of finite numbers, got 'click' with 2 gaps; fill gaps, or leave their rows out$"
+        "reward: expected a column of finite numbers, got 'click' with 2 gaps; fill gaps, or drop their rows$"
     )
     with pytest.raises(ValueError, match=message):
         from_frame(frame, context=["age"], **ROLES)

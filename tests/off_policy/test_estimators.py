@@ -205,7 +205,7 @@ def test_what_estimators_refuse() -> None:
     x = (target[:, 0] > 0.2).long()
     cases = [
         (lambda: ips(log, target[:, :2]), ValueError, r"target: expected shape \(50, 3\)"),
-        (lambda: ips(log, target * 1.1), ValueError, "target: expected probabilities, rows of which sum to 1"),
+        (lambda: ips(log, target * 1.1), ValueError, "target: expected probabilities with rows that sum to 1"),
         (lambda: ips(log, target - torch.tensor([0.2, -0.2, 0.0])), ValueError, "target: expected probabilities"),
         (lambda: ips(log, target.long()), ValueError, "target: expected probabilities"),
         (lambda: ips(log, "softmax"), TypeError, "target: expected"),
@@ -217,7 +217,7 @@ def test_what_estimators_refuse() -> None:
         (
             lambda: switch(log, target, q, 1.0, logging=TARGET[x]),
             ValueError,
-            "logging: expected probabilities, of logged",
+            "logging: expected probabilities that agree",
         ),
         (lambda: switch(log, target, q, True, logging=LOGGING[x]), TypeError, "threshold: expected a number"),
     ]

@@ -281,28 +281,32 @@ def test_what_a_confidence_sequence_refuses() -> None:
         (
             lambda: confidence_sequence(snips(log, target), **both),
             ValueError,
-            "estimate: expected one of ips or clipped",
+            "estimate: expected an estimate by ips or clipped",
         ),
-        (lambda: confidence_sequence(sndr(log, target, past), **both), ValueError, "estimate: expected one of ips"),
+        (
+            lambda: confidence_sequence(sndr(log, target, past), **both),
+            ValueError,
+            "estimate: expected an estimate by ips",
+        ),
         (
             lambda: confidence_sequence(direct_method(log, target, past), **both),
             ValueError,
-            "estimate: expected one of",
+            "estimate: expected an estimate by",
         ),
         (
             lambda: confidence_sequence(switch_doubly_robust(log, target, past, 2.0), largest_weight=8.0, **both),
             ValueError,
-            "estimate: expected one of ips",
+            "estimate: expected an estimate by ips",
         ),
         (
             lambda: confidence_sequence(doubly_robust(log, target, past), **both),
             ValueError,
-            "estimate: expected one of",
+            "estimate: expected an estimate by",
         ),
         (
             lambda: confidence_sequence(clipped_ips(log, target, 2.0), largest_weight=8.0, **both),
             ValueError,
-            "estimate: expected one of ips",
+            "estimate: expected an estimate by ips",
         ),
         (
             lambda: confidence_sequence(doubly_robust(log, target, later), largest_weight=8.0, **both),
@@ -325,12 +329,20 @@ def test_what_a_confidence_sequence_refuses() -> None:
             ValueError,
             "largest_weight: expected at least 1",
         ),
-        (lambda: confidence_sequence(estimate, reward_range=(0.0, 0.5)), ValueError, "reward_range: expected one that"),
-        (lambda: confidence_sequence(estimate, reward_range=(0.1, 1.0)), ValueError, "reward_range: expected one that"),
-        (lambda: confidence_sequence(estimate, reward_range=(1.0, 0.0)), ValueError, "reward_range: expected a least"),
-        (lambda: confidence_sequence(estimate, reward_range=1.0), TypeError, "reward_range: expected the least"),
+        (lambda: confidence_sequence(estimate, reward_range=(0.0, 0.5)), ValueError, "reward_range: expected a range"),
+        (lambda: confidence_sequence(estimate, reward_range=(0.1, 1.0)), ValueError, "reward_range: expected a range"),
+        (
+            lambda: confidence_sequence(estimate, reward_range=(1.0, 0.0)),
+            ValueError,
+            "reward_range: expected a smallest",
+        ),
+        (lambda: confidence_sequence(estimate, reward_range=1.0), TypeError, "reward_range: expected the smallest"),
         (lambda: confidence_sequence(estimate, delta=1.0, **both), ValueError, "delta: expected a number in"),
-        (lambda: confidence_sequence(ips(grouped, target), **both), ValueError, "estimate: expected rounds each of"),
+        (
+            lambda: confidence_sequence(ips(grouped, target), **both),
+            ValueError,
+            "estimate: expected actions that were drawn",
+        ),
         (lambda: confidence_sequence(ips(late, target), **both), ValueError, "estimate: expected a log in the order"),
         (lambda: confidence_sequence(0.5, **both), TypeError, "estimate: expected an Estimate, got float"),
         (lambda: bootstrap_interval(0.5), TypeError, "estimate: expected an Estimate, got float"),
@@ -348,7 +360,7 @@ def test_what_a_confidence_sequence_refuses() -> None:
     confidence_sequence(doubly_robust(log, target, past), largest_weight=8.0, **both)
     rare = BanditLog(arms=2, action=[0] * 9 + [1], reward=[1.0] * 10, probability=[0.9] * 9 + [0.1])
     with pytest.raises(
-        ValueError, match=r"^estimate: expected weight in each resample, got none in some; 1 of 10 groups"
+        ValueError, match=r"^estimate: expected a weight above 0 in each resample, got none in some; 1 of 10 groups"
     ):
         bootstrap_values(snips(rare, torch.tensor([[0.0, 1.0]]).expand(10, 2)))
 

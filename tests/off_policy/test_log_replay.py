@@ -213,7 +213,7 @@ def test_replay_refuses_what_is_no_log(changes: dict, error: type[Exception], na
 
 def test_replay_is_for_rules_on_the_cpu() -> None:
     elsewhere = OFUL(6, device="meta")
-    with pytest.raises(ValueError, match=r"^policy: expected one on the CPU, got one on meta"):
+    with pytest.raises(ValueError, match=r"^policy: expected a policy on the CPU, got one on meta"):
         replay(elsewhere, torch.eye(3, 6).expand(4, 3, 6), ONES, torch.ones(4), 0 * ONES, torch.tensor([0]))
     for other in (RidgeRegression(6), SharedRadiusSelector(RidgeRegression(6)), DisjointArms(RidgeRegression(6), 3)):
         wanted = rf"^policy: expected a rule of choice, such as UCB, got {type(other).__name__}$"

@@ -119,9 +119,9 @@ def test_the_probabilities_of_a_policy(dtype: torch.dtype) -> None:
     one = BanditLog(arms=3, action=[0] * 50, reward=[1.0] * 50, probability=[0.5] * 50, context=context[:, 0])
     assert torch.equal(target_probabilities(one, arms)[:, 0], torch.ones(50, dtype=torch.float64))
     without = BanditLog(arms=3, action=[0], reward=[1.0], probability=[0.5])
-    with pytest.raises(ValueError, match=r"^log: expected one with context"):
+    with pytest.raises(ValueError, match=r"^log: expected a log with context"):
         target_probabilities(without, arms)
-    with pytest.raises(ValueError, match=r"^target: expected 0 for arms that were unavailable"):
+    with pytest.raises(ValueError, match=r"^target: expected probability 0 for unavailable arms"):
         target_probabilities(log, torch.full((50, 3), 1.0 / 3.0))
 
 
@@ -312,7 +312,7 @@ def test_decisions_with_different_arms_are_masked() -> None:
     assert torch.equal(log.context[1, 2:], torch.zeros(2, 2, dtype=torch.float64))
     assert torch.equal(log.context[2], source.rows[2].inputs.double())
     assert from_decisions(source, arms=5).mask.shape == (3, 5)
-    with pytest.raises(ValueError, match=r"^arms: expected at least 4, as a decision has, got 3"):
+    with pytest.raises(ValueError, match=r"^arms: expected at least 4, the arms of a decision, got 3"):
         from_decisions(source, arms=3)
     with pytest.raises(ValueError, match=r"^decisions: expected inputs of shape \(d\) or \(K, d\), with one d"):
         from_decisions(stored([None, 2], known=[0, 1]), arms=2)

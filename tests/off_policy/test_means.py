@@ -50,7 +50,9 @@ def test_a_resample_without_weight_is_refused() -> None:
     """With weight in one of ten groups, about a third of the resamples have no mean."""
     values, groups = torch.arange(10.0), torch.arange(10)
     one = torch.zeros(10).index_fill(0, torch.tensor(0), 1.0)
-    with pytest.raises(ValueError, match=r"^weights: expected some above 0 in every resample, got none for") as refusal:
+    with pytest.raises(
+        ValueError, match=r"^weights: expected a weight above 0 in every resample, got none for"
+    ) as refusal:
         bootstrap_means(values, torch.stack([torch.ones(10), one]), groups)
     empty, means, few, count = (int(number) for number in re.findall(r"[1-9]\d*", str(refusal.value)))
     assert (means, few, count) == (4000, 1, 10)

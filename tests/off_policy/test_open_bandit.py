@@ -191,7 +191,7 @@ def test_one_campaign_of_thompson_sampling_says_too_little_of_uniform_items() ->
         name: torch.full((len(log), log.arms), 1.0 / log.arms, dtype=torch.float64) for name, log in logs.items()
     }
     with pytest.warns(
-        OverlapWarning, match=r"got one of which the effective sample size is 2.08, of 10000 rounds; one"
+        OverlapWarning, match=r"got too little overlap: the effective sample size is 2.08, of 10000 rounds; one"
     ):
         ips(logs["women"], targets["women"])
     for name in ("all", "men"):

@@ -127,7 +127,7 @@ def test_what_cannot_predict() -> None:
                 ("FixedArms", FixedArms(RidgeRegression(D), torch.eye(D))),
             )
         ),
-        (lambda: predicted_rewards(arms, alone), ValueError, "log: expected one with context"),
+        (lambda: predicted_rewards(arms, alone), ValueError, "log: expected a log with context"),
         (
             lambda: predicted_rewards(RidgeRegression(D), log),
             ValueError,
@@ -147,7 +147,7 @@ def test_what_cannot_predict() -> None:
         (
             lambda: predicted_rewards(RidgeRegression(D, batch_shape=(2,)), log_of(True)),
             ValueError,
-            "model: expected one learner",
+            "model: expected a single learner",
         ),
         (
             lambda: predicted_rewards(arms, few),

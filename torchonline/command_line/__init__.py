@@ -1,6 +1,6 @@
-"""The command line: ``python -m torchonline``, or ``torchonline``.
+"""Command line: ``python -m torchonline``, or ``torchonline``.
 
-The page "The command line" of the documentation leads through it. It needs the extra ``cli``.
+The page "The command line" of the documentation is the guide. It needs the extra ``cli``.
 """
 
 import importlib.util
@@ -16,37 +16,37 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "fit": "learn from a log or a table, and write a checkpoint",
     "test": "play a table of all arms' rewards, or predict targets, without learning",
-    "evaluate": "estimate what a policy would have earned on the log of another one",
+    "evaluate": "estimate what a policy would have earned on another policy's log",
     "replay": "let a new policy learn from a log as if it had made the decisions",
-    "export": "write what was learnt as a file that runs without torchonline",
+    "export": "write the learnt policy as a file that runs without torchonline",
     "serve": "answer requests for decisions over HTTP, and learn from their rewards",
     "report": "write an HTML page about a log of decisions",
 }
 EXAMPLE = """\
-a first run, on a CSV file of your own: learn its first half, and evaluate on the other one
+a first run, on your own CSV file: learn its first half, and evaluate on the second
   python -m torchonline fit --config clicks.yaml --data.part "[0,0.5]"
   python -m torchonline evaluate --config clicks.yaml --data.part "[0.5,1]"
 
 Each command explains itself: python -m torchonline fit --help.
 The page "The command line" of the documentation has the configurations."""
-# With this variable set, an error shows where it came from.
+# If this variable is set, errors show a traceback.
 TRACEBACK = "TORCHONLINE_TRACEBACK"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, and return its exit code: 0, or 2 if the input is wrong.
+    """Run a command. Return its exit code: 0, or 2 if the input is wrong.
 
-    What a command sets in the process is put back: warnings, log levels, threads, and the states of random numbers.
+    The call restores the process's warnings, log levels, threads and random state.
 
     Args:
         arguments: words of the command line, without the program's name. None takes those of the process.
 
     Raises:
-        Exception: an error that does not explain itself, see :func:`is_explained`; with ``TORCHONLINE_TRACEBACK`` in the
-            environment, any.
+        Exception: an error that is not self-explanatory, see :func:`is_explained`; with ``TORCHONLINE_TRACEBACK`` in the
+            environment, any error.
 
     Example:
-        >>> main(["learn"])  # no command: the error goes to the standard error
+        >>> main(["learn"])  # an unknown command: the error goes to the standard error
         2
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.code if isinstance(error.code, int) else 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # what reads our output has ended, as head does
+    except BrokenPipeError:  # the reader of our output has ended, like head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -87,11 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def is_explained(error: Exception) -> bool:
-    """Return whether an error says by itself what is wrong with the input.
+    """Return whether an error's message explains itself without a traceback.
 
-    Nobody needs the traceback of such an error. These are refusals of the library, which say what they expected and what came;
-    files and addresses that the system refuses; packages that are missing; refusals of Lightning's trainer; and logs that cannot
-    be read. All others may be mistakes of a program.
+    Such errors are: the library's refusals of the form "expected ..., got ..."; files and addresses that the system refuses;
+    missing packages; refusals of Lightning's trainer; and logs that cannot be read. Other errors may be bugs.
     """
     is_of_system = isinstance(error, OSError) and error.strerror is not None
     has_reason = type(error).__name__ in ("MisconfigurationException", "LogStorageError")
@@ -99,20 +98,20 @@ def is_explained(error: Exception) -> bool:
 
 
 def overview() -> str:
-    """Return the list of commands, one a line."""
+    """Return the list of commands, one per line."""
     lines = [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
     return "\n".join(["usage: python -m torchonline COMMAND [--config FILE] ...", "", *lines, "", EXAMPLE])
 
 
 def print_error(message: str, command: str = "") -> int:
-    """Print an error in one line, and return the exit code of wrong input."""
+    """Print an error in one line. Return the exit code for wrong input."""
     program = " ".join(filter(None, ("torchonline", command)))
     print(f"{program}: error: {' '.join(message.split())}", file=sys.stderr)
     return 2
 
 
 def warning_printer() -> Any:
-    """Return what prints each warning once, in one line, without its place."""
+    """Return a function that prints each warning once, without its location."""
     printed: set[str] = set()
 
     def print_warning(message: Warning | str, *where: Any, **options: Any) -> None:

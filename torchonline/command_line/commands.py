@@ -1,4 +1,4 @@
-"""The commands besides fit and test, as methods of a trainer."""
+"""Commands of the command line, as methods of a trainer."""
 
 import os
 import warnings
@@ -24,14 +24,14 @@ from torchonline.privacy import private_learners
 from torchonline.reporting import report
 from torchonline.serving import ServiceSettings
 
-# How a file of DecisionLog begins.
+# First bytes of a DecisionLog's file.
 SQLITE = b"SQLite format 3\0"
 
 
 class OnlineTrainer(pl.Trainer):
     """Lightning's trainer with the commands of this library."""
 
-    # The command line, by which a service starts its learner.
+    # The command line, with which a service starts its learner.
     words: Sequence[str] = ()
 
     def fit(  # type: ignore[override]
@@ -45,21 +45,21 @@ class OnlineTrainer(pl.Trainer):
         Args:
             model: the model.
             datamodule: the data.
-            ckpt_path: checkpoint to go on from, a file; none begins anew. Nothing in it runs.
+            ckpt_path: file of the checkpoint to continue from; none starts from a new model. No code in it runs.
         """
         if ckpt_path is not None:
             read_checkpoint(ckpt_path)
-            ckpt_path = str(Path(ckpt_path).absolute())  # Lightning takes what begins with http for a URL
+            ckpt_path = str(Path(ckpt_path).absolute())  # Lightning takes a path that begins with http for a URL
         super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, **data_only(pl.Trainer.fit))
 
     def save_checkpoint(self, filepath: str | Path, *args: Any, **kwargs: Any) -> None:
         """Write a checkpoint.
 
-        Only its owner may read that of a private learner.
+        Only the owner can read the checkpoint of a private learner.
         """
         super().save_checkpoint(filepath, *args, **kwargs)
         if private_learners(self.lightning_module):
-            os.chmod(filepath, 0o600)  # fsspec takes no mode and no later umask
+            os.chmod(filepath, 0o600)  # fsspec accepts neither a mode nor a later umask
 
     def test(  # type: ignore[override]
         self,
@@ -72,14 +72,14 @@ class OnlineTrainer(pl.Trainer):
 
         Args:
             model: the model.
-            datamodule: the data, a TableDataModule for example.
-            ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
-                named; "new" takes the model as the configuration makes it.
+            datamodule: the data, for example a TableDataModule.
+            ckpt_path: checkpoint to start from (default: last.ckpt in the trainer's default_root_dir, where fit writes it); "new"
+                uses the untrained model of the configuration.
             verbose: whether to print the results.
         """
         if isinstance(datamodule, LogDataModule):
             raise ValueError(
-                "data: expected the rewards of all arms, which a TableDataModule reads, got a log; evaluate is for logs"
+                "data: expected the rewards of all arms, from a TableDataModule, got a log; use evaluate for logs"
             )
         print(f"state: {ckpt_path or 'new'}")
         load_checkpoint(model, ckpt_path, datamodule)
@@ -94,17 +94,17 @@ class OnlineTrainer(pl.Trainer):
         delta: float = 0.05,
         reward_range: tuple[float, float] | None = None,
     ) -> None:
-        """Estimate what a policy would have earned on the log of another one.
+        """Estimate what a policy would have earned on another policy's log.
 
         Args:
             model: the model, whose head is evaluated in its present state.
             datamodule: the log, with probabilities: a part that the model has not learnt.
-            ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
-                named; "new" takes the model as the configuration makes it.
+            ckpt_path: checkpoint to start from (default: last.ckpt in the trainer's default_root_dir, where fit writes it); "new"
+                uses the untrained model of the configuration.
             decisions: a service's log to evaluate on instead of data: its file, or the URL of its database.
             delta: probability that an interval misses, for example 0.05 for 95 % intervals.
-            reward_range: the least and the largest reward that are possible. With it, the table also has an interval that holds
-                for finite logs and at all times.
+            reward_range: smallest and largest possible reward. With it, the table also has an anytime-valid interval, which holds
+                for finite logs.
         """
         head = get_head(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
         print(f"state: {ckpt_path or 'new'}")
@@ -122,17 +122,17 @@ class OnlineTrainer(pl.Trainer):
         """Let a new policy learn from a log as if it had made the decisions.
 
         In each round the policy chooses, and learns the reward if its choice is the logged action. The mean reward of these
-        rounds, weighted by the logged probabilities, estimates what the policy would have earned while it learnt so.
+        rounds, weighted by the logged probabilities, estimates what the policy would have earned while it learnt this way.
 
         Args:
             model: the model, whose head chooses and learns.
             datamodule: the log, with probabilities.
-            ckpt_path: checkpoint to begin with; none begins anew.
+            ckpt_path: checkpoint to start from; none starts from a new model.
             decisions: a service's log to replay instead of data: its file, or the URL of its database.
-            delta: probability that an interval misses, for example 0.05 for 95 % intervals. Those of IPS and SNIPS are
+            delta: probability that an interval misses, for example 0.05 for 95 % intervals. The intervals of IPS and SNIPS are
                 heuristic, because the policy learns from the rounds.
-            reward_range: the least and the largest reward that are possible. With it, the table also has an interval that holds
-                for finite logs, at all times, and for a policy that learns.
+            reward_range: smallest and largest possible reward. With it, the table also has an anytime-valid interval, which holds
+                for finite logs and for a policy that learns.
         """
         head = get_head(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
         print_table(evaluate_replay(head, read_log(head, datamodule, decisions), delta, reward_range))
@@ -144,21 +144,21 @@ class OnlineTrainer(pl.Trainer):
         path: str = "head.pt",
         ckpt_path: str | None = None,
     ) -> None:
-        """Write what was learnt as a file that runs without torchonline.
+        """Write the learnt policy as a file that runs without torchonline.
 
         Args:
-            model: the model, whose head is written. Of an OnlinePredictor it is the learner, whose predict() returns the weights:
-                the file has no encoder, scaler or loss.
-            datamodule: data, of which the first inputs are an example for the file.
-            path: file to write. Its ending is the format: .pt for TorchScript, which decides and learns; .pt2 for a program of
-                torch.export; .onnx for the scores alone of a policy without an encoder.
-            ckpt_path: checkpoint to begin with; last.ckpt in the trainer's default_root_dir, where fit writes it, if none is
-                named; "new" takes the model as the configuration makes it.
+            model: the model, whose head is written. For an OnlinePredictor, its learner is written: predict() returns the
+                weights, and the file has no encoder, scaler or loss.
+            datamodule: data, whose first inputs are the example for the file.
+            path: file to write. The suffix determines the format: .pt for TorchScript, which decides and learns; .pt2 for a
+                program of torch.export; .onnx for only the scores of a policy without an encoder.
+            ckpt_path: checkpoint to start from (default: last.ckpt in the trainer's default_root_dir, where fit writes it); "new"
+                uses the untrained model of the configuration.
         """
         load_checkpoint(model, ckpt_path)
         subject: Any = getattr(model, "head", getattr(model, "learner", None))
         if subject is None:
-            raise ValueError(f"model: expected one with a head or a learner, got {type(model).__name__}")
+            raise ValueError(f"model: expected a model with a head or a learner, got {type(model).__name__}")
         file = Path(path)
         check_format(subject, file)
         example = None
@@ -201,28 +201,28 @@ class OnlineTrainer(pl.Trainer):
         """Answer requests for decisions over HTTP, and learn from their rewards.
 
         Args:
-            model: the model, whose head decides and learns. Its encoder does not learn here.
+            model: the model, whose head decides and learns. Its encoder is not trained here.
             datamodule: not used.
-            ckpt_path: state before the first snapshot in folder; last.ckpt in the trainer's default_root_dir, where fit writes
-                it, if none is named; "new" takes the model as the configuration makes it.
-            folder: folder of the log, decisions.db, and of the snapshots. A snapshot that is there goes before ckpt_path.
+            ckpt_path: checkpoint with the state before the first snapshot in folder (default: last.ckpt in the trainer's
+                default_root_dir, where fit writes it); "new" uses the untrained model of the configuration.
+            folder: folder of the log, decisions.db, and of the snapshots. An existing snapshot takes precedence over ckpt_path.
             host: address to listen at; 0.0.0.0 for other machines, too.
             port: port to listen at.
             role: all answers requests and starts a learner; replica only answers, as a second process on another port;
                 learner only learns.
-            reward_range: the least and the largest reward that are accepted.
-            window: seconds after which a decision without a reward gets default_reward; none waits for ever.
+            reward_range: smallest and largest accepted reward.
+            window: seconds after which a decision without a reward gets default_reward; none waits without limit.
             default_reward: reward of a decision whose window is over.
             database: URL of a PostgreSQL database for the log, instead of a file in folder.
-            version: name of the encoder, which goes into the log. Change it with the encoder: there is a snapshot for each.
+            version: name of the encoder, which is stored in the log. Change it with the encoder: each version has a snapshot.
             every: seconds between two snapshots.
-            skip_damaged: whether learning goes on after a damaged row of the log, which is never learnt. Otherwise it ends with
-                an error that names the position.
-            hosts: further names of the service that clients may give in the header Host, besides localhost and host; "*" for all.
-            secret_file: file with a secret that clients must send as Authorization, Bearer SECRET; none asks for nothing.
+            skip_damaged: whether learning skips a damaged row of the log, which is never learnt. If false, it ends with an error
+                that names the position.
+            hosts: further names of the service that clients may send in the header Host, besides localhost and host; "*" for all.
+            secret_file: file with a secret that clients must send as Authorization, Bearer SECRET; none disables the check.
             undecided: number of rewards of unknown ids that are kept until their decision is logged; 0 refuses them.
-            export: whether GET /export gives the policy as a file.
-            largest: the largest magnitude of a feature that is accepted.
+            export: whether GET /export returns the policy as a file.
+            largest: largest accepted magnitude of a feature.
         """
         head = get_head(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range
@@ -261,13 +261,13 @@ class OnlineTrainer(pl.Trainer):
         """Write an HTML page about a log of decisions.
 
         Args:
-            log: a service's log: its file, decisions.db, or the URL of its database. No CSV or Parquet file.
-            model: the model, whose head's predictions and widths are shown too; none without --config.
+            log: a service's log: its file, decisions.db, or the URL of its database, not a CSV or Parquet file.
+            model: the model, whose head's predictions and widths are also shown; none without --config.
             datamodule: not used.
             path: page to write.
-            ckpt_path: checkpoint of the model; last.ckpt in the trainer's default_root_dir, if none is named.
-            snapshot: a service's snapshot, such as outputs/serving/policy-v1.pt, whose state goes before that of ckpt_path.
-            version: name of the encoder whose decisions the head's pictures are about; none for all.
+            ckpt_path: checkpoint of the model (default: last.ckpt in the trainer's default_root_dir).
+            snapshot: a service's snapshot, such as outputs/serving/policy-v1.pt, which takes precedence over ckpt_path.
+            version: name of the encoder whose decisions the head's pictures cover; none for all.
             window: number of rewards in a window of the drift alarm.
             alpha: probability of a false drift alarm.
             title: title of the page.
@@ -284,12 +284,12 @@ class OnlineTrainer(pl.Trainer):
 
 
 def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = None) -> pl.LightningModule:
-    """Load a checkpoint into a model, if one is named, and return the model.
+    """Load a checkpoint, if given, into a model, and return the model.
 
     Args:
         model: the model.
         path: the checkpoint, or None.
-        data: rounds that the model should not have learnt. If the checkpoint's fits have taken some of them, a warning says so.
+        data: rounds that the model should not have learnt. A warning tells if the checkpoint's fits used some of them.
     """
     if path is not None:
         found = read_checkpoint(path)
@@ -307,20 +307,20 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
             if parts:
                 warnings.warn(
                     f"data: expected rounds that the model has not learnt, got some that it has, part {parts} of the files: the "
-                    "results are too good; learn one --data.part and take another one here",
+                    "results are too good; learn one --data.part and evaluate on another",
                     stacklevel=1,
                 )
             if data.may_be_learnt():
                 warnings.warn(
-                    "data: expected files and time as in the fits of the checkpoint, which tell what was learnt, got some of the "
-                    "files in another order: some of these rounds may have been learnt, and the results be too good",
+                    "data: expected the same files and time as in the checkpoint's fits, got some of the files in another order: "
+                    "some of these rounds may have been learnt, and the results may be too good",
                     stacklevel=1,
                 )
     return model.eval()
 
 
 def check_format(subject: Any, file: Path) -> None:
-    """Raise a ValueError if a file of this ending cannot hold a head or learner."""
+    """Raise a ValueError if a file's format cannot hold the head or learner."""
     if file.suffix not in (".pt", ".pt2", ".onnx"):
         raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {str(file)!r}")
     has_encoder = type(getattr(subject, "encoder", torch.nn.Identity())) is not torch.nn.Identity
@@ -328,17 +328,16 @@ def check_format(subject: Any, file: Path) -> None:
     if file.suffix == ".onnx" and (has_encoder or not isinstance(policy, Rule)):
         kind = "a head with an encoder" if has_encoder else type(policy).__name__
         raise ValueError(
-            f"path: expected .pt or .pt2 for {kind}, got .onnx, which holds the scores of a policy whose arms have features of "
-            "their own"
+            f"path: expected .pt or .pt2 for {kind}, got .onnx, which holds the scores of a policy with features for each arm"
         )
 
 
 def print_table(table: Table) -> None:
-    """Print a table, and raise if an estimator has failed."""
+    """Print a table. Raise if an estimator has failed."""
     print(table)
     if table.failed:
         raise ValueError(
-            f"estimators: expected a value of each, got none of {', '.join(table.failed)}; the table says why"
+            f"estimators: expected a value from each, got none from {', '.join(table.failed)}; the table has the reasons"
         )
 
 
@@ -346,7 +345,7 @@ def get_head(model: Any) -> Any:
     """Return the head of a model, or raise a ValueError if it has none."""
     head = getattr(model, "head", None)
     if head is None:
-        raise ValueError(f"model: expected one with a head, such as NeuralLinearBandit, got {type(model).__name__}")
+        raise ValueError(f"model: expected a model with a head, such as NeuralLinearBandit, got {type(model).__name__}")
     return head
 
 
@@ -354,7 +353,7 @@ def open_log(log: str) -> FeedbackLog:
     """Open the log of a service.
 
     Args:
-        log: a file that exists, or the URL of a database.
+        log: an existing file, or the URL of a database.
     """
     if "://" in log:
         return SQLDecisionLog(log)
@@ -364,7 +363,7 @@ def open_log(log: str) -> FeedbackLog:
         if file.read(len(SQLITE)) != SQLITE:
             raise ValueError(
                 f"log: expected a service's log, such as decisions.db, or the URL of its database, got {log}, which is neither; "
-                "evaluate and replay read logs in CSV and Parquet files, as data"
+                "for logs in CSV and Parquet files, use evaluate or replay with --data"
             )
     return DecisionLog(log)
 
@@ -382,6 +381,6 @@ def read_log(head: Any, data: Any, decisions: str | None) -> BanditLog:
         with open_log(decisions) as log:
             return from_decisions(log, arms=arms)
     if not isinstance(data, LogDataModule):
-        raise ValueError(f"data: expected a log, which a LogDataModule reads, got {type(data).__name__}")
+        raise ValueError(f"data: expected a log, from a LogDataModule, got {type(data).__name__}")
     data.setup()
     return data.bandit_log(arms=arms)

@@ -1,4 +1,4 @@
-"""Tables of what a policy would have earned on a log."""
+"""Tables of a policy's estimated earnings on a log."""
 
 import math
 from collections.abc import Callable
@@ -30,19 +30,19 @@ from torchonline.regression.ridge import RidgeRegression
 
 
 class Table:
-    """Table of estimates, a line each.
+    """Table of estimates, one per line.
 
-    An estimator that fails gets a line with its reason, and the others go on.
+    An estimator that fails gets a line with the reason, and does not stop the others.
 
     Args:
         log: the log.
         delta: probability that an interval misses.
-        note: what the lines of IPS and SNIPS say about their intervals.
+        note: note on the intervals in the lines of IPS and SNIPS.
     """
 
     def __init__(self, log: BanditLog, delta: float, note: str = "") -> None:
         if len(log) < 2:
-            raise ValueError(f"log: expected at least 2 rounds, from which a spread can be estimated, got {len(log)}")
+            raise ValueError(f"log: expected at least 2 rounds, to estimate a spread, got {len(log)}")
         self.delta, self.note = within("delta", delta, 0.0, 1.0), note
         self.facts = f"log: {counted(len(log), 'round')}, {counted(log.arms, 'action')}"
         self.failed: list[str] = []
@@ -55,10 +55,10 @@ class Table:
         return "\n".join([self.facts, *self.lines])
 
     def add(self, name: str, estimator: Callable[[], Estimate]) -> Estimate | None:
-        """Add the line of an estimator, with an interval by the bootstrap.
+        """Add the line of an estimator, with a bootstrap interval.
 
         Returns:
-            Its estimate, or None if it fails.
+            The estimate, or None if the estimator fails.
         """
 
         def bounds(estimate: Estimate) -> tuple[float, float]:
@@ -81,7 +81,7 @@ class Table:
         try:
             estimate = estimator()
             line = _row(name, estimate.value, *bounds(estimate)) + (note and f"   {note}")
-        except (ValueError, RuntimeError) as error:  # of a check, or of linear algebra
+        except (ValueError, RuntimeError) as error:  # from a check or from linear algebra
             self.failed.append(name)
             self.lines.append(f"{name:<18} failed: {' '.join(str(error).split())[:200]}")
             return None
@@ -96,9 +96,9 @@ class Table:
         self.add("SNIPS", lambda: snips(log, target))
 
     def add_at_all_times(self, log: BanditLog, target: Tensor, reward_range: tuple[float, float] | None) -> None:
-        """Add a line of IPS with an interval that holds at all times.
+        """Add a line of IPS with an anytime-valid interval.
 
-        It holds for rewards of the range, and for a target that learns, too. Without a range there is no line.
+        It holds for rewards in ``reward_range``, also if the target learns. Without a range this is a no-op.
         """
         if reward_range is None:
             return
@@ -111,7 +111,7 @@ class Table:
 
 
 def evaluate_head(head: Any, log: BanditLog, delta: float, reward_range: tuple[float, float] | None) -> Table:
-    """Return a table of estimates of a head's mean reward in its present state."""
+    """Return a table of estimates of the mean reward of a head in its present state."""
     table, target = Table(log, delta), target_probabilities(log, head)
     table.add_weighted(log, target)
     folds = min(5, len(log))  # for cross-fitting
@@ -125,25 +125,25 @@ def evaluate_head(head: Any, log: BanditLog, delta: float, reward_range: tuple[f
 def evaluate_replay(head: Any, log: BanditLog, delta: float, reward_range: tuple[float, float] | None) -> Table:
     """Return a table of estimates of a head's mean reward while it learns a log.
 
-    The head learns the rounds in which its choice is the logged action. Its choices then depend on earlier rounds, so the
-    bootstrap of the rounds is a heuristic, and the table says so. The interval for rewards of a range holds.
+    The head learns the rounds in which its choice is the logged action. Its choices depend on earlier rounds, so the bootstrap of
+    the rounds is a heuristic, and the table says so. The anytime-valid interval for rewards in a range holds.
     """
     table, choices = Table(log, delta, "heuristic: the policy learns"), replay_head(head, log)
     target = torch.zeros(len(log), log.arms, dtype=torch.float64).scatter_(1, choices.unsqueeze(1), 1.0)
     table.add_weighted(log, target)
     table.add_at_all_times(log, target, reward_range)
-    table.facts += f"; {int((choices == log.action).sum())} choices were those of the log, and were learnt"
+    table.facts += f"; {int((choices == log.action).sum())} choices were the logged actions, and were learnt"
     return table
 
 
 def replay_head(head: Any, log: BanditLog) -> Tensor:
-    """Let a head choose in each round and learn where it chose as logged.
+    """Let a head choose in each round, and learn where it chose the logged action.
 
     Returns:
-        Its choices, ``(N)``.
+        The head's choices, ``(N)``.
     """
     if log.context is None:
-        raise ValueError("log: expected one with context, got none")
+        raise ValueError("log: expected a log with context, got none")
     context = log.context.to(input_type(head).dtype)
     choices, arms = torch.empty_like(log.action), head.with_ids()
     available = log.mask if log.mask is None or arms is None else by_place(log.mask, arms)
@@ -158,7 +158,7 @@ def replay_head(head: Any, log: BanditLog) -> Tensor:
 def _regression(log: BanditLog) -> Any:
     """Return a linear model of rewards on scaled features."""
     if log.context is None:
-        raise ValueError("log: expected one with context, got none")
+        raise ValueError("log: expected a log with context, got none")
     scaler = StandardScaler(log.context.size(-1), intercept=1.0)
     model = RidgeRegression(scaler.features)
     return DisjointArms(model, log.arms, scaler=scaler) if log.context.dim() == 2 else ScaledPolicy(model, scaler)

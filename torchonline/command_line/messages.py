@@ -1,31 +1,31 @@
-"""Errors of the parser of configurations, in one line."""
+"""Errors of the configuration parser in one line."""
 
 import re
 
 from torchonline.command_line import COMMANDS
 
-# Lines about how the parser searched, and not about what is wrong.
+# Lines about the parser's search, which do not name the error.
 FRAME = re.compile(
     r"Does not validate against any of the Union|Subtypes:|Errors:$|Given value type:|Problem with given class_path|"
     r"Expected (a )?<class 'NoneType'>|Expected a path but .* either not accessible|Not a valid subclass|"
     r"Subclass types expect one of:|a class path \(str\)$|a dict with(out)? "
 )
-# `Parser key "a":`, perhaps with a message behind it.
+# `Parser key "a":`, possibly followed by a message.
 KEY = re.compile(r"Parser key \"([^\"]+)\":\s*(.*)")
-# What was tried for one key: a class of another kind says least, and an unknown name most.
+# Among the attempts for one key, a class of another kind is the least informative, and an unknown name the most.
 OTHER_KIND = re.compile(r"Import path (.* )?does not correspond to a subclass of|Expected a <class '(list|dict)'>")
 NO_CLASS = re.compile(r"Expected a dot import path string: (.*)")
 # Arguments of a command, which begin with its name.
 MISSING = re.compile(rf"\b({'|'.join(COMMANDS)})\.(\w+)")
-# The value that fits none of the alternatives comes after them. Messages of one alternative may name it, too.
+# The value that fits no alternative is printed after them. The message of one alternative may also name it.
 GIVEN = re.compile(r"Given value: (?!NestedArg|Namespace)(.*)")
 WITHOUT_VALUE = re.compile(r"Expected (?!.*[Gg]ot )|Import path does not")
 
 
 def one_line(message: str) -> str:
-    r"""Return what is wrong, after the path of keys that leads to it.
+    r"""Reduce a parser's message to the path of keys and the error there.
 
-    The parser prints a tree of all that it tried. Kept is the leaf below the most keys, and of several the first.
+    The parser prints a tree of all its attempts. The result is the deepest leaf, and the first of several.
 
     Example:
         >>> one_line('Parser key "model":\n  Problem with given class_path a.B:\n    Parser key "dim":\n      Expected a number')

@@ -1,4 +1,4 @@
-"""The service of a head: one replica in this process, and the learner in another."""
+"""Service of a head: one replica in this process, and the learner in another."""
 
 import copy
 import errno
@@ -23,15 +23,15 @@ from torchonline.models.encoding import input_type
 from torchonline.serving import ServiceSettings, application, run_learner
 
 ROLES = ("all", "replica", "learner")
-# Set in the environment of a learner whose standard input is a pipe of the service: it ends when the pipe closes.
+# Environment variable of a learner whose standard input is a pipe from the service. The learner ends when the pipe closes.
 HAS_PARENT = "TORCHONLINE_LEARNER_ENDS_WITH_STDIN"
-# Seconds before a learner that has died is started again: the first wait, and the longest. The wait doubles from death to death.
+# Seconds before a dead learner is restarted: first and longest wait. The wait doubles after each death.
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 
 
 @dataclass(frozen=True)
 class HeadSettings(ServiceSettings):
-    """Settings of a service whose policy is a head, in the state that it has now."""
+    """Settings of a service whose policy is a head in its present state."""
 
     head: Any = field(default=None, repr=False)
 
@@ -44,27 +44,25 @@ def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
     """Make the settings of a service whose policy is a head with actions.
 
     Args:
-        head: the head. Its contexts are vectors.
-        folder: of the log and the snapshots.
+        head: the head. Its contexts must be vectors.
+        folder: folder of the log and the snapshots.
         **options: further fields of ServiceSettings.
     """
     actions = number_of_actions(head)
     if head.feature_dims != 1 or actions is None:
-        raise ValueError(
-            "model: expected a head with actions, whose contexts are vectors, got one with an input for each arm"
-        )
+        raise ValueError("model: expected a head with actions and vectors as contexts, got another head")
     dtype = input_type(head).dtype
     return HeadSettings(folder=Path(folder), dim=input_width(head), actions=actions, dtype=dtype, head=head, **options)
 
 
 def read_secret(file: str) -> str:
-    """Return the stripped secret in a file; "" if no file is named."""
+    """Return the stripped secret in a file, or "" without a file."""
     if not file:
         return ""
     try:
         secret = Path(file).read_text().strip()
     except OSError as error:
-        raise ValueError(f"secret_file: expected a file that can be read, got {file}: {error.strerror}") from error
+        raise ValueError(f"secret_file: expected a readable file, got {file}: {error.strerror}") from error
     if len(secret) < 16 or not (secret.isascii() and secret.isprintable()):
         raise ValueError(
             f"secret_file: expected at least 16 printable ASCII characters in {file}, got {len(secret)} characters"
@@ -73,7 +71,7 @@ def read_secret(file: str) -> str:
 
 
 def number_of_actions(head: Any) -> int | None:
-    """Return K of a head with actions; None if each arm has its own inputs."""
+    """Return K of a head with actions, or None if each arm has its own inputs."""
     return None if head.has_arm_inputs else int(head.number_of_actions())
 
 
@@ -92,27 +90,27 @@ def input_width(head: Any) -> int:
 def run_service(settings: HeadSettings, role: str, host: str, port: int, words: Sequence[str], state: str) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
-    All is checked before anything starts, and then the address and the state are printed. A learner that has died is started
-    again; meanwhile the replica goes on deciding.
+    All checks run before anything starts. Then the address and the state are printed. A dead learner is restarted, and the
+    replica decides in the meantime.
 
     Args:
-        settings: of the service.
+        settings: settings of the service.
         role: ``"replica"`` answers requests, ``"learner"`` learns, and ``"all"`` answers requests and starts a learner.
         host: address where the replica listens.
         port: port where the replica listens.
-        words: the command line, by which the learner is started.
+        words: the command line, with which the learner is started.
         state: name of the settings' state, before the first snapshot.
 
     Raises:
         ImportError: uvicorn is not installed.
-        ValueError: an option is out of its range, the log cannot be opened, nobody can listen at the address, or a snapshot in
-            the folder is of another model.
+        ValueError: an option is out of range, the log cannot be opened, the address is not available, or a snapshot in the folder
+            belongs to another model.
     """
     one_of("role", role, ROLES)
     if settings.folder.exists() and not settings.folder.is_dir():
         raise ValueError(f"folder: expected a folder, got the file {settings.folder}")
     state = describe_state(settings, state)
-    settings.open_log().close()  # a log of another window is refused
+    settings.open_log().close()  # raises if the log has another window
     if role == "learner":
         run_learner(settings, sys.stdin.fileno() if os.environ.get(HAS_PARENT) else None)
         return
@@ -131,7 +129,7 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
             server.should_exit = True
 
         print(f"state: {state}; http://{host}:{port}/docs explains the requests", flush=True)
-        # uvicorn handles the signal, ends, and raises it again. A second call of the handler does no harm.
+        # uvicorn handles the signal, ends and raises it again. A second call of the handler is harmless.
         handler = signal.signal(signal.SIGTERM, stop)
         try:
             if role == "replica":
@@ -146,14 +144,14 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
 
 
 def describe_state(settings: HeadSettings, state: str) -> str:
-    """Describe the state that the service begins with.
+    """Describe the initial state of the service.
 
     Args:
-        settings: of the service. A snapshot in their folder goes before the state of their policy.
+        settings: settings of the service. A snapshot in their folder takes precedence over the state of their policy.
         state: name of the policy's state.
 
     Raises:
-        ValueError: the snapshot is of another model.
+        ValueError: the snapshot belongs to another model.
     """
     path = settings.snapshot
     if not path.is_file():
@@ -162,14 +160,14 @@ def describe_state(settings: HeadSettings, state: str) -> str:
         snapshot = load_snapshot(path, settings.make_policy())
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
-        wanted = "snapshots of this model, or none; take another --folder or --version"
+        wanted = "snapshots of this model, or none (choose another --folder or --version)"
         raise ValueError(f"folder: expected {wanted}, got {path}: {reason}") from error
     rounds = f"{path}, {counted(snapshot.learnt, 'round')} learnt by the service"
-    return rounds if state == "new" else f"{rounds}; not {state}, which the snapshot goes before"
+    return rounds if state == "new" else f"{rounds}; not {state}, because the snapshot takes precedence"
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address, or raise."""
+    """Open a socket that listens at an address, or raise."""
     if not 0 < port <= 65535:
         raise ValueError(f"port: expected an integer from 1 to 65535, got {port}")
     try:
@@ -181,19 +179,19 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             raise ValueError(f"host: expected an address of this machine, got {host!r}: {error.strerror}") from error
-        raise ValueError(f"port: expected one that is free at {host}, got {port}: {error.strerror}") from error
+        raise ValueError(f"port: expected a free port at {host}, got {port}: {error.strerror}") from error
 
 
 class LearnerProcess:
-    """The process of the learner, as a context that starts it again.
+    """Process of the learner, as a context manager that restarts it if it dies.
 
-    The learner's standard input is a pipe. It closes when this process ends, by signal 9 too, and then the learner ends.
+    The learner's standard input is a pipe. The pipe closes when this process ends, even by signal 9, and then the learner ends.
 
     Args:
-        words: its command line.
-        patience: seconds that the process gets to write its last snapshot before it is killed.
-        first_wait, longest_wait: seconds before a process that has died is started again. The wait doubles from death to death.
-            After a process that lived for longer than the longest wait, it is the first one again.
+        words: command line of the learner.
+        patience: seconds for the process to write its last snapshot before it is killed.
+        first_wait, longest_wait: seconds before a dead process is restarted. The wait doubles after each death. It is reset after
+            a process that lived longer than the longest wait.
     """
 
     def __init__(
@@ -217,9 +215,9 @@ class LearnerProcess:
         self.stop()
 
     def stop(self) -> None:
-        """Let the process write its last snapshot, and kill it if that takes too long."""
+        """Let the process write its last snapshot. Kill it if that takes too long."""
         self.asked.set()
-        with self.starting:  # from here on no other process starts
+        with self.starting:  # no other process starts after this
             process = self.process
         process.terminate()
         try:
@@ -240,7 +238,7 @@ class LearnerProcess:
             self.process.stdin.close()
 
     def _watch(self) -> None:
-        """Start the process again whenever it has ended and nobody asked."""
+        """Restart the process whenever it has ended without a call of stop()."""
         wait = self.first_wait
         while True:
             start, process = time.monotonic(), self.process
@@ -249,7 +247,7 @@ class LearnerProcess:
                 wait = self.first_wait
             if not self.asked.is_set():
                 print(
-                    f"learner: process {process.pid} ended with code {code}; the service goes on deciding, and starts another in "
+                    f"learner: process {process.pid} ended with code {code}; the service keeps deciding, and restarts it in "
                     f"{wait:g} s",
                     file=sys.stderr,
                     flush=True,
@@ -263,5 +261,5 @@ class LearnerProcess:
                 self._close()
                 try:
                     self._start()
-                except OSError as error:  # no memory for a process, say; the next round waits longer
+                except OSError as error:  # for example out of memory; the next wait is longer
                     print(f"learner: cannot be started: {error}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The parser of commands and configurations, by LightningCLI and jsonargparse."""
+"""Parser of commands and configurations, on LightningCLI and jsonargparse."""
 
 import argparse
 import contextlib
@@ -18,7 +18,7 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
-# Short names of classes are found among those that are imported.
+# Short class names resolve to imported classes only.
 import torchonline.callbacks  # noqa: F401
 from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
@@ -28,21 +28,21 @@ from torchonline.core.messages import counted
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
 LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
-# Commands that begin with what fit has learnt.
+# Commands that start from a checkpoint of fit.
 FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
-# Over which rounds the logged values are that a fit prints at its end.
+# The rounds that the values printed at the end of a fit cover.
 WINDOWS = {
     "regret": " (all rounds)",
     "regret_per_round": " (mean over the last batch)",
     "loss": " (mean over the last batch)",
     "mean_loss": " (mean over all rounds)",
 }
-# Arguments that help explains by the rows of SHARED_OPTIONS.
+# Arguments that SHARED_OPTIONS explains.
 LISTED_BELOW = ("help", "config", "print_config", "seed_everything", "model", "data", "trainer")
 SHARED_OPTIONS = [
     (
         "-c, --config FILE",
-        "YAML file with model, data and trainer; several are merged, and words after them go before them",
+        "YAML file with model, data and trainer; several files are merged, and later options override them",
     ),
     ("--model.NAME VALUE", "option of the model: --model.head.policy.actions 3, or --model CLASS for another class"),
     ("--data.NAME VALUE", "option of the data: --data.files my.csv, --data.part [0,0.5], or --data CLASS"),
@@ -55,32 +55,32 @@ SHARED_OPTIONS = [
     ("--data.help CLASS", "options of data: LogDataModule (the default) reads logs, TableDataModule tables"),
     ("--trainer.callbacks.help CLASS", "options of a callback, such as RegretLogger"),
     ("--seed_everything N", "seed of random draws (default: 0)"),
-    ("--print_config", "print the whole configuration, with every option that there is, and exit"),
+    ("--print_config", "print the whole configuration, with all options, and exit"),
 ]
-# Help in place of Lightning's own, which is about something else.
+# Help texts that replace Lightning's, which do not apply.
 OWN_HELP = {
     (
         "fit",
         "ckpt_path",
-    ): "checkpoint to go on from, such as outputs/last.ckpt, with a max_epochs that counts its epochs, too; "
-    "none begins anew"
+    ): "checkpoint to continue from, such as outputs/last.ckpt, with a max_epochs that includes its epochs; "
+    "none starts from a new model"
 }
 FOOTER = """\
 The page "The command line" of the documentation has examples.
-TORCHONLINE_TRACEBACK=1 in the environment shows where an error came from."""
+TORCHONLINE_TRACEBACK=1 in the environment shows the traceback of an error."""
 
 
 class Parser(LightningArgumentParser):
-    """Parser that tells of an error in one line."""
+    """Parser that prints an error in one line."""
 
     def error(self, message: str, ex: Exception | None = None) -> Any:
-        if not self.exit_on_error:  # a parser of one class, whose caller knows the path to it
+        if not self.exit_on_error:  # a parser of one class; its caller adds the path of keys
             return super().error(message, ex)
         print(f"torchonline: error: {one_line(message)}", file=sys.stderr)
         self.exit(2)
 
     def format_help(self, *formatter: Any) -> str:
-        """Return the options that a person needs first. A list of all fills pages."""
+        """Return the most important options. The full list fills pages."""
         command = self.prog.rpartition(" ")[2]
         if command not in COMMANDS:
             return super().format_help(*formatter)
@@ -105,7 +105,7 @@ def _applies_to(row: tuple[str, str], command: str) -> bool:
 
 
 def run_command(words: Sequence[str]) -> None:
-    """Run a command, and put back what it sets in the process."""
+    """Run a command, and restore the process's settings."""
     with _restore_process():
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -115,7 +115,7 @@ def run_command(words: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _restore_process() -> Iterator[None]:
-    """Put back log levels, threads, random numbers and Lightning's seed."""
+    """Restore log levels, threads, random state and Lightning's seed on exit."""
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()
     numbers = random.getstate(), np.random.get_state(), torch.get_rng_state()
@@ -149,7 +149,7 @@ class Tool(LightningCLI):
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
         self.command = words[0]
-        # A report has the policy's pictures if a configuration has one.
+        # A report shows the policy's pictures if a configuration is given.
         self.has_model = self.command != "report" or any(
             word.startswith(("-c", "--config", "--model")) for word in words
         )
@@ -182,22 +182,24 @@ class Tool(LightningCLI):
         )
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
-        """Return the command that is called: building the parser of each takes time."""
+        """Return the called command only, because building a parser for each takes time."""
         skipped = {"model", "datamodule", "dataloaders", "train_dataloaders", "val_dataloaders", "weights_only"}
         return {self.command: skipped}
 
     def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add model, data and trainer, with defaults of the classes."""
+        """Add model, data and trainer, with default classes."""
         self._add(parser, "model", pl.LightningModule, self.has_model)
         if self.command in ("serve", "report"):
-            parser.add_argument("--data", type=dict | None, help="not used, so that all commands take one file")
+            parser.add_argument(
+                "--data", type=dict | None, help="not used; accepted so that all commands share one file"
+            )
         else:
             self._add(parser, "data", pl.LightningDataModule, True)
         parser.add_lightning_class_args(self.trainer_class, "trainer")
         parser.set_defaults({f"trainer.{name}": value for name, value in self.trainer_defaults.items()})
 
     def _add(self, parser: LightningArgumentParser, key: str, base: Any, is_needed: bool) -> None:
-        """Add a class with its arguments, which begin with the default class."""
+        """Add a class and its arguments, with a default class."""
         parser.add_lightning_class_args(base, key, subclass_mode=True, required=is_needed)
         if is_needed:
             parser.set_defaults({key: {"class_path": DEFAULTS[key]}})
@@ -206,10 +208,10 @@ class Tool(LightningCLI):
         self.config = parser.parse_args(args)
 
     def _parse_ckpt_path(self) -> None:
-        """Do nothing: the configuration builds the model, and a checkpoint has its state."""
+        """Do nothing: the configuration builds the model; a checkpoint has its state."""
 
     def before_instantiate_classes(self) -> None:
-        """Name the checkpoint that a command begins with."""
+        """Set the checkpoint that a command starts from."""
         config = self.config[self.subcommand]
         goes_on = self.subcommand == "fit" and config["ckpt_path"]
         begins = self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot")
@@ -219,7 +221,7 @@ class Tool(LightningCLI):
             read_checkpoint(config["ckpt_path"])
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build the trainer; a fit ends with the checkpoint ``last.ckpt``."""
+        """Build the trainer. A fit ends with the checkpoint ``last.ckpt``."""
         config = self._get(self.config_init, "trainer")
         callbacks = config["callbacks"] or []
         callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
@@ -239,12 +241,12 @@ class Tool(LightningCLI):
         return super().instantiate_trainer(**kwargs)
 
     def before_serve(self) -> None:
-        """Tell the service how its learner is started."""
+        """Pass the command line to the trainer, which starts the learner with it."""
         trainer: Any = self.trainer
         trainer.words = self.words
 
     def after_fit(self) -> None:
-        """Print the logged values, whether a budget ended the fit, rounds and checkpoint."""
+        """Print the logged values, a budget that ended the fit, rounds and checkpoint."""
         trainer: Any = self.trainer
         for name, value in trainer.progress_bar_metrics.items():
             print(f"{name}: {value:.4g}{WINDOWS.get(name, '')}")
@@ -261,7 +263,7 @@ class Tool(LightningCLI):
         print(f"{self._learnt_rounds()}checkpoint: {saved or 'none'}")
 
     def _learnt_rounds(self) -> str:
-        """Return how many rounds were learnt, if the model counts them; warn if none was."""
+        """Return the number of learnt rounds as text, if counted. Warn if it is 0."""
         before, rounds = self.counter.rounds, rounds_of(self.model)
         if before is None or rounds is None:
             return ""
@@ -277,7 +279,7 @@ class Tool(LightningCLI):
 
 
 class RoundCounter(pl.Callback):
-    """Callback that remembers how many rounds a model had learnt when a fit began."""
+    """Callback that stores a model's number of rounds at the start of a fit."""
 
     rounds: int | None = None
 
@@ -286,7 +288,7 @@ class RoundCounter(pl.Callback):
 
 
 def rounds_of(model: pl.LightningModule) -> int | None:
-    """Return the number of rounds that a model has learnt, or None if it counts none."""
+    """Return a model's number of learnt rounds, or None if it does not count them."""
     rounds = dict(model.named_buffers()).get("rounds")
     return None if rounds is None else int(rounds)
 
@@ -296,7 +298,7 @@ def _last_checkpoint(folder: str) -> ModelCheckpoint:
 
 
 def _find_checkpoint(given: str | None, folder: str) -> str | None:
-    """Return the checkpoint to begin with, or None for a new state."""
+    """Return the checkpoint to start from, or None for a new state."""
     if given == "new":
         return None
     path = Path(folder) / "last.ckpt" if given is None else Path(given)
@@ -304,17 +306,17 @@ def _find_checkpoint(given: str | None, folder: str) -> str | None:
         read_checkpoint(given)  # refuses it
     if not path.is_file():
         raise ValueError(
-            f"ckpt_path: expected a checkpoint, as fit writes, got none at {path}; --ckpt_path new takes the model as it is made"
+            f"ckpt_path: expected a checkpoint, as fit writes, got none at {path}; --ckpt_path new uses the untrained model"
         )
     return str(path)
 
 
 def choose_warnings() -> None:
-    """Show deprecations, but none that Lightning or torch cause.
+    """Show deprecations, except those that Lightning or torch cause.
 
-    Lightning's hints that are wrong for online learners are left out, too.
+    Hide also Lightning's hints that do not apply to online learners.
     """
-    # A former option of a configuration is warned of in the module that builds the object: no filter by our own modules.
+    # Do not filter by our modules: a deprecated option of a configuration warns in the module that builds the object.
     warnings.filterwarnings("default", category=DeprecationWarning)
     for category in (DeprecationWarning, FutureWarning):
         for module in ("pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics"):

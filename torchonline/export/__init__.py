@@ -1,4 +1,4 @@
-"""Learners as files that decide and learn where torchonline is not installed."""
+"""Export of learners to files that decide and learn without torchonline."""
 
 from torchonline.export.files import check_file, compile_program, released, to_onnx, to_program, to_torchscript
 

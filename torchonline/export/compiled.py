@@ -1,4 +1,4 @@
-"""Compiled programs: a call without detours, and a cache of compiled packages."""
+"""Compiled programs: a fast call, and a cache of compiled packages."""
 
 import hashlib
 import io
@@ -10,13 +10,13 @@ from torch import Tensor
 
 
 class CompiledProgram:
-    """A program compiled to machine code, with a state of its own.
+    """Program compiled to machine code, with its own state.
 
-    Call it as the program: ``choices, learnt = compiled(past, action, reward, learn, inputs, mask)``. torch's own call of a
-    package parses the description of the arguments anew each time, which takes as long as a small round.
+    Call it like the program: ``choices, learnt = compiled(past, action, reward, learn, inputs, mask)``. torch's own call of a
+    package parses the argument specification in each call, which takes as long as a small round.
 
     Args:
-        package: what ``torch._inductor.aoti_load_package`` returns.
+        package: result of ``torch._inductor.aoti_load_package``.
         outputs: the structure of the program's outputs.
 
     Attributes:
@@ -34,10 +34,10 @@ class CompiledProgram:
 
 
 def place_in_cache(program: torch.export.ExportedProgram, options: dict[str, Any]) -> Path:
-    """Return where a program's package lies in torch's cache.
+    """Return the path of a program's package in torch's cache.
 
-    The name is a hash of all that the package depends on: the program, torch, the processor, the number of threads, and the
-    compiler's options.
+    The name is a hash of everything that determines the package: the program, torch, the processor, the number of threads and
+    the compiler's options.
     """
     from torch._inductor import config
     from torch._inductor.codecache import cache_dir

@@ -13,13 +13,13 @@ def uncompiled(module: nn.Module) -> Any:
 
 
 def uncompiled_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> Any:
-    """Return a copy whose compiled parts are the modules inside the wrappers.
+    """Return a copy without the wrappers of ``torch.compile``.
 
     TorchScript, torch.export and pickle refuse the wrapper ``OptimizedModule``, whose ``_orig_mod`` is the module.
 
     Args:
         module: any module.
-        memo: as in ``copy.deepcopy``: id to copy of what is copied already.
+        memo: as in ``copy.deepcopy``: maps ids to existing copies.
 
     Example:
         >>> compiled = torch.compile(nn.Linear(2, 1), backend="eager")
@@ -31,6 +31,6 @@ def uncompiled_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> An
     memo = {} if memo is None else memo
     for part in module.modules():
         if uncompiled(part) is not part:
-            # deepcopy takes from its memo what replaces the wrapper.
+            # deepcopy replaces the wrapper by its entry in the memo.
             memo[id(part)] = copy.deepcopy(uncompiled(part), memo)
     return copy.deepcopy(module, memo)

@@ -1,9 +1,9 @@
-"""Learners as files that decide and learn where torchonline is not installed.
+"""Export of learners to files that decide and learn without torchonline.
 
-Every function leaves its argument unchanged. All but :func:`compile_program` verify the exported module against the eager one
-before they return; that takes a program that was verified, and does not run the compiled code. Files protect their state:
-:mod:`torchonline.export.guard` and docs/files.md say from what. A file of a private learner holds its
-:meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values alone: it only decides.
+Every function leaves its argument unchanged and verifies the exported module against the eager one before it returns. The
+exception is :func:`compile_program`: its program is already verified, and it does not run the compiled code. Files protect their
+state, see :mod:`torchonline.export.guard` and docs/files.md. A file of a private learner holds only its
+:meth:`~torchonline.privacy.learners.base.PrivateLearner.released` values, so it decides but does not learn.
 """
 
 import copy
@@ -42,25 +42,25 @@ def to_torchscript(
     """Compile a copy of a module, with its present state, to TorchScript.
 
     The result is verified, then written to ``path``. The file has ``forward`` (scores), ``select``, ``step`` and ``learn``
-    (not for :class:`torchonline.FixedArms`), or ``predict``, ``queries`` and ``step``, and needs nothing but torch (or libtorch)
-    to load. To put a learner's newer state into it: ``scripted.load_state_dict(module.state_dict(), strict=False)``, not strict,
+    (not for :class:`torchonline.FixedArms`), or ``predict``, ``queries`` and ``step``. Loading it needs only torch or libtorch.
+    ``scripted.load_state_dict(module.state_dict(), strict=False)`` loads a learner's newer state into it; it is not strict
     because the file's state has constant tables.
 
-    The file raises nothing for the values of its arguments, and checks no shapes. ``step`` and ``learn`` return which rounds were
-    learnt: a bool tensor, ``(*B)`` or ``(*B, n)``. A round that the eager ``step`` would refuse for its values changes nothing,
-    and neither does one after which the state would not be finite. ``select`` returns -1 for a decision without an available arm,
-    or with features that are not finite. See docs/files.md.
+    The file does not raise for the values of its arguments, and does not check shapes. ``step`` and ``learn`` return which rounds
+    were learnt: a bool tensor, ``(*B)`` or ``(*B, n)``. A round changes nothing if the eager ``step`` would refuse its values, or
+    if the state would not be finite afterwards. ``select`` returns -1 for a decision without an available arm, or with features
+    that are not finite. See docs/files.md.
 
     Args:
-        module: a policy, arms with a model each (:class:`torchonline.DisjointArms`), arms that stay
-            (:class:`torchonline.FixedArms`), an encoder with a policy on it (:class:`torchonline.models.BanditHead`), a convex
-            learner or a private learner.
-        path: where to write the file, ``.pt`` by custom; nothing is written if None.
-        example: the inputs of a decision as ``select`` takes them. Needed for an encoder with a policy on it.
+        module: a policy, arms with separate models (:class:`torchonline.DisjointArms`), fixed arms
+            (:class:`torchonline.FixedArms`), a policy on an encoder (:class:`torchonline.models.BanditHead`), a convex learner
+            or a private learner.
+        path: path of the file, by custom with the suffix ``.pt``; None writes no file.
+        example: inputs of a decision as in ``select``. Needed for a policy on an encoder.
 
     Raises:
         ValueError: ``module`` has a learner that runs in Python only.
-        RuntimeError: the compiled module differs from ``module``; nothing is written.
+        RuntimeError: the compiled module differs from ``module``; no file is written.
 
     Example:
         >>> policy = OFUL(2)
@@ -79,7 +79,7 @@ def to_torchscript(
     else:
         check_kind(module)
         _refuse_python(module, "module")
-        module = _with_ids(_copy(module))  # threads may let the original learn meanwhile
+        module = _with_ids(_copy(module))  # other threads may step the original meanwhile
         trial = trial_of(module, example)
         scripted, file = _as_script(as_file(_copy(module)))
         loaded, eager = torch.jit.load(file), _copy(module)
@@ -100,34 +100,33 @@ def to_program(
     """Export a learn-then-decide round as a ``torch.export`` program.
 
     The program starts from the present state. It is verified, then written to ``path``. Learning and deciding are one call,
-    because programs cannot share a state: ``Round``, ``FixedRound`` or ``ConvexRound`` of ``torchonline.export.programs``.
-    ``learn=False`` only decides; one throw-away arm only learns. The numbers N of decisions and K of arms may vary from call to
-    call. The program takes arguments in the dtype of the state (of ``example``, for a head).
+    because programs cannot share a state: ``Round``, ``FixedRound`` or ``ConvexRound`` of ``torchonline.export.programs``. To
+    decide only, pass ``learn=False``; to learn only, pass one throw-away arm. The numbers N of decisions and K of arms may vary
+    between calls. The program takes arguments in the dtype of the state (of ``example``, for a head).
 
-    The program raises nothing for the values of its arguments. It returns ``learnt``, bool, after its decisions: where it is
-    False, no buffer has changed. That is so where ``learn`` is False, for a round that the eager ``step`` would refuse for its
-    values, and for one after which the state would not be finite. A choice is -1 where there is none to make: no arm is
-    available, or features are not finite. See docs/files.md.
+    The program does not raise for the values of its arguments. After its decisions it returns ``learnt``, bool. Where ``learnt``
+    is False, no buffer has changed: ``learn`` is False, the eager ``step`` would refuse the values, or the state would not be
+    finite afterwards. A choice is -1 if no arm is available or features are not finite. See docs/files.md.
 
-    With ``blocks=True``, a call learns n earlier rounds at once, as ``learn`` with ``block_size=n`` does, and then decides:
-    ``BlockRound``. The number n may vary too, from 1 to ``restart_every``. A call costs n rows for each
-    model, whether they are learnt or not. :class:`~torchonline.LocalGLMRegression` makes 12 steps of Newton's method in each
-    call. A minimum that they have not reached costs radius, but not the guarantee.
+    With ``blocks=True``, a call learns n earlier rounds at once, like ``learn`` with ``block_size=n``, and then decides:
+    ``BlockRound``. The number n may also vary, from 1 to ``restart_every``. A call costs n rows for each model, learnt or not.
+    :class:`~torchonline.LocalGLMRegression` makes 12 Newton steps in each call. If they do not reach the minimum, the radius
+    grows, but the guarantee holds.
 
     Args:
-        module: as in :func:`to_torchscript`. The program of a private learner is its decision, or the scores of N contexts.
-        path: where to write the file, which must end in ``.pt2``; nothing is written if None.
-            ``torch.export.load(path).module()`` runs it without torchonline; :func:`compile_program` compiles it.
+        module: as in :func:`to_torchscript`. The program of a private learner returns its decision, or the scores of N contexts.
+        path: path of the file, which must end in ``.pt2``; None writes no file. ``torch.export.load(path).module()`` runs it
+            without torchonline; :func:`compile_program` compiles it.
         example: as in :func:`to_torchscript`.
-        blocks: whether a call learns a block of rounds, ``(*B, n)``, in the place of one round.
-        noise_scale: whether the last argument of a call is the noise scale of each round, shaped like ``reward``. Without it,
-            each round counts with the learner's own.
+        blocks: whether a call learns a block of rounds, ``(*B, n)``, instead of one round.
+        noise_scale: whether the last argument of a call is the noise scale of each round, shaped like ``reward``. If False, each
+            round uses the learner's own.
 
     Raises:
-        ValueError: ``module`` has a learner that torch.export cannot follow; or ``blocks`` is True and ``module`` learns rounds
-            in order, because its ``has_blocks`` is False, its scaler has not frozen, or it is a head with a scaler; or
-            ``noise_scale`` is True and its rounds have none.
-        RuntimeError: the program differs from ``module``; nothing is written.
+        ValueError: ``module`` has a learner that torch.export cannot trace; or ``blocks`` is True and ``module`` learns rounds in
+            order, because its ``has_blocks`` is False, its scaler has not frozen, or it is a head with a scaler; or
+            ``noise_scale`` is True and its rounds have no noise scale.
+        RuntimeError: the program differs from ``module``; no file is written.
 
     Example:
         >>> program = to_program(OFUL(2)).module()
@@ -165,7 +164,7 @@ def to_program(
     _refuse_blocks(module, blocks)
     program, file = _as_program(trial.round(_copy(module)), trial.round_arguments(), trial.dynamic_shapes())
     loaded, eager = _loaded(file), trial.round(_copy(module))
-    # A buffer that no round reads or writes may be left out of the program.
+    # The program may omit a buffer that no round reads or writes.
     unused = {name: buffer.clone() for name, buffer in eager.named_buffers()}
     trial.compare_rounds(eager, loaded)
     agree_on_state(eager, unused | dict(loaded.named_buffers()), trial.tolerance)
@@ -176,24 +175,23 @@ def to_program(
 def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> CompiledProgram:
     """Compile a program to machine code with AOTInductor.
 
-    The package is the fastest way to play small rounds one by one. Up to d of some tens it makes a round one and a half to three
-    times as fast as eager mode (docs/speed.md); where a round is matrix products it gains nothing. Needs a C++
-    compiler.
+    The package is the fastest way to play small rounds one by one. For d up to some tens, a round is 1.5 to 3 times as fast as in
+    eager mode (docs/speed.md). If matrix products dominate a round, nothing is gained. It needs a C++ compiler.
 
-    Compiling takes half a minute, and minutes on a busy machine. The package is kept in torch's cache of compiled code, in the
-    folder ``TORCHINDUCTOR_CACHE_DIR``: to compile the same program in the same state once more takes a second. A program of
-    blocks takes a minute or two.
+    Compiling takes half a minute, or minutes on a busy machine; a program of blocks takes a minute or two. The package is kept in
+    torch's cache of compiled code, in the folder ``TORCHINDUCTOR_CACHE_DIR``. Compiling the same program in the same state again
+    then takes a second.
 
     Args:
-        program: what :func:`to_program` returned.
-        path: where to write the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads it, in Python
-            without torchonline or in C++, on the kind of machine it was compiled on.
+        program: result of :func:`to_program`.
+        path: path of the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads it, in Python without
+            torchonline or in C++, on the kind of machine it was compiled on.
 
     Returns:
-        The loaded package, with a state of its own: ``choices, learnt = compiled(past, action, reward, learn, arms, mask)``.
+        The loaded package, with its own state: ``choices, learnt = compiled(past, action, reward, learn, arms, mask)``.
     """
     _check_suffix(path)
-    # Folded, a buffer of one number, which evolves, would stay at its first value (torch 2.13).
+    # Constant folding would freeze an evolving buffer of one number at its first value (torch 2.13).
     options = {"joint_graph_constant_folding": False}
     with _torch_warns_about_itself(), generators_left_alone():
         cached = place_in_cache(program, options)
@@ -210,13 +208,13 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
 def to_onnx(policy: Rule, path: str | Path, *, decisions: bool = True) -> list[str]:
     """Write a policy's scores as an ONNX graph, a function of arms and state.
 
-    Feed the current buffers with each call. torch's exporter keeps Python numbers in single precision, so scores agree to seven
-    digits. Needs the ``onnx`` extra.
+    Pass the current buffers in each call. torch's exporter keeps Python numbers in single precision, so scores agree to seven
+    digits. It needs the ``onnx`` extra.
 
     Args:
-        policy: one whose scores are not random.
-        path: where to write the file, ``.onnx`` by custom.
-        decisions: whether the graph takes the arms of N decisions; False for those of one. A graph has one number of dimensions.
+        policy: a policy with deterministic scores.
+        path: path of the file, by custom with the suffix ``.onnx``.
+        decisions: whether the graph takes the arms of N decisions, or of one decision. Its number of dimensions is fixed.
 
     Returns:
         The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, or ``(*B, K, d)`` without
@@ -224,9 +222,9 @@ def to_onnx(policy: Rule, path: str | Path, *, decisions: bool = True) -> list[s
         ``(*B, K)``.
 
     Raises:
-        ValueError: its scores are random, or it has a learner that runs in Python only.
+        ValueError: the policy's scores are random, or it has a learner that runs in Python only.
         ImportError: onnx or onnxscript is not installed.
-        RuntimeError: the graph does not compute the policy's scores; nothing is written.
+        RuntimeError: the graph does not compute the policy's scores; no file is written.
 
     Example:
         >>> to_onnx(OFUL(2), folder / "scores.onnx")
@@ -236,7 +234,7 @@ def to_onnx(policy: Rule, path: str | Path, *, decisions: bool = True) -> list[s
     instance_of("decisions", decisions, bool, "True or False")
     _refuse_python(policy, "policy")
     try:
-        import onnxscript  # noqa: F401  # by which torch writes the graph
+        import onnxscript  # noqa: F401  # torch writes the graph with it
         from onnx.reference import ReferenceEvaluator
     except ImportError as error:
         raise ImportError(
@@ -250,7 +248,7 @@ def to_onnx(policy: Rule, path: str | Path, *, decisions: bool = True) -> list[s
     with OwnDraws() as draws:
         policy(arms)
     if draws.count:
-        raise ValueError(f"policy: expected one whose scores are not random, got {type(policy).__name__}")
+        raise ValueError(f"policy: expected a policy with deterministic scores, got {type(policy).__name__}")
     state = dict(policy.named_buffers())
     with generators_left_alone():
         graph = torch.export.export(_Scorer(policy, list(state)).eval(), (arms, *state.values()), strict=False).graph
@@ -276,7 +274,7 @@ def to_onnx(policy: Rule, path: str | Path, *, decisions: bool = True) -> list[s
         program.save(os.path.join(folder, "policy.onnx"))
         data = Path(folder, "policy.onnx").read_bytes()
     digest = f"{hashlib.sha256(data).hexdigest()}  {Path(path).name}\n"
-    _digest_file(path).unlink(missing_ok=True)  # never that of another graph
+    _digest_file(path).unlink(missing_ok=True)  # a crash must not leave the digest of another graph
     replace_file(path, data, _beside(path))
     replace_file(_digest_file(path), digest.encode(), _beside(_digest_file(path)))
     return ["arms", *names]
@@ -285,9 +283,9 @@ def to_onnx(policy: Rule, path: str | Path, *, decisions: bool = True) -> list[s
 def released(module: nn.Module) -> Any:
     """Return a copy of a module with released values in place of private learners.
 
-    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and similar functions save all buffers of a module, the secrets of a
-    private learner inside among them. Give them this copy. ``torch.jit.script`` refuses a module that contains a private learner.
-    A private learner itself becomes its ``released()``.
+    ``torch.export``, ``torch.jit.trace``, ``torch.save`` and similar functions save all buffers of a module, including the
+    secrets of a private learner. Pass them this copy. ``torch.jit.script`` refuses a module that contains a private learner. A
+    private learner itself becomes its ``released()``.
 
     Example:
         >>> parent = torch.nn.ModuleDict({"learner": DPTOFW(2, horizon=10, epsilon=1.0, delta=0.01)})
@@ -295,23 +293,23 @@ def released(module: nn.Module) -> Any:
         ['learner.theta']
     """
     instance_of("module", module, nn.Module, "an nn.Module")
-    # deepcopy takes from its memo what replaces the learners.
+    # deepcopy replaces the learners by their entries in the memo.
     memo: dict[int, Any] = {id(learner): learner.released() for learner in private_learners(module).values()}
     return copy.deepcopy(module, memo)
 
 
 def _loaded(file: io.BytesIO) -> Any:
-    """Return the module of a program in a file."""
+    """Load the module of a program from a file."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "The given buffer is not writable", UserWarning
-        )  # torch 2.11, of its own buffers
+        )  # torch 2.11 warns about its own buffers
         return torch.export.load(file).module()
 
 
 @contextmanager
 def _torch_warns_about_itself() -> Iterator[None]:
-    """Keep warnings of torch's compilers about their own code from the user."""
+    """Hide warnings of torch's compilers about their own code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -319,7 +317,7 @@ def _torch_warns_about_itself() -> Iterator[None]:
 
 
 class _Scorer(nn.Module):
-    """A policy's scores as a function of arms and of the buffers that matter."""
+    """Module that computes a policy's scores from arms and the named buffers."""
 
     def __init__(self, policy: Rule, names: list[str]) -> None:
         super().__init__()
@@ -331,29 +329,29 @@ class _Scorer(nn.Module):
 
 
 def _released(learner: PrivateLearner, example: Tensor | None) -> nn.Module:
-    """Return a private learner's released module, which needs no example of inputs."""
+    """Return a private learner's released module, which has its own example inputs."""
     if example is not None:
-        raise ValueError(f"example: expected None for {type(learner).__name__}, whose inputs are known, got one")
+        raise ValueError(f"example: expected None for {type(learner).__name__}, whose inputs are known, got an example")
     return learner.released().eval()
 
 
 def _agree_on_released(public: Any, loaded: Any) -> None:
-    """Raise unless a file decides as the public module does, and holds no more."""
+    """Raise unless a file decides like the public module, with the same buffers only."""
     inputs = public.example()
     agree("a decision", public(*inputs), loaded(*inputs), 1e-12)
     agree_on_state(public, dict(loaded.named_buffers()), 0.0)
     extra = {name for name, _ in loaded.named_buffers()} - {name for name, _ in public.named_buffers()}
     if extra:
-        raise RuntimeError(f"export: expected public buffers only in the file, got {sorted(extra)} besides")
+        raise RuntimeError(f"export: expected public buffers only in the file, got also {sorted(extra)}")
 
 
 def _as_script(subject: nn.Module) -> tuple[torch.jit.ScriptModule, io.BytesIO]:
     """Return a module as TorchScript, and as a file."""
     with warnings.catch_warnings():
-        # The format is asked for; torch 2.13 warns that it is on its way out.
+        # The caller asked for the format, which torch 2.13 deprecates.
         warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
         for part in subject.modules():
-            # A LightningModule, as an encoder may be, raises on some properties until it hears of scripting.
+            # An encoder may be a LightningModule, some properties of which raise without this flag.
             if hasattr(type(part), "_jit_is_scripting"):
                 part.__dict__["_jit_is_scripting"] = True
         scripted = torch.jit.script(subject)
@@ -367,7 +365,7 @@ def _as_program(
     subject: nn.Module, arguments: tuple[Tensor, ...], shapes: tuple[dict[int, Any], ...]
 ) -> tuple[torch.export.ExportedProgram, io.BytesIO]:
     """Return a module as a program, and as a file."""
-    # Without gradients from the start: switches of gradient mode inside a graph are lost on the way to a file.
+    # Disable gradients for the whole export: a file loses switches of gradient mode inside the graph.
     with torch.no_grad(), generators_left_alone():
         program = torch.export.export(subject, arguments, dynamic_shapes=shapes, strict=False)
     file = io.BytesIO()
@@ -383,22 +381,22 @@ def _refuse_python(module: Any, name: str, is_program: bool = False) -> None:
             continue
         got = type(part).__name__
         if is_program and not part.is_exportable:
-            way_out = "to_torchscript takes it" if part.is_scriptable else "it is Python alone"
-            raise ValueError(f"{name}: expected learners that torch.export can follow, got {got}; {way_out}")
+            way_out = "to_torchscript accepts it" if part.is_scriptable else "it runs in Python only"
+            raise ValueError(f"{name}: expected learners that torch.export can trace, got {got}; {way_out}")
         if not part.is_scriptable:
-            raise ValueError(f"{name}: expected learners that can be compiled, got {got}, Python alone")
+            raise ValueError(f"{name}: expected learners that can be compiled, got {got}, which runs in Python only")
 
 
 def _refuse_blocks(module: nn.Module, blocks: bool) -> None:
-    """Refuse blocks of a module that learns rounds in order."""
+    """Refuse ``blocks`` for a module that learns rounds in order."""
     if blocks and (why := no_blocks(module)) is not None:
         raise ValueError(f"blocks: expected False, got True, but {why}")
 
 
 def _with_ids(module: nn.Module) -> nn.Module:
-    """Keep ids of arms that are places in the state too.
+    """Store arm ids in the state even if they equal the indices.
 
-    A file then takes those of a newer state.
+    A file can then load the ids of a newer state.
     """
     for part in module.modules():
         if isinstance(part, WithArmIds):
@@ -417,28 +415,28 @@ def _check_suffix(path: str | Path) -> None:
 
 
 def _write(path: str | Path | None, file: io.BytesIO) -> None:
-    """Write the whole file or none of it."""
+    """Write a file atomically."""
     if path is None:
         return
     data = file.getvalue()
-    # A package in torch's cache may have a seal already.
+    # A package from torch's cache may already have a seal.
     replace_file(path, data if has_seal(data) else sealed(data), _beside(path))
 
 
 def check_file(path: str | Path) -> None:
-    """Raise unless a file has the bytes that were written.
+    """Raise unless a file's bytes match its SHA-256.
 
-    Call it before ``torch.jit.load`` or ``torch.export.load``, which do not notice changed bytes. Files of this library hold
-    their SHA-256 at the end, as the comment of a zip archive; an ONNX graph has it in a file beside it, ``NAME.sha256``, which
-    ``sha256sum --check`` reads too.
+    Call it before ``torch.jit.load`` or ``torch.export.load``, which do not detect changed bytes. Files of this library hold
+    their SHA-256 at the end, as the comment of a zip archive. An ONNX graph has it in a companion file, ``NAME.sha256``, which
+    ``sha256sum --check`` can read.
 
     Args:
         path: a file of :func:`to_torchscript`, :func:`to_program`, :func:`compile_program`, :func:`to_onnx` or
             :func:`~torchonline.feedback.save_snapshot`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: its bytes have changed, or there is no digest: it is older than digests, or of somebody else.
+        FileNotFoundError: the file does not exist.
+        ValueError: its bytes have changed, or it has no digest: it predates digests, or another library wrote it.
 
     Example:
         >>> _ = to_torchscript(OFUL(2), path=folder / "policy.pt")
@@ -448,9 +446,9 @@ def check_file(path: str | Path) -> None:
     try:
         if digest.is_file():
             if digest.read_text().split()[:1] != [hashlib.sha256(data).hexdigest()]:
-                raise ValueError(f"expected the bytes of the SHA-256 in {digest.name}, got others")
+                raise ValueError(f"expected bytes with the SHA-256 in {digest.name}, got other bytes")
         elif not has_seal(data):
-            raise ValueError("expected a file with its SHA-256, got one without")
+            raise ValueError("expected a file with a SHA-256, got one without")
     except ValueError as error:
         raise ValueError(f"path: {error}, in {str(path)!r}") from None
 

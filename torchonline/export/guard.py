@@ -1,8 +1,8 @@
-"""The guard of an exported learner: what must not be learnt is not learnt.
+"""Guard of an exported learner: it skips rounds that must not be learnt.
 
-A program raises nothing. A round whose values the eager ``step`` would refuse changes no buffer, nor does one after which a
-buffer would not be finite. :func:`learnt_where` says which rounds were learnt. There is no branch on a value, so that
-torch.export can follow it all. :mod:`torchonline.export.scripts` does the same in TorchScript.
+A program does not raise. A round changes no buffer if the eager ``step`` would refuse its values, or if a buffer would not be
+finite afterwards. :func:`learnt_where` returns which rounds were learnt. The code does not branch on values, so torch.export can
+trace it. :mod:`torchonline.export.scripts` is the counterpart in TorchScript.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,10 +19,10 @@ from torchonline.regression.block_learner import BlockEstimator
 
 
 def learnt_where(fit: Tensor, learners: Iterable[Learner], learn: Callable[[], None]) -> Tensor:
-    """Call ``learn``, and put back the state of each learner that must not learn.
+    """Call ``learn``, restore the learners that must not learn, return the others.
 
-    They are those where ``fit``, ``(*B)``, is False, those whose round outweighs all others, and those of which a buffer would
-    not be finite. Return the others, ``(*B)``.
+    A learner must not learn if ``fit``, ``(*B)``, is False, if its round outweighs all others, or if one of its buffers would not
+    be finite. The result has shape ``(*B)``.
     """
     parts = [part for learner in learners for part in learner.modules() if isinstance(part, Learner)]
     buffers = {part.get_buffer(name): name in part.unbounded for part in parts for name in evolving(part)}
@@ -46,9 +46,9 @@ def evolving(learner: Learner) -> list[str]:
 
 @contextmanager
 def watched(learners: list[Learner], like: Tensor) -> Iterator[Callable[[], list[Tensor]]]:
-    """Let the estimators in some learners note what they refuse, in a traced step.
+    """Record the refusals of the learners' estimators during a traced step.
 
-    Yield a function that returns the notes, ``(*B)`` each, shaped as ``like``.
+    Yield a function that returns the records, ``(*B)`` each, with as many dimensions as ``like``.
     """
     parts: list[Any] = [part for part in learners if isinstance(part, BlockEstimator)]
     try:
@@ -61,18 +61,18 @@ def watched(learners: list[Learner], like: Tensor) -> Iterator[Callable[[], list
 
 
 def any_of_rest(condition: Tensor, dims: int) -> Tensor:
-    """Return whether any condition of a learner holds: ``(*B, ...)`` to ``(*B)``."""
+    """Reduce the conditions of each learner with any: ``(*B, ...)`` to ``(*B)``."""
     return condition.flatten(dims).any(-1) if condition.dim() > dims else condition
 
 
 def is_finite(buffer: Tensor, dims: int, is_unbounded: bool) -> Tensor:
-    """Return whether a learner's numbers are all finite: ``(*B, ...)`` to ``(*B)``.
+    """Return which learners' numbers are all finite: ``(*B, ...)`` to ``(*B)``.
 
-    With ``is_unbounded``, they may be infinite, but not NaN.
+    With ``is_unbounded``, infinity is allowed, but not NaN.
     """
     if is_unbounded:
         return ~any_of_rest(buffer != buffer, dims)
-    # Of one product and a sum. Infinity and NaN times 0 are NaN.
+    # One product and one sum suffice: infinity and NaN times 0 are NaN.
     nothing = 0.0 * buffer
     return (nothing.flatten(dims).sum(-1) if nothing.dim() > dims else nothing) == 0.0
 
@@ -80,13 +80,13 @@ def is_finite(buffer: Tensor, dims: int, is_unbounded: bool) -> Tensor:
 def chosen(policy: Policy, inputs: Tensor, mask: Tensor) -> Tensor:
     """Return the choices of a policy, and -1 for a decision that cannot be made.
 
-    That is one without an available arm, or with features that ``select`` refuses, also of an unavailable arm. The number K of
-    arms may be 0 where each arm has inputs. Arguments and shapes are those of ``select``.
+    A decision cannot be made if no arm is available, or if ``select`` would refuse the features of any arm, available or not. If
+    each arm has inputs, the number K of arms may be 0. Arguments and shapes are those of ``select``.
     """
     decider, x = policy._decider(inputs, False)
     possible = policy._can_score(inputs, x)
     x = in_type_of(x, policy._like())
-    # A fixed number above 0 stays as it is.
+    # A static number of arms above 0 needs no padding.
     if decider.has_arm_inputs and (not isinstance(mask.size(-1), int) or mask.size(-1) == 0):
         x, mask = with_no_arm(x, mask)
     is_empty = ~mask.any(-1)
@@ -94,6 +94,6 @@ def chosen(policy: Policy, inputs: Tensor, mask: Tensor) -> Tensor:
 
 
 def with_no_arm(arms: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Append an arm that is not available to each decision, so that there is one."""
+    """Append an unavailable arm to each decision, so that K is above 0."""
     more = arms.new_zeros(arms.shape[:-2] + (1, arms.size(-1)))
     return torch.cat([arms, more], -2), torch.cat([mask, mask.new_zeros(mask.shape[:-1] + (1,))], -1)

@@ -1,7 +1,7 @@
-"""Rounds in one call for exported programs: learn from the past, then decide.
+"""Modules for exported programs: learn a past round and decide, in one call.
 
-Each round returns ``learnt`` beside its decisions: True where a round was learnt. A round that must not be learnt leaves every
-buffer of its learner as it was (:mod:`torchonline.export.guard`). So do ``learn=False`` and whatever the round then holds.
+Each call returns its decisions and ``learnt``: True for a round that was learnt. A round that must not be learnt leaves every
+buffer of its learner unchanged (:mod:`torchonline.export.guard`). So does ``learn=False``, whatever values the round holds.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ from torchonline.policies.policy import Policy
 
 
 class Round(nn.Module):
-    """One round of a policy in one call: learn from an earlier one, then choose.
+    """Round of a policy in one call: learn from an earlier round, then choose.
 
     An encoder is in evaluation mode.
 
     Shape:
-        - past: the inputs of an earlier decision, as ``select`` takes them, with at least one arm; action: the chosen arm,
-          ``(*B)``, any number where nothing is to be learnt; reward: what it paid, ``(*B)``; learn: ``(*B)``, bool.
-        - inputs: those of N decisions, ``(*B, N, ...)``; K = 0 is included where each arm has inputs; mask: ``(*B, N, K)``, bool,
-          True where an arm is available.
-        - noise_scale: of the earlier round, ``(*B)``; None for the learner's own.
+        - past: inputs of an earlier decision as in ``select``, with at least one arm; action: the chosen arm, ``(*B)``, any
+          number if ``learn`` is False; reward: its reward, ``(*B)``; learn: ``(*B)``, bool.
+        - inputs: inputs of N decisions, ``(*B, N, ...)``, where K = 0 is allowed if each arm has inputs; mask: ``(*B, N, K)``,
+          bool, True for available arms.
+        - noise_scale: noise scale of the earlier round, ``(*B)``; None for the learner's own.
         - Output: the choices, ``(*B, N)``, -1 for a decision that cannot be made; and learnt, ``(*B)``, bool.
     """
 
@@ -53,11 +53,11 @@ class Round(nn.Module):
 
 
 class FixedRound(nn.Module):
-    """One round of a fixed catalogue of arms in one call.
+    """Round of a fixed catalogue of arms in one call.
 
     Shape:
-        - action, reward, learn and noise_scale are those of :class:`Round`.
-        - mask: ``(*B, K)``, bool, True where an arm is available.
+        - action, reward, learn and noise_scale are as in :class:`Round`.
+        - mask: ``(*B, K)``, bool, True for available arms.
         - Output: the choice, ``(*B)``, -1 if no arm is available; and learnt, ``(*B)``, bool.
     """
 
@@ -76,17 +76,16 @@ class FixedRound(nn.Module):
 
 
 class BlockRound(nn.Module):
-    """A block of a policy in one call: learn earlier rounds at once, then choose.
+    """Block of a policy in one call: learn earlier rounds at once, then choose.
 
     The n rounds are learnt as by ``learn`` with ``block_size=n``. A round that must not be learnt is left out. If the other
-    rounds outweigh all that the state can resolve, or would make it infinite, the learner learns none of the block.
+    rounds exceed what the state can resolve, or would make it infinite, the learner learns none of the block.
 
     Shape:
-        - past: the inputs of n earlier decisions, ``(*B, n, ...)``; action: the chosen arms, ``(*B, n)``, any number where
-          ``learn`` is False; reward: what they paid, ``(*B, n)``; learn: ``(*B, n)``, bool. A learner without a round does not
-          change.
-        - noise_scale: of each earlier round, ``(*B, n)``; None for the learner's own.
-        - inputs, mask and choices are those of :class:`Round`; learnt, ``(*B, n)``, bool.
+        - past: inputs of n earlier decisions, ``(*B, n, ...)``; action: the chosen arms, ``(*B, n)``, any number if ``learn`` is
+          False; reward: their rewards, ``(*B, n)``; learn: ``(*B, n)``, bool. A learner without a round does not change.
+        - noise_scale: noise scale of each earlier round, ``(*B, n)``; None for the learner's own.
+        - inputs, mask and choices are as in :class:`Round`; learnt, ``(*B, n)``, bool.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -114,13 +113,13 @@ class BlockRound(nn.Module):
 
 
 class ConvexRound(nn.Module):
-    """One round of a convex learner in one call: learn from gradients, then decide.
+    """Round of a convex learner in one call: learn from gradients, then decide.
 
     The queries are N points, and ``*B`` is the learner's batch shape. The learner keeps the hint of its constructor.
 
     Shape:
-        - gradients: ``(*B, N, d)``, at the queries of the last call; values: of the loss there, ``(*B, N)``, anything where the
-          learner needs none; learn: ``(*B)``, bool.
+        - gradients: gradients at the queries of the last call, ``(*B, N, d)``; values: losses there, ``(*B, N)``, any numbers if
+          the learner does not need them; learn: ``(*B)``, bool.
         - Output: the next decision, ``(*B, d)``, the next queries, ``(*B, N, d)``, and learnt, ``(*B)``, bool.
     """
 
@@ -143,7 +142,7 @@ class ConvexRound(nn.Module):
 def read(
     policy: Policy, past: Tensor | None, action: Tensor, reward: Tensor, learn: Tensor, noise_scale: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Any, Tensor]:
-    """Return rows, places, rewards and noise scales of rounds, and where to learn."""
+    """Return rows, arm indices, rewards, noise scales, and which rounds to learn."""
     like = policy._like()
     given: Any = like if past is None else past
     is_arm, place = policy._found(action, policy._count(given))
@@ -155,9 +154,9 @@ def read(
 def learn_round(
     policy: Policy, past: Tensor | None, action: Tensor, reward: Tensor, learn: Tensor, noise_scale: Tensor | None
 ) -> Tensor:
-    """Learn from a round where ``learn``, ``(*B)``; return where it was learnt."""
+    """Learn a round where ``learn``, ``(*B)``, is True. Return where it was learnt."""
     x, place, reward, scale, learn = read(policy, past, action, reward, learn, noise_scale)
-    # The other learners get a round of zeros, and forget it.
+    # The other learners get a round of zeros, and their state is restored.
     x, reward = torch.where(along(learn, x), x, 0.0), torch.where(learn, reward, 0.0)
     own = policy._own_scale(reward)
     noise = own if scale is None else torch.where(learn, scale, own)
@@ -180,11 +179,11 @@ def no_blocks(module: nn.Module) -> str | None:
 
 
 def step_where(learn: Tensor, policy: Policy, x: Tensor, reward: Tensor) -> None:
-    """Learn in Python from a round where ``learn``, ``(*B)``, and only there.
+    """Learn a round in Python where ``learn``, ``(*B)``, is True, and only there.
 
-    ``x``, ``(*B, d)``, are the chosen arms' features. Values are checked as in ``step``, which raises.
+    ``x``, ``(*B, d)``, are the chosen arms' features. ``step`` checks the values and raises.
     """
-    # The other learners get a round of zeros, and forget it.
+    # The other learners get a round of zeros, and their state is restored.
     with only_where(learn, policy.learner):
         x, reward = torch.where(learn.unsqueeze(-1), x, 0.0), torch.where(learn, reward, 0.0)
         policy.step(*policy._as_round(x, torch.zeros_like(learn, dtype=torch.int64)), reward)
@@ -192,7 +191,7 @@ def step_where(learn: Tensor, policy: Policy, x: Tensor, reward: Tensor) -> None
 
 @contextmanager
 def only_where(learn: Tensor, *learners: Learner) -> Iterator[None]:
-    """Restore the state, after the block, where ``learn``, ``(*B)``, is False."""
+    """Restore the state after the ``with`` block where ``learn``, ``(*B)``, is False."""
     buffers = [buffer for learner in learners for buffer in (*learner.state().values(), *learner.scratch())]
     state = [(buffer, buffer.clone()) for buffer in buffers]
     yield

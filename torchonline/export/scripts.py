@@ -1,9 +1,9 @@
-"""What protects the state of a learner in a TorchScript file.
+"""Mixins that protect the state of a learner in a TorchScript file.
 
-The classes below are mixed into the class of the module that is scripted. Their ``step`` and ``learn`` return which rounds were
-learnt. A round whose values the eager ``step`` would refuse changes no buffer, nor does one after which a buffer would not be
-finite. Their ``select`` returns -1 where no choice can be made. Only TorchScript runs them. For programs,
-:mod:`torchonline.export.guard` does the same.
+The classes below are mixed into the class of the scripted module. Their ``step`` and ``learn`` return which rounds were learnt. A
+round changes no buffer if the eager ``step`` would refuse its values, or if a buffer would not be finite afterwards. Their
+``select`` returns -1 if no choice can be made. Only TorchScript runs them. :mod:`torchonline.export.guard` is the counterpart for
+programs.
 """
 
 import inspect
@@ -22,19 +22,19 @@ from torchonline.policies.policy import drawn, masked
 from torchonline.regression.block_learner import BlockEstimator
 from torchonline.regression.estimator import Estimator
 
-# The methods of the module itself, which a mixin calls by these names.
+# Methods of the module that a mixin calls under a prefixed name.
 PLAIN = ("step", "set_hint", "set_available")
 
 
 def stacked(learnt: list[Tensor], is_one: bool, like: Tensor) -> Tensor:
-    """Return what was learnt: ``(*B)`` of one round, or shaped as ``like``."""
+    """Stack which rounds were learnt: ``(*B)`` for one round, else like ``like``."""
     if is_one:
         return learnt[0]
     return torch.zeros_like(like, dtype=torch.bool) if len(learnt) == 0 else torch.stack(learnt, -1)
 
 
 def drawn_if_possible(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw an index from each row, with its probability: -1 and 0 where all are 0."""
+    """Draw an index and its probability from each row: -1 and 0 if the row is 0."""
     possible = probabilities.sum(-1) > 0.0
     if probabilities.size(-1) == 0:
         return torch.full_like(possible, -1, dtype=torch.int64), torch.zeros_like(probabilities.sum(-1))
@@ -44,17 +44,17 @@ def drawn_if_possible(probabilities: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Guarded:
-    """Base of the mixins: keeps copies of all state, and puts them back.
+    """Base class of the mixins: copies the state and restores it.
 
-    Each learner in the module has attributes ``guarded``, the names of its buffers that evolve, and ``refused``, where it notes
-    what outweighs all other rounds.
+    Each learner in the module has the attributes ``guarded``, the names of its evolving buffers, and ``refused``, where it marks
+    rounds that outweigh all others.
     """
 
     if TYPE_CHECKING:
         modules: Any
 
     def _guard_copies(self) -> list[Tensor]:
-        """Return copies of all buffers that evolve."""
+        """Return copies of all evolving buffers."""
         found: list[Tensor] = []
         for part in self.modules():
             if hasattr(part, "guarded"):
@@ -64,10 +64,10 @@ class Guarded:
         return found
 
     def _guard_settle_(self, before: list[Tensor], fit: Tensor) -> Tensor:
-        """Put back the state of the learners that must not learn; return the others.
+        """Restore the learners that must not learn. Return the others.
 
-        Those that must not are the ones where ``fit`` is False, whose round outweighs all others, or of which a buffer would not
-        be finite.
+        A learner must not learn if ``fit`` is False, if its round outweighs all others, or if one of its buffers would not be
+        finite.
         """
         for part in self.modules():
             if hasattr(part, "refused"):
@@ -79,14 +79,14 @@ class Guarded:
                     if buffer is not None and name in part.guarded:
                         if buffer.is_floating_point():
                             total = float(buffer.sum())
-                            if total - total != 0.0:  # in the usual case, all are finite
+                            if total - total != 0.0:  # rare: usually all are finite
                                 fit = fit & is_finite(buffer, fit.dim(), name in part.unbounded_names)
         if not bool(fit.all()):
             self._guard_keep_(before, fit)
         return fit
 
     def _guard_keep_(self, before: list[Tensor], fit: Tensor) -> None:
-        """Put back the state where ``fit``, ``(*B)``, is False."""
+        """Restore the state where ``fit``, ``(*B)``, is False."""
         i = 0
         for part in self.modules():
             if hasattr(part, "guarded"):
@@ -97,7 +97,7 @@ class Guarded:
 
 
 class PolicyFile(Guarded):
-    """Mixin of the file of a policy."""
+    """Mixin for the file of a policy."""
 
     if TYPE_CHECKING:
         item_dims: int
@@ -124,7 +124,7 @@ class PolicyFile(Guarded):
         _plain_step: Any
 
     def _decisions(self, inputs: Tensor) -> list[int]:
-        """Return the shape of decisions, where each arm has inputs."""
+        """Return the shape of the decisions if each arm has inputs."""
         return list(inputs.shape[: inputs.dim() - self.item_dims])
 
     @torch.jit.export
@@ -222,7 +222,7 @@ class PolicyFile(Guarded):
             good = good & self._accepts(x, places, reward, None if noise_scale is None else scale)
             fit = good if mask is None else good & mask
             learnt = torch.zeros_like(fit)
-            # A single learner leaves rounds out. Those of a batch learn round by round if one of them must leave one out.
+            # A single learner drops refused rounds. A batch learns round by round if one of its learners refuses a round.
             at = torch.arange(good.size(-1), device=good.device)
             size = at.size(0)
             if not bool(good.all()):
@@ -255,7 +255,7 @@ class PolicyFile(Guarded):
 
 
 class ConvexFile(Guarded):
-    """Mixin of the file of a convex learner. ``asks_values`` is its ``needs_values``."""
+    """Mixin for the file of a convex learner; ``asks_values`` is ``needs_values``."""
 
     if TYPE_CHECKING:
         decision: Tensor
@@ -284,7 +284,7 @@ class ConvexFile(Guarded):
 
 
 class HintedFile(ConvexFile):
-    """Mixin of the file of a convex learner that takes hints."""
+    """Mixin for the file of a convex learner that takes hints."""
 
     if TYPE_CHECKING:
         _plain_set_hint: Any
@@ -300,7 +300,7 @@ class HintedFile(ConvexFile):
 
 
 class ExpertsFile(HintedFile):
-    """Mixin of the file of a learner of experts."""
+    """Mixin for the file of a learner of experts."""
 
     if TYPE_CHECKING:
         available: Tensor
@@ -316,23 +316,23 @@ class ExpertsFile(HintedFile):
 
 
 def as_file(module: Any) -> Any:
-    """Turn a module into one that protects its state in TorchScript, and return it.
+    """Add the protecting mixin to a module's class in place, and return the module.
 
-    The module is a copy that nobody else uses. It has the same buffers, by the same names.
+    The module must be a copy that is not used elsewhere. Its buffers keep their names.
     """
     mixin, told = _kind(module)
     cls = type(module)
     plain = {f"_plain_{name}": _renamed(getattr(cls, name), f"_plain_{name}") for name in PLAIN if hasattr(cls, name)}
-    # TorchScript reads the annotations of the class itself alone.
+    # TorchScript reads only the annotations of the class itself.
     own = plain | {"__annotations__": dict(inspect.get_annotations(cls)), "__module__": cls.__module__}
-    # Whatever looks for subclasses by name, such as jsonargparse, leaves out those of a function.
+    # Searches for subclasses by name, as in jsonargparse, skip classes of a function.
     own["__qualname__"] = f"as_file.<locals>.{cls.__name__}"
     object.__setattr__(module, "__class__", type(cls.__name__, (mixin, cls), own))
     module.__dict__.update(told)
     for part in module.modules():
         if not isinstance(part, Learner):
             continue
-        # Lists of strings, of which an empty one has no type.
+        # The "" gives TorchScript a type: an empty list has none.
         part.__dict__.update(guarded=evolving(part), unbounded_names=["", *part.unbounded])
         if isinstance(part, BlockEstimator):
             place = part.theta_hat.device
@@ -343,7 +343,7 @@ def as_file(module: Any) -> Any:
 
 
 def _renamed(method: Any, name: str) -> Any:
-    """Return what TorchScript compiles of a method, by another name."""
+    """Return the function that TorchScript compiles of a method, under another name."""
     function = inspect.unwrap(method)
     twin = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
     twin.__annotations__ = function.__annotations__
@@ -351,7 +351,7 @@ def _renamed(method: Any, name: str) -> Any:
 
 
 def _kind(module: nn.Module) -> tuple[type, dict[str, Any]]:
-    """Return the mixin for a module, and the attributes that it needs."""
+    """Return the mixin for a module and the attributes that the mixin needs."""
     if isinstance(module, ConvexLearner):
         mixin: type = HintedFile if isinstance(module, HintedLearner) else ConvexFile
         return ExpertsFile if hasattr(module, "set_available") else mixin, {"asks_values": module.needs_values}

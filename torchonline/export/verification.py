@@ -17,7 +17,7 @@ from torchonline.policies.fixed_arms import FixedArms
 from torchonline.policies.policy import Policy
 from torchonline.regression.glm.local import LocalGLMRegression
 
-# Tolerances relative to the scale of what is compared: all in double precision, or with a part in a lower one.
+# Tolerances relative to the scale of the compared values: all in double precision, or some in lower precision.
 DOUBLE, LOWER = 1e-8, 1e-2
 ROUNDS_CHECKED = 12
 
@@ -31,7 +31,7 @@ class Decision(NamedTuple):
 
 
 class Trial:
-    """Base class of the rounds that an eager and an exported module both play."""
+    """Base class of trials: rounds that an eager and an exported module both play."""
 
     def __init__(self, learner: Learner, state: Tensor) -> None:
         self.batch, self.dim, self.device = learner.batch_shape, learner.dim, state.device
@@ -58,7 +58,7 @@ class PolicyTrial(Trial):
     ) -> None:
         super().__init__(policy.learner, policy.estimator.theta_hat)
         self.estimator, self.blocks, self.has_scales = policy.estimator, blocks, noise_scale
-        self.round: type[nn.Module] = BlockRound if blocks else Round  # the module of a call
+        self.round: type[nn.Module] = BlockRound if blocks else Round  # the module that one call runs
         # A program restarts at most once in a call.
         self.longest_block = policy.estimator.restart_every
         self.longest = self.estimator.longest if example is None else math.inf
@@ -71,14 +71,14 @@ class PolicyTrial(Trial):
         dims = len(self.batch) + policy.item_dims
         if example.dim() < dims:
             raise ValueError(f"example: expected a decision's inputs with {dims} dimensions, got {example.dim()}")
-        while example.dim() > dims:  # many decisions: take the first
+        while example.dim() > dims:  # several decisions: take the first
             example = example.select(len(self.batch), 0)
         self.example = example
-        # K, where it does not vary.
+        # K, or None if it varies.
         self.actions = None if policy.has_arm_inputs else policy._count(example)
 
     def compare(self, eager: Any, exported: Any) -> None:
-        """Play both modules, and raise a RuntimeError where their results differ."""
+        """Play both modules. Raise a RuntimeError if their results differ."""
         for number, decision in enumerate(self.decisions()):
             choice = seeded(eager.select, decision.inputs, decision.mask)
             agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
@@ -92,10 +92,10 @@ class PolicyTrial(Trial):
         check_poison(exported, lambda: exported.step(*self.first(nan)))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
-        """Play an eager round module and its program, and raise where they differ."""
+        """Play an eager round module and its program. Raise if their results differ."""
         for part in eager.modules():
             if isinstance(part, LocalGLMRegression):
-                # The program makes no more steps of Newton's method, which may be too few far from the minimum.
+                # The program makes a fixed number of Newton steps, which may be too few far from the minimum.
                 part.block_steps = part.blind_steps
         past = self.no_past(1)
         for number, decision in enumerate(self.decisions()):
@@ -129,7 +129,7 @@ class PolicyTrial(Trial):
             yield Decision(inputs, mask.to(self.device), reward)
 
     def learns(self, number: int = 1, reward: Tensor | None = None) -> Tensor:
-        """Return whether to learn in a round, shaped as its rewards if it is a block."""
+        """Return whether to learn in a round, shaped like its rewards if it is a block."""
         learn = super().learns(number)
         if reward is None or not self.blocks:
             return learn
@@ -137,15 +137,15 @@ class PolicyTrial(Trial):
         return learn.unsqueeze(-1) & (torch.rand(reward.shape, generator=generator) < 0.8).to(self.device)
 
     def past(self, decision: Decision, choice: Tensor) -> tuple[Tensor, ...]:
-        """Return the arguments of ``learn``, for all decisions."""
+        """Return the arguments of ``learn`` for all decisions."""
         return decision.inputs, choice, decision.reward
 
     def first(self, past: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the first round of some: the arguments of ``step``."""
+        """Return the first of the rounds, as arguments of ``step``."""
         return tuple(value.select(len(self.batch), 0) for value in past)
 
     def most(self, past: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return as many rounds of some as a block may have."""
+        """Return as many of the rounds as a block may have."""
         first = len(self.batch)
         rows = min(past[-1].size(-1), self.longest_block or past[-1].size(-1))
         return tuple(value.narrow(first, 0, rows) for value in past)
@@ -155,7 +155,7 @@ class PolicyTrial(Trial):
         return ((1.0 + number % 3) * self.estimator._own_scale(reward),) if self.has_scales else ()
 
     def no_past(self, rounds: int) -> tuple[Tensor, ...]:
-        """Return such arguments where nothing is to be learnt."""
+        """Return arguments of ``learn`` for rounds that are not learnt."""
         past, first = torch.zeros_like(self.example), len(self.batch)
         reward = torch.zeros((*self.batch, rounds) if self.blocks else self.batch, **self.options)
         if self.blocks:
@@ -163,14 +163,14 @@ class PolicyTrial(Trial):
         return past, torch.zeros_like(reward, dtype=torch.int64), reward
 
     def round_arguments(self) -> tuple[Tensor, ...]:
-        """Return arguments to export the round with."""
+        """Return example arguments for the export of a round."""
         decision = next(decision for decision in self.decisions() if decision.mask.size(-2) > 1)
         past = self.no_past(7)
         past = self.most(past) if self.blocks else past
         return (*past, self.learns(1, past[-1]), decision.inputs, decision.mask, *self.scales(past[-1]))
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
-        """Return which of the arguments' dimensions vary from call to call."""
+        """Return the dimensions of the arguments that vary between calls."""
         first = len(self.batch)
         past, free = self.rounds_vary(), {first: Dim("decisions", min=1)}
         if self.actions is None:
@@ -179,7 +179,7 @@ class PolicyTrial(Trial):
         return (past, *3 * (self.rounds_vary(),), free, free, *self.scale_shapes())
 
     def scale_shapes(self) -> tuple[dict[int, Any], ...]:
-        """Return which dimensions of noise scales vary."""
+        """Return the dimensions of noise scales that vary between calls."""
         return (self.rounds_vary(),) if self.has_scales else ()
 
     def rounds_vary(self) -> dict[int, Any]:
@@ -218,8 +218,8 @@ class FixedTrial(Trial):
         check_refusal(program, arguments)
 
     def agree_on_choice(self, arms: FixedArms, scores: Tensor, ours: Tensor, theirs: Tensor) -> None:
-        """Raise where choices differ, unless rounding decides between them."""
-        # Arms of one length have equal scores at first.
+        """Raise if choices differ, unless their scores agree up to rounding."""
+        # At first, arms of equal length have equal scores.
         chosen = (of_chosen(scores, arms._placed(choice)) for choice in (ours, theirs))
         one, other = (torch.where(ours == theirs, 0.0, score) for score in chosen)
         agree("a choice", one, other, self.tolerance)
@@ -234,7 +234,7 @@ class FixedTrial(Trial):
             yield mask.to(self.device), self.estimator.possible_reward(reward).to(**self.options)
 
     def round_arguments(self) -> tuple[Tensor, ...]:
-        """Return arguments to export the round with."""
+        """Return example arguments for the export of a round."""
         mask, reward = next(self.decisions())
         action = torch.zeros(self.batch, dtype=torch.int64, device=self.device)
         return action, reward, self.learns(), mask, *self.scales(reward)
@@ -315,7 +315,7 @@ def trial_of(
 
 
 def check_kind(module: Any) -> None:
-    """Refuse a module that neither decides nor learns; name the part that does."""
+    """Refuse a module that is not a policy or convex learner. Name a part that is."""
     if not isinstance(module, (Policy, ConvexLearner)):
         parts = module.named_modules() if isinstance(module, nn.Module) else ()
         path = next((path for path, part in parts if isinstance(part, (Policy, ConvexLearner))), None)
@@ -324,13 +324,13 @@ def check_kind(module: Any) -> None:
 
 
 def seeded(function: Any, *arguments: Any) -> Any:
-    """Call a function on a fixed seed, and on a generator of its own."""
+    """Call a function with a fixed seed and a separate generator."""
     with OwnDraws():
         return function(*arguments)
 
 
 def played(program: Any, learn: Tensor, *arguments: Tensor) -> Any:
-    """Return a program's result. Raise if it learns where ``learn`` is all False."""
+    """Return a program's result. Raise if it learns although ``learn`` is all False."""
     before = {name: buffer.clone() for name, buffer in program.named_buffers()}
     result = seeded(program, *arguments)
     if not bool(learn.any()) and not all(torch.equal(before[name], buffer) for name, buffer in program.named_buffers()):
@@ -339,13 +339,13 @@ def played(program: Any, learn: Tensor, *arguments: Tensor) -> Any:
 
 
 def check_refusal(program: Any, arguments: tuple[Tensor, ...]) -> None:
-    """Raise unless a program learns nothing from a round of NaN, and says so."""
+    """Raise unless a program ignores a round of NaN and reports it as not learnt."""
     poison = [torch.full_like(x, torch.nan) if x.is_floating_point() else x | x.new_ones(()) for x in arguments]
     check_poison(program, lambda: seeded(program, *poison)[-1])
 
 
 def check_poison(module: Any, learn: Callable[[], Tensor]) -> None:
-    """Raise unless no buffer changes in a call that returns what was learnt: nothing."""
+    """Raise unless ``learn`` changes no buffer and returns all False."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     learnt = learn()
     after = dict(module.named_buffers())
@@ -354,15 +354,15 @@ def check_poison(module: Any, learn: Callable[[], Tensor]) -> None:
 
 
 def agree_on_all(learnt: Tensor) -> None:
-    """Raise unless all rounds that the eager module has learnt were learnt."""
+    """Raise unless the exported module learnt every round of the eager module."""
     if not bool(learnt.all()):
         raise RuntimeError("export: the exported module refused a round that the eager module learnt")
 
 
 def agree(what: str, ours: Tensor, theirs: Tensor, tolerance: float = 0.0) -> None:
-    """Raise unless the two are equal, up to ``tolerance`` times their scale."""
+    """Raise unless the two are equal up to ``tolerance`` times their scale."""
     one, other = ours.double(), theirs.double()
-    finite = one[one.isfinite()].abs()  # where infinity is meant, it is equal
+    finite = one[one.isfinite()].abs()  # infinite entries must be equal
     scale = 1.0 + (finite.max().item() if finite.numel() else 0.0)
     if one.shape != other.shape or not bool(((one == other) | ((one - other).abs() <= tolerance * scale)).all()):
         raise RuntimeError(f"export: {what} differs between the eager and the exported module: {ours} and {theirs}")
@@ -379,6 +379,6 @@ def agree_on_state(eager: nn.Module, theirs: dict[str, Tensor], tolerance: float
 
 
 def undetermined(module: nn.Module) -> set[str]:
-    """Return the names of a module's buffers that are unique only up to rounding."""
+    """Return the names of buffers that the rounds do not determine uniquely."""
     learners = {path: part for path, part in module.named_modules() if isinstance(part, Learner)}
     return {f"{path}.{name}".lstrip(".") for path, part in learners.items() for name in part.undetermined}

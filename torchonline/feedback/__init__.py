@@ -1,7 +1,7 @@
-"""Decisions and rewards in a log that loses nothing, and learners that follow it.
+"""Durable logs of decisions and rewards, and learners that follow them.
 
-A service logs decisions and rewards; one process learns from the log; replicas decide from its snapshots. docs/service.md leads
-through it.
+A service logs decisions and rewards, one process learns from the log, and replicas decide from its snapshots. docs/service.md is
+the guide.
 """
 
 from torchonline.feedback.decision_log import DecisionLog

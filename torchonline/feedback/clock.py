@@ -1,4 +1,4 @@
-"""The clock that measures the windows of a feedback log."""
+"""Clock that measures the windows of a feedback log."""
 
 import json
 import time
@@ -6,33 +6,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Where Linux tells a name of the time since the machine booted.
+# Linux's unique name of the present boot.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def since_boot() -> float:
     """Return seconds since the machine booted.
 
-    On Linux, the time of its sleep counts too.
+    On Linux, this includes sleep.
     """
-    boottime = getattr(time, "CLOCK_BOOTTIME", None)  # of Linux, where time.monotonic stands still in a sleep
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)  # on Linux, time.monotonic stops during sleep
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 
 
-# Where the clock of this process begins, on a system without a name for its boot.
+# Start of this process's clock, on a system without a name for its boot.
 START_OF_PROCESS = time.time() - since_boot()
 
 
 class LogClock:
-    """Seconds since 1970 that pass evenly, whatever is done to the wall clock.
+    """Monotonic clock in seconds since 1970, unaffected by changes of the wall clock.
 
-    The clock begins with the wall clock, when the log is first opened since the machine booted, and goes on by the time since
-    the boot. The log keeps where it began, so that all processes of a machine have one clock, also after a restart of them.
-    After a boot the clock begins anew. An open decision of a later time, from when the wall clock was ahead, counts as of now
-    then. Where a system has no name for its boot, each process has a clock of its own.
+    The clock is set from the wall clock when the log is first opened after a boot, and advances by the time since the boot. The
+    log stores its start, so that all processes of a machine share one clock, also after they restart. After a boot the clock is
+    set anew. If the wall clock was ahead before, an open decision may then lie in the future; its time is set to now. On a system
+    without a name for its boot, each process has its own clock.
 
     Args:
-        execute: runs a statement in a transaction that opens the log.
+        execute: runs a statement in the transaction that opens the log.
     """
 
     def __init__(self, execute: Callable[..., list[Any]]) -> None:
@@ -48,12 +48,12 @@ class LogClock:
         execute("UPDATE open_decisions SET time = :now WHERE time > :now", now=now)
 
     def now(self) -> float:
-        """Return the time."""
+        """Return the present time."""
         return self._start + since_boot()
 
 
 def _boot() -> str:
-    """Return a name of the time since the machine booted, empty if there is none."""
+    """Return the name of the present boot, or an empty string if the system has none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Base of the feedback logs in a database, in SQL that databases share."""
+"""Base class of the feedback logs in a database, in portable SQL."""
 
 import json
 import os
@@ -32,19 +32,19 @@ from torchonline.feedback.records import (
     to_bytes,
 )
 
-# Runs a statement with named parameters, and returns the rows if there are any.
+# Runs a statement with named parameters and returns its rows, if any.
 Execute = Callable[..., list[Any]]
 
-# {blob}, {real} and {integer} are the database's own types. Decisions and outcomes are only ever added to.
+# {blob}, {real} and {integer} are the database's types. Decisions and outcomes are append-only.
 TABLES = (
     """CREATE TABLE IF NOT EXISTS decisions (
         number {integer} PRIMARY KEY, id TEXT NOT NULL UNIQUE, time {real} NOT NULL, inputs {blob} NOT NULL, mask {blob},
         action {integer} NOT NULL, probability {real} NOT NULL, encoder TEXT NOT NULL)""",
-    # A position of NULL: a reward that waits for the end of its window.
+    # A position of NULL marks a reward that waits for the end of its window.
     """CREATE TABLE IF NOT EXISTS outcomes (
         number {integer} PRIMARY KEY, position {integer} UNIQUE, value {real} NOT NULL, known_at {real} NOT NULL,
         is_default {integer} NOT NULL)""",
-    # Times by the log's clock, unlike all others: what a window is measured by.
+    # These times, unlike all others, are by the log's clock: they measure windows.
     "CREATE TABLE IF NOT EXISTS open_decisions (number {integer} PRIMARY KEY, time {real} NOT NULL)",
     "CREATE INDEX IF NOT EXISTS open_by_time ON open_decisions (time, number)",
     "CREATE TABLE IF NOT EXISTS strays (id TEXT PRIMARY KEY, value {real} NOT NULL, known_at {real} NOT NULL)",
@@ -56,27 +56,27 @@ TABLES = (
 FORMAT = 1
 COUNTED = ("decisions", "known", "defaults", "duplicates", "unknown", "strays", "late", "repeats")
 FIELDS = "d.id, d.inputs, d.action, d.probability, d.mask, d.encoder, d.time, d.number"
-# Of one decision: its number, its time by the log's clock while it is open, and the kind of its outcome.
+# A decision's number, its time by the log's clock while it is open, and the kind of its outcome.
 LOOK_UP = """SELECT d.number, n.time, o.is_default FROM decisions d
     LEFT JOIN open_decisions n ON n.number = d.number LEFT JOIN outcomes o ON o.number = d.number WHERE d.id = :id"""
 
 
 class DatabaseLog(FeedbackLog):
-    """Base of the feedback logs in a database.
+    """Base class of the feedback logs in a database.
 
-    A subclass opens a database: :meth:`_transaction` runs statements with named parameters, one writer at a time, and stores all
-    of them or none. It calls :meth:`_open` when it can.
+    A subclass opens a database. Its :meth:`_transaction` runs statements with named parameters, one writer at a time, and stores
+    all of them or none. It calls :meth:`_open` once it can run transactions.
 
-    A fork waits for the transactions of other threads and closes the connections first: SQLite's locks do not know a child that
-    inherits one, and what the child writes would be lost.
+    A fork first waits for the transactions of other threads and closes the connections: SQLite's locks do not protect a
+    connection that a child inherits, and the child's writes would be lost.
 
-    Windows are measured by a clock that nobody sets: the wall clock as it was when the log was first opened since the machine
-    booted, and the time since then. All processes of the machine have it in common, see :class:`LogClock`.
+    Windows are measured by a monotonic clock: the wall clock at the first opening of the log since the machine booted, plus the
+    time since then. All processes of the machine share it, see :class:`LogClock`.
     """
 
     types: Mapping[str, str]
     _clock: LogClock
-    # Whether the log is still there after close().
+    # Whether the log survives close().
     is_lasting = True
 
     def __init__(
@@ -98,14 +98,15 @@ class DatabaseLog(FeedbackLog):
             self._given["hold"] = instance_of("hold", hold, bool, "True or False")
         self._waiting: deque[_Call] = deque()
         self._writer = threading.Lock()
-        # Who holds them all is alone with the connections of this process.
+        # Holding all of these gives exclusive access to this process's connections.
         self._locks: tuple[AbstractContextManager[Any], ...] = (self._writer,)
 
     @abstractmethod
     def _transaction(self, is_write: bool = True) -> AbstractContextManager[Execute]:
-        """Return a transaction, which stores all that is written in it, or nothing.
+        """Return an atomic transaction.
 
-        Where it cannot, it raises a LogStorageError. A writing transaction excludes all others, of other processes too.
+        If it cannot be stored, it raises a LogStorageError. A writing transaction excludes all others, including those of other
+        processes.
         """
 
     def write(
@@ -122,7 +123,7 @@ class DatabaseLog(FeedbackLog):
         if not checked and not joined:
             return [], []
         now = self._clock.now() if time is None else known_at
-        # What can fail for a call of its own is done before it shares a transaction.
+        # Work that can fail for one call is done before the call shares a transaction.
         stored = [
             (
                 decision,
@@ -148,7 +149,7 @@ class DatabaseLog(FeedbackLog):
         due = {"before": end - self.window, "limit": limit}
         some = """SELECT n.number, n.time, o.value FROM open_decisions n LEFT JOIN outcomes o ON o.number = n.number
             WHERE n.time <= :before ORDER BY n.time, n.number LIMIT :limit"""
-        with self._transaction(is_write=False) as execute:  # most often nothing is due
+        with self._transaction(is_write=False) as execute:  # usually nothing is due
             if not execute(some, before=due["before"], limit=1):
                 return 0
 
@@ -177,7 +178,7 @@ class DatabaseLog(FeedbackLog):
                     raise DamagedRowError("expected a row, got none", position, last=row[0] - 1)
                 found.append(stored_feedback(row, row[0] if type(row[0]) is int else position))
             except DamagedRowError:
-                if found:  # which the caller may use; the next call raises
+                if found:  # return the rows before the damage; the next call raises
                     break
                 raise
         return found
@@ -214,7 +215,7 @@ class DatabaseLog(FeedbackLog):
             return after if last is None else int(last)
 
         def add(execute: Execute, counts: dict[str, int]) -> int:
-            """Remember a new end, unless another process did."""
+            """Store a new end, unless another process has done so."""
             (last,) = execute(recorded, **where)[0]
             if last is None:
                 last = min(after + limit, counts["known"])
@@ -235,7 +236,7 @@ class DatabaseLog(FeedbackLog):
             LOGS.add(self)
 
     def _create(self, execute: Execute) -> None:
-        """Create what is missing, and check the given settings against those of the log."""
+        """Create missing tables and check the given settings against the log's."""
         for table in TABLES:
             execute(table.format(**self.types))
         for name in COUNTED:
@@ -249,7 +250,7 @@ class DatabaseLog(FeedbackLog):
         for name, value in {"format": FORMAT, **self._given}.items():
             if settings[name] != value:
                 raise ValueError(
-                    f"{name}: expected {settings[name]}, with which the log was made, got {value}; another {name} needs a new log"
+                    f"{name}: expected {settings[name]}, as the log was created, got {value}; another {name} needs a new log"
                 )
         self.name, self.window, self.hold = settings["name"], settings["window"], settings["hold"]
         self.default_reward = settings["default_reward"]
@@ -257,23 +258,23 @@ class DatabaseLog(FeedbackLog):
             raise ValueError("hold: expected False, because there is no window to wait for, got True")
 
     def _write(self, write: Callable[[Execute, dict[str, int]], Any]) -> Any:
-        """Run a call in a transaction, together with the calls of threads that wait.
+        """Run a call in a transaction, together with the calls of waiting threads.
 
-        One transaction for many calls shares the time that the disk needs.
+        Calls that share a transaction wait for the disk only once.
         """
         call = _Call(write)
         self._waiting.append(call)
         with self._writer:
             if not call.is_done:
                 self._commit()
-        if not call.is_done:  # an interruption took it out of the queue
+        if not call.is_done:  # an interrupt removed it from the queue
             raise _interrupted()
         if call.error is not None:
             raise call.error
         return call.result
 
     def _commit(self) -> None:
-        """Run the calls that wait in one transaction."""
+        """Run all waiting calls in one transaction."""
         calls: list[_Call] = []
         error: BaseException | None = _interrupted()
         try:
@@ -303,17 +304,17 @@ class DatabaseLog(FeedbackLog):
         inputs: bytes,
         mask: bytes | None,
     ) -> Decision | ConflictError:
-        """Store a decision. ``given`` is its time if the caller has told it."""
+        """Store a decision. ``given`` is its time if the caller passed one."""
         rows = execute(f"SELECT {FIELDS} FROM decisions d WHERE d.id = :id", id=decision.id)
         if rows:
             (row,) = rows
             try:
                 found = stored_decision(row)
-            except DamagedRowError as error:  # an exception would stop the calls of others
-                return ConflictError(f"id: expected a new one, got {decision.id!r}, whose row in the log: {error}")
+            except DamagedRowError as error:  # return it: raising would stop the other calls
+                return ConflictError(f"id: expected a new id, got {decision.id!r}, whose row in the log: {error}")
             same = bytes(row[1]) == inputs and (None if row[4] is None else bytes(row[4])) == mask
             if not same:
-                return ConflictError(f"id: expected a new one, got {decision.id!r}, which stands for another decision")
+                return ConflictError(f"id: expected a new id, got {decision.id!r}, which belongs to another decision")
             counts["repeats"] += 1
             return found
         counts["decisions"] += 1
@@ -332,7 +333,7 @@ class DatabaseLog(FeedbackLog):
             for value, known_at in execute("SELECT value, known_at FROM strays WHERE id = :id", id=decision.id):
                 execute("DELETE FROM strays WHERE id = :id", id=decision.id)
                 counts["strays"] -= 1
-                # A reward that was logged before its decision is not late, unless times that were told say so.
+                # A reward that was logged before its decision is late only if the given times say so.
                 is_late = given is not None and self._is_late(given, known_at)
                 self._join(execute, counts, decision.number, value, known_at, is_late)
         return decision
@@ -364,13 +365,13 @@ class DatabaseLog(FeedbackLog):
 
     def _is_late(self, time: Any, now: float) -> bool:
         """Return whether the window of a decision is over."""
-        # A damaged time, such as a text, says nothing.
+        # Ignore a damaged time, such as text.
         return self.window is not None and isinstance(time, (int, float)) and now > time + self.window
 
     def _join(
         self, execute: Execute, counts: dict[str, int], number: int, value: float, known_at: float, is_late: bool
     ) -> str:
-        """Give an open decision its reward, or the default if its window is over."""
+        """Join a reward to an open decision, or close it at the default if it is late."""
         if is_late:
             self._close(execute, counts, number, None, known_at)
             counts["late"] += 1
@@ -390,7 +391,7 @@ class DatabaseLog(FeedbackLog):
         known_at: float,
         reward: float | None = None,
     ) -> None:
-        """Give a decision its position, with ``reward``, the held reward or the default."""
+        """Give a decision its position, with ``reward``, the held one or the default."""
         counts["known"] += 1
         if held is not None:
             execute(
@@ -414,7 +415,7 @@ STOPPED: list[DatabaseLog] = []
 def _stop() -> None:
     """Stop all logs before a fork.
 
-    Their connections are closed, and other threads wait to open new ones.
+    Close their connections, and keep other threads from opening new ones.
     """
     FORKING.acquire()
     for log in LOGS:
@@ -427,7 +428,7 @@ def _stop() -> None:
 
 
 def _go_on() -> None:
-    """Let all logs go on after a fork."""
+    """Resume all logs after a fork."""
     for log in STOPPED:
         for lock in reversed(log._locks):
             lock.__exit__(None, None, None)
@@ -436,7 +437,7 @@ def _go_on() -> None:
 
 
 def _go_on_in_child() -> None:
-    """Let all logs go on in a child, without the calls of the parent's threads."""
+    """Resume all logs in a child, without the waiting calls of the parent's threads."""
     for log in STOPPED:
         log._waiting.clear()
     _go_on()
@@ -447,7 +448,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Call:
-    """A call that waits for a transaction."""
+    """Call that waits for a transaction."""
 
     def __init__(self, write: Callable[[Execute, dict[str, int]], Any]) -> None:
         self.write, self.result, self.is_done = write, None, False

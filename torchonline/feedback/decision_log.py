@@ -1,4 +1,4 @@
-"""A feedback log in a file, on the standard library's sqlite3."""
+"""Feedback log in a file, on the standard library's sqlite3."""
 
 import os
 import sqlite3
@@ -13,48 +13,48 @@ from torchonline.core.checks import instance_of, one_of
 from torchonline.feedback.database_log import DatabaseLog, Execute
 from torchonline.feedback.log import LogStorageError
 
-# How long a transaction waits for those of other processes, in milliseconds.
+# Longest wait for the transactions of other processes, in milliseconds.
 PATIENCE = 60_000
-# SQLite's codes of a file that is damaged, or no database.
+# SQLite's error codes for a damaged file and for a file that is not a database.
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class DecisionLog(DatabaseLog):
-    """Log of decisions and rewards in one SQLite file, which loses nothing.
+    """Durable log of decisions and rewards in one SQLite file.
 
-    A service logs each decision before it answers, and each reward when it comes. One learner reads what is known and learns from
-    it, see :func:`follow`. Any number of threads and processes of one machine may use the file at the same time, each process
-    through an object of its own. Calls that wait for each other share a transaction.
+    A service logs each decision before it answers, and each reward when it arrives. One learner reads and learns the known
+    rounds, see :func:`follow`. Any number of threads and processes of one machine may use the file concurrently, each process
+    through its own object. Concurrent calls share a transaction.
 
-    What is stored. When :meth:`decide` or :meth:`reward` has returned, the entry survives a crash of the process and, with
-    ``synchronous="full"``, of the machine. A call that raises a :class:`LogStorageError`, because the disk is full for example,
-    has stored nothing. A second delivery of a reward is counted and ignored. A reward whose decision is unknown is kept aside.
-    :meth:`read` gives each decision once, at a position that never changes.
+    Durability. When :meth:`decide` or :meth:`reward` has returned, the entry survives a crash of the process and, with
+    ``synchronous="full"``, of the machine. A call that raises a :class:`LogStorageError`, for example because the disk is full,
+    has stored nothing. A second delivery of a reward is counted and ignored. A reward of an unknown decision is kept aside.
+    :meth:`read` returns each decision once, at a position that never changes.
 
-    The window. A click is reported; its absence is not. With ``window``, a decision without a reward is closed at
-    ``default_reward`` when the window is over, by :meth:`close_due`. By default a reward counts when it comes, and a default when
-    the window ends, so that for the length of one window too many clicks are learnt. With ``hold=True`` all rewards count when
-    the window of their decision is over: the order of learning then tells nothing about the rewards, which is what the
-    confidence sets ask for (docs/delayed_rewards.md).
+    The window. A click is reported; its absence is not. With ``window``, :meth:`close_due` closes a decision without a reward at
+    ``default_reward`` when the window is over. By default a reward counts when it arrives, and a default when the window ends, so
+    for the length of one window too many clicks are learnt. With ``hold=True`` all rewards count when the window of their
+    decision is over. The order of learning is then independent of the rewards, as the confidence sets require
+    (docs/delayed_rewards.md).
 
-    Cost. Each transaction waits for the disk once, with ``synchronous="full"``. What that costs is measured in docs/service.md.
-    The file grows by the inputs and about 200 bytes for each decision. Inputs are stored as the bytes of ``.npy`` files. The
-    file must be on a disk of this machine: SQLite's locks do not work on network file systems.
+    Cost. With ``synchronous="full"``, each transaction waits for the disk once; docs/service.md has measurements. The file grows
+    by the inputs and about 200 bytes for each decision. Inputs are stored as the bytes of ``.npy`` files. The file must be on a
+    disk of this machine: SQLite's locks do not work on network file systems.
 
     Args:
-        path: the file, made if it is missing; or ``":memory:"``. Two more files, ``-wal`` and ``-shm``, lie beside it in use.
-        window: seconds that a decision waits for its reward. None: as the log was made, and for ever in a new log.
-        default_reward: reward of a decision whose window is over. None: as the log was made, and 0 in a new log.
-        hold: whether rewards that come wait for the end of the window too. None: as the log was made, and False in a new log.
-        undecided: number of rewards of unknown ids that are kept until their decision comes; 0 keeps none. A reward above the
-            number is ``"refused"`` and not stored. It belongs to this object, not to the log.
-        largest: the largest magnitude of a feature that this object logs; decisions with a larger one are refused. None for any.
-        synchronous: ``"full"``; or ``"normal"``, with which a crash of the machine, not of the process, may take the last
-            transactions along.
+        path: the file, created if missing; or ``":memory:"``. While in use, it has two companion files, ``-wal`` and ``-shm``.
+        window: seconds that a decision waits for its reward. None keeps the log's setting, which is unlimited in a new log.
+        default_reward: reward of a decision whose window is over. None keeps the log's setting, which is 0 in a new log.
+        hold: whether rewards also wait for the end of the window. None keeps the log's setting, which is False in a new log.
+        undecided: number of rewards of unknown ids that are kept until their decision arrives; 0 keeps none. A reward beyond this
+            number is ``"refused"`` and not stored. This option belongs to the object, not to the log.
+        largest: largest magnitude of a feature that this object logs; decisions with a larger one are refused. None for no limit.
+        synchronous: ``"full"``; or ``"normal"``, with which a crash of the machine, not of the process, may lose the last
+            transactions.
 
     Raises:
-        ValueError: the log was made with another window, default or hold.
-        LogStorageError: the file is no log, or cannot be opened.
+        ValueError: the log was created with another window, default or hold.
+        LogStorageError: the file is not a log, or cannot be opened.
 
     Example:
         >>> log = DecisionLog(folder / "decisions.db")
@@ -83,7 +83,7 @@ class DecisionLog(DatabaseLog):
         super().__init__(window, default_reward, hold, undecided, largest)
         self.path = str(instance_of("path", path, (str, os.PathLike), "a path"))
         if not self.path:
-            raise ValueError('path: expected a file or ":memory:", got an empty one')
+            raise ValueError('path: expected a file or ":memory:", got an empty path')
         self.synchronous = one_of("synchronous", synchronous, ("full", "normal"))
         self.is_lasting = self.path != ":memory:"
         self._connections = threading.RLock()
@@ -115,7 +115,7 @@ class DecisionLog(DatabaseLog):
                     yield lambda statement, **values: connection.execute(statement, values).fetchall()
                     connection.execute("COMMIT")
                 except BaseException:
-                    # A full disk may have rolled back already.
+                    # SQLite may have rolled back already, for example if the disk is full.
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
@@ -144,7 +144,7 @@ class DecisionLog(DatabaseLog):
 
 def prepare(connection: sqlite3.Connection, synchronous: str) -> None:
     """Set up a new connection: write-ahead log, durability and patience."""
-    # A damaged text is read, and refused by name.
+    # Damaged text is decoded here; the record's check then refuses it by name.
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
     end = time.monotonic() + PATIENCE / 1000.0
@@ -153,7 +153,7 @@ def prepare(connection: sqlite3.Connection, synchronous: str) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             break
         except sqlite3.OperationalError as error:
-            # Where several processes make one file, SQLite does not wait by itself.
+            # SQLite does not wait by itself while several processes create one file.
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 raise
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""One learner that follows a feedback log."""
+"""Learner that follows a feedback log."""
 
 import os
 import time
@@ -18,41 +18,41 @@ from torchonline.feedback.snapshots import Snapshot, load_snapshot, save_snapsho
 from torchonline.policies.policy import Policy
 from torchonline.privacy.composition import private_learners
 
-# Rounds that are read in one go, and refusals that are remembered.
+# Number of rounds per read, and number of refusals to keep.
 ROUNDS_AT_ONCE, REFUSALS = 1000, 100
 
 
 class Follower:
-    """The one writer that learns from a log and saves state and position together.
+    """Single writer that learns from a log and saves state and position together.
 
-    It starts from the snapshot, if there is one. After a crash it learns again what came after its last snapshot: no round is
-    lost and none is learnt twice. The state is then, bit for bit, that of a learner which was never interrupted, with the same
-    ``blocks`` and ``name``, on the same kind of processor and with the same number of threads.
+    It starts from the snapshot, if there is one. After a crash it learns the rounds since its last snapshot again: no round is
+    lost, and none is learnt twice. The state then equals, bit for bit, that of an uninterrupted learner with the same ``blocks``
+    and ``name``, on the same kind of processor and with the same number of threads.
 
-    A private learner goes on with fresh noise, and its ledger counts one more run from the snapshot on, see docs/privacy.md. The
-    ledger of a snapshot is about what the snapshots have published. So decide from snapshots, not from the follower's learner,
-    whose steps since the last one are lost in a crash.
+    A private learner continues with fresh noise, and its ledger counts one more run from the snapshot on, see docs/privacy.md.
+    The ledger of a snapshot covers the publication of snapshots only. So decide from snapshots, not from the follower's learner,
+    whose steps since the last snapshot are lost in a crash.
 
-    A round that the policy refuses, because its reward is out of the link's range or its arm was removed for example, is left out
-    and counted. So is one whose features another encoder computed.
+    A round that the policy refuses, for example because its reward is out of the link's range or its arm was removed, is left out
+    and counted. So is a round whose features come from another encoder.
 
-    A damaged row is never learnt. :meth:`advance` raises a :class:`DamagedRowError`, which names position and column, after it
-    has learnt what comes before. Mend the row, or skip it: with ``skip_damaged``, it counts as a refused round, with the reason.
+    A damaged row is never learnt. :meth:`advance` learns the rounds before it, then raises a :class:`DamagedRowError` that names
+    position and column. Repair the row, or skip it: with ``skip_damaged``, it counts as a refused round, with the reason.
 
     Args:
-        policy: whatever has ``step``: a policy, arms with a model each, a head, a private bandit. Without a batch shape.
+        policy: a module with ``step``: a policy, arms with separate models, a head or a private bandit, without a batch shape.
         log: the log.
-        path: file of the snapshots. A file beside it, ``.lock``, is locked while the follower lives.
-        blocks: whether to learn what is known at once, by ``learn``, instead of one round after another, by ``step``. The log
-            remembers where the blocks ended. A round costs less in a block, see docs/blocks.md; rounds of several shapes, or of
-            which one is refused, are learnt one after another.
-        encoder: version whose features fit the policy; None where logged inputs are raw.
+        path: file of the snapshots. A ``.lock`` file beside it is locked for the lifetime of the follower.
+        blocks: whether to learn all known rounds at once, by ``learn``, instead of one by one, by ``step``. The log stores where
+            the blocks ended. A round costs less in a block, see docs/blocks.md. If the rounds of a block differ in shape, or one
+            is refused, they are learnt one by one.
+        encoder: version of the encoder whose features fit the policy; None if logged inputs are raw.
         name: name of the learner in the log, for ``blocks``.
-        skip_damaged: whether to go on after damaged rows.
+        skip_damaged: whether to continue after damaged rows.
 
     Raises:
         BlockingIOError: another process follows the log to the same snapshot.
-        ValueError: the snapshot is of another log or encoder, or the log has lost or replaced its last round.
+        ValueError: the snapshot belongs to another log or encoder, or the log has lost or replaced the snapshot's last round.
 
     Example:
         >>> from torchonline.feedback import DecisionLog
@@ -85,14 +85,14 @@ class Follower:
         self.name: str = instance_of("name", name, str, "a string")
         self.skip_damaged: bool = instance_of("skip_damaged", skip_damaged, bool, "True or False")
         self._arguments = _arguments_of(policy)
-        self._is_whole = True  # whether the position is that of the state
+        self._is_whole = True  # whether position and state belong together
         if blocks and not hasattr(policy, "learn"):
             raise ValueError(f"blocks: expected False for {type(policy).__name__}, which has no learn, got True")
         self._lock = _locked(self.path.with_name(self.path.name + ".lock"))
         try:
             self.snapshot = self._start()
             if self.path.exists() and private_learners(policy):
-                self.save()  # books the run before it takes a step
+                self.save()  # book the run before it takes a step
         except BaseException:
             self.close()
             raise
@@ -109,7 +109,7 @@ class Follower:
             )
         if snapshot.position and snapshot.encoder != self.encoder:
             raise ValueError(
-                f"encoder: expected {snapshot.encoder!r}, as in the snapshot, got {self.encoder!r}; it needs a new one"
+                f"encoder: expected {snapshot.encoder!r}, as in the snapshot, got {self.encoder!r}, which needs a new snapshot"
             )
         try:
             last = self.log.read(snapshot.position - 1, 1) if snapshot.position else []
@@ -120,7 +120,7 @@ class Follower:
             raise ValueError(
                 f"log: expected at least {counted(snapshot.position, 'known round')}, as in the snapshot, got {known}"
             )
-        if last and snapshot.last != last[0].id:  # an older copy that has grown since
+        if last and snapshot.last != last[0].id:  # the log is an older copy that has grown since
             raise ValueError(
                 f"log: expected {snapshot.last!r} at position {snapshot.position}, as in the snapshot, got {last[0].id!r}"
             )
@@ -128,15 +128,15 @@ class Follower:
 
     @property
     def position(self) -> int:
-        """The last position that was read."""
+        """The last position read."""
         return self.snapshot.position
 
     def advance(self, limit: int = ROUNDS_AT_ONCE) -> int:
-        """Learn from what is known, and return how many rounds were read.
+        """Learn known rounds. Return the number of rounds read.
 
-        The call reads ``limit`` rounds at most. First it closes decisions whose window is over. An error that is no refusal, such
-        as that of a private learner whose budget is spent, or of an encoder that gets inputs of another shape, is raised with
-        a note of the position; the rounds before it are learnt. So is a DamagedRowError without ``skip_damaged``.
+        The call first closes decisions whose window is over, then reads at most ``limit`` rounds. Some errors are not refusals:
+        a private learner's budget is spent, or an encoder gets inputs of another shape. Such an error is raised with a note of
+        the position after the rounds before it are learnt. Without ``skip_damaged``, so is a DamagedRowError.
         """
         self.log.close_due()
         before = self.position
@@ -151,7 +151,7 @@ class Follower:
         try:
             for part in parts:
                 self.snapshot = self._learnt(part)
-        except Exception as error:  # the step of this part has left the state as it was
+        except Exception as error:  # the failed step has not changed the state
             error.add_note(f"log: while learning positions {part[0].position} to {_end_of(part[-1])}")
             failure = error
         self._is_whole = True
@@ -163,18 +163,18 @@ class Follower:
         """Save state and position.
 
         Raises:
-            OSError: the file could not be written. The old snapshot is as it was, and the learner may go on.
-            RuntimeError: a call of :meth:`advance` was interrupted. The state may be ahead of the position; a new follower starts
+            OSError: the file could not be written. The old snapshot is unchanged, and the learner may continue.
+            RuntimeError: a call of :meth:`advance` was interrupted. The state may be ahead of the position; start a new follower
                 from the last snapshot.
         """
         if not self._is_whole:
             raise RuntimeError(
-                "save: expected a follower whose advance() has ended, got one that was interrupted in it"
+                "save: expected a follower whose advance() has returned, got one with an interrupted advance()"
             )
         save_snapshot(self.path, self.policy, self.snapshot)
 
     def close(self) -> None:
-        """Let another process follow. Saves nothing."""
+        """Release the lock, so that another process can follow. This does not save."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -186,7 +186,7 @@ class Follower:
         self.close()
 
     def _read(self, after: int, limit: int) -> list[Feedback | DamagedRowError]:
-        """Return rows of the log; of a block, all of them. Damage that is skipped is one."""
+        """Return rows of the log, or all rows of a block, with skipped damage as entries."""
         rows: list[Feedback | DamagedRowError] = []
         end = after + limit
         while after < end:
@@ -204,7 +204,7 @@ class Follower:
         return rows
 
     def _learnt(self, rows: Sequence[Feedback | DamagedRowError]) -> Snapshot:
-        """Learn from rows at once, and return the facts about the new state."""
+        """Learn rows at once. Return the facts about the new state."""
         last = self.snapshot
         if not rows:
             return last
@@ -223,7 +223,7 @@ class Follower:
         )
 
     def _learn(self, rounds: Sequence[Feedback]) -> list[tuple[int, str]]:
-        """Learn from rounds, and return positions and reasons of refusals."""
+        """Learn rounds. Return positions and reasons of refusals."""
         try:
             rows = [self._arguments(entry) for entry in rounds]
             if len({tuple(part.shape for part in row if part is not None) for row in rows}) > 1:
@@ -231,7 +231,7 @@ class Follower:
             if len(rows) == 1:
                 self.policy.step(*rows[0])
             elif rows:
-                columns = zip(*rows, strict=True)  # without inputs, where the arms are fixed
+                columns = zip(*rows, strict=True)  # inputs are None if the arms are fixed
                 self.policy.learn(*(None if column[0] is None else torch.stack(column) for column in columns))
         except (ValueError, TypeError) as error:
             if len(rounds) == 1:
@@ -252,31 +252,31 @@ def follow(
     on_save: Callable[[Follower], None] | None = None,
     **options: Any,
 ) -> Snapshot:
-    """Learn from a log, now or for as long as it grows, and save snapshots.
+    """Learn from a log and save snapshots, once or continuously.
 
-    Without ``stop``, the call learns what is known, saves and returns. With it, the call learns what comes until ``stop()`` is
-    True. A snapshot that cannot be written, because the disk is full for example, is tried again until the end, and so is a log
-    that cannot be read, because its server restarts.
+    Without ``stop``, the call learns the known rounds, saves and returns. With ``stop``, it keeps learning new rounds until
+    ``stop()`` is True. Failed writes of a snapshot, for example because the disk is full, are retried until the end. So are
+    failed reads of the log, for example while its server restarts.
 
     Args:
         policy: the learner, see :class:`Follower`.
         log: the log.
         path: file of the snapshots.
         every: seconds between snapshots, above 0.
-        poll: seconds between looks at a log in which nothing is new, above 0.
-        limit: the most rounds to read at once, which must fit in memory.
-        stop: whether to stop; ``threading.Event().is_set`` for example.
+        poll: seconds between reads of a log without new rounds, above 0.
+        limit: maximum number of rounds to read at once, which must fit in memory.
+        stop: returns whether to stop, for example ``threading.Event().is_set``.
         on_save: called with the follower after each snapshot.
         **options: keyword arguments of :class:`Follower`.
 
     Returns:
-        What the last snapshot says.
+        The facts in the last snapshot.
 
     Raises:
         OSError: the last snapshot could not be written.
         LogStorageError: the log could not be read at the end.
         DamagedRowError: a row of the log is damaged, and ``skip_damaged`` is False.
-        Exception: an error of the learner that is no refusal. What was learnt before it is saved.
+        Exception: an error of the learner other than a refusal. The rounds learnt before it are saved.
 
     Example:
         >>> from torchonline.feedback import DecisionLog
@@ -293,11 +293,11 @@ def follow(
             is_last = stop is None or stop()
             try:
                 found = follower.advance(limit)
-            except LogStorageError as error:  # before anything was learnt
+            except LogStorageError as error:  # nothing was learnt in this call
                 if is_last or error.is_damage:
                     raise
                 found = 0
-            except Exception:  # what was learnt before it is not lost
+            except Exception:  # keep the rounds learnt before the error
                 follower.save()
                 raise
             is_last = is_last and (found == 0 or stop is not None)
@@ -319,10 +319,10 @@ def follow(
 
 
 def _arguments_of(policy: Any) -> Callable[[Feedback], tuple[Tensor, ...]]:
-    """Return the function from a logged round to arguments of a policy's ``step``."""
+    """Return the function from a logged round to the arguments of a policy's step."""
     learner = next((part for part in policy.modules() if isinstance(part, Learner)), None)
     if learner is not None and learner.batch_shape:
-        raise ValueError(f"policy: expected one without a batch shape, got {learner.batch_shape}")
+        raise ValueError(f"policy: expected no batch shape, got {learner.batch_shape}")
     buffer = next(
         (buffer for buffer in policy.buffers() if buffer.is_floating_point()), torch.zeros((), dtype=torch.float64)
     )
@@ -335,7 +335,7 @@ def _arguments_of(policy: Any) -> Callable[[Feedback], tuple[Tensor, ...]]:
             return inputs, action, reward
         if not policy.takes_inputs:
             return None, action, reward
-        if policy.has_arm_inputs and inputs.dim() == policy.item_dims - 1:  # of the chosen arm alone
+        if policy.has_arm_inputs and inputs.dim() == policy.item_dims - 1:  # only the chosen arm was logged
             return inputs.unsqueeze(0), torch.zeros_like(action), reward
         if policy.has_arm_inputs and not 0 <= entry.action < len(inputs):
             raise ValueError(f"action: expected one of {len(inputs)} arms, got {entry.action}")
@@ -345,12 +345,15 @@ def _arguments_of(policy: Any) -> Callable[[Feedback], tuple[Tensor, ...]]:
 
 
 def _end_of(row: Feedback | DamagedRowError) -> int:
-    """Return the last position of a row, or of damage."""
+    """Return the last position of a row or of damage."""
     return row.last if isinstance(row, DamagedRowError) else row.position
 
 
 def _locked(path: Path) -> int | None:
-    """Return a locked file. Closing it, or the end of the process, unlocks it."""
+    """Return a locked file, or None on Windows.
+
+    Closing it, or the end of the process, unlocks it.
+    """
     try:
         import fcntl
     except ImportError:  # Windows
@@ -361,7 +364,7 @@ def _locked(path: Path) -> int | None:
     except OSError as error:
         owner = os.read(file, 20).decode("ascii", "replace").strip()
         os.close(file)
-        who = f"process {owner}, which has locked {path}" if owner.isdigit() else f"one that has locked {path}"
+        who = f"process {owner}, which has locked {path}" if owner.isdigit() else f"a process that has locked {path}"
         raise BlockingIOError(f"path: expected no other follower, got {who}") from error
     os.ftruncate(file, 0)
     os.write(file, str(os.getpid()).encode())

@@ -20,20 +20,20 @@ MAGIC, LENGTH = b"\x93NUMPY\x01\x00", 10
 CPU = torch.device("cpu")
 LARGEST_ACTION = 2**63 - 1
 LONGEST_ID = 512
-# Of a probability in float32, the sum of some.
+# Rounding error of a probability in float32 that is a sum of several.
 ROUNDING = 1e-6
-# Types that NumPy does not know: half complex numbers and floats of 8 bits.
+# Types that NumPy lacks: half-precision complex numbers and 8-bit floats.
 NOT_STORED = {getattr(torch, name) for name in dir(torch) if name.startswith("float8")} | {torch.complex32}
 
 
 class DamagedRowError(ValueError):
-    """Error of a row of a log that holds what nobody has logged, or that is gone.
+    """Error of a corrupted or missing row of a log.
 
     Args:
-        reason: what is wrong, beginning with the column.
-        position: of the row among the known rounds, as in :class:`Feedback`; 0 where decisions are read.
-        number: of the decision; 0 if nobody knows.
-        last: the last position of the damage: that of the row, or of the last row that is gone.
+        reason: description of the damage, beginning with the column.
+        position: position of the row among the known rounds, as in :class:`Feedback`; 0 if decisions are read.
+        number: number of the decision; 0 if unknown.
+        last: last position of the damage: that of the row, or of the last missing row.
     """
 
     def __init__(self, reason: str, position: int = 0, number: int = 0, last: int = 0) -> None:
@@ -47,15 +47,15 @@ class Decision(NamedTuple):
     """A logged decision.
 
     Attributes:
-        id: name of the decision, unique in the log.
-        inputs: what the policy's ``select`` took for one decision, on the CPU: arms ``(K, d)``, a context ``(d)`` or raw inputs.
-        action: the chosen arm: its index, or its id where arms come and go.
-        probability: probability with which the arm was chosen, in (0, 1].
-        mask: arms that were available, ``(K)``, bool, with an entry for each action; None if all were. Where arms come and go,
-            entry k is that of the arm with id k (:meth:`FeedbackLog.decide` makes such a mask).
+        id: id of the decision, unique in the log.
+        inputs: inputs of the policy's ``select`` for one decision, on the CPU: arms ``(K, d)``, a context ``(d)`` or raw inputs.
+        action: the chosen arm: its index, or its id if the set of arms changes.
+        probability: propensity of the chosen arm, in (0, 1].
+        mask: arms that were available, ``(K)``, bool, with an entry for each action; None if all were. If the set of arms
+            changes, entry k belongs to the arm with id k (:meth:`FeedbackLog.decide` makes such a mask).
         encoder: version of the encoder that computed ``inputs``; ``""`` if there was none.
-        time: seconds since 1970; None is now, when the decision is logged.
-        number: place in the order of logging, from 1; 0 before the decision is logged.
+        time: seconds since 1970; None for the time of logging.
+        number: number in the order of logging, from 1; 0 before the decision is logged.
     """
 
     id: str
@@ -72,8 +72,8 @@ class Feedback(NamedTuple):
     """A decision whose reward is known.
 
     Attributes:
-        position: place in the order in which rewards became known, from 1.
-        id, inputs, action, probability, mask, encoder, time, number: those of the :class:`Decision`.
+        position: number in the order in which rewards became known, from 1.
+        id, inputs, action, probability, mask, encoder, time, number: as in :class:`Decision`.
         reward: the reward, or the default of the log.
         known_at: when the reward became known, in seconds since 1970.
         is_default: whether no reward came within the window.
@@ -96,7 +96,7 @@ class Feedback(NamedTuple):
 def checked_decision(decision: Decision, largest: float | None = None) -> Decision:
     """Return a decision with plain values, or raise an error that names the field.
 
-    ``largest`` is the largest magnitude of a feature that is accepted; None for any.
+    ``largest`` is the largest accepted magnitude of a feature; None for no limit.
     """
     instance_of("decisions", decision, Decision, "Decisions")
     inputs = _plain("inputs", decision.inputs)
@@ -125,11 +125,11 @@ def checked_decision(decision: Decision, largest: float | None = None) -> Decisi
 
 
 def mask_by_id(mask: Any, action_ids: Iterable[int]) -> Tensor:
-    """Return a mask with an entry for each id, False for arms that there are not.
+    """Return a mask with an entry for each id, False for ids without an arm.
 
     Args:
         mask: an entry for each arm, ``(K)``, bool; None if all were available.
-        action_ids: the ids of the K arms.
+        action_ids: ids of the K arms.
     """
     ids = [integer_from_0("action_ids", one) for one in action_ids]
     if not ids or len(set(ids)) < len(ids):
@@ -141,9 +141,9 @@ def mask_by_id(mask: Any, action_ids: Iterable[int]) -> Tensor:
 
 
 def stored_decision(row: Sequence[Any], position: int = 0) -> Decision:
-    """Return a decision from its columns, or raise a DamagedRowError.
+    """Build a decision from its columns, or raise a DamagedRowError.
 
-    ``position`` is that of its reward, if it is read with one.
+    ``position`` is the position of its reward, if it is read with one.
     """
     id, inputs, action, probability, mask, encoder, time, number = row
     try:
@@ -164,7 +164,7 @@ def stored_decision(row: Sequence[Any], position: int = 0) -> Decision:
 
 
 def stored_feedback(row: Sequence[Any], position: int) -> Feedback:
-    """Return a row with a known reward from its columns, or raise a DamagedRowError."""
+    """Build a round with a known reward from its columns, or raise a DamagedRowError."""
     own, *fields, value, known_at, is_default = row
     decision = stored_decision(fields, position)
     try:
@@ -187,7 +187,7 @@ def _of_type(name: str, value: Any, cls: type) -> Any:
 
 
 def _checked_probability(value: Any) -> float:
-    """Return a probability, or raise. What float32 rounds to a little above 1 is 1."""
+    """Return a probability, or raise. Values just above 1 in float32 become 1."""
     if isinstance(value, float) and 1.0 < value <= 1.0 + ROUNDING:
         return 1.0
     return within("probability", value, 0.0, 1.0, closed=True)
@@ -199,7 +199,7 @@ def checked_id(value: Any) -> str:
 
 
 def checked_text(name: str, value: Any, shortest: int = 0) -> str:
-    """Return a string that every database stores, or raise."""
+    """Return a string that every database can store, or raise."""
     try:
         length = len(instance_of(name, value, str, "a string")[: LONGEST_ID + 1].encode())
     except UnicodeEncodeError as error:
@@ -224,19 +224,19 @@ def checked_pairs(rewards: Any) -> list[tuple[str, float]]:
 
 
 def entries(name: str, values: Any) -> list[Any]:
-    """Return the entries of an iterable that is no string, or raise."""
+    """Return the entries of an iterable that is not a string, or raise."""
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
         raise TypeError(f"{name}: expected an iterable, got {type(values).__name__}")
     return list(values)
 
 
 def checked_time(name: str, value: Any) -> float:
-    """Return a time given in seconds or nanoseconds, in seconds since 1970; or raise."""
+    """Convert a time in seconds or nanoseconds to seconds since 1970, or raise."""
     return finite_number(name, as_time(name, value))
 
 
 def checked_reward(value: Any) -> float:
-    """Return a finite reward as a float; a tensor or array of one number will do."""
+    """Return a finite reward as a float. A tensor or array of one number is accepted."""
     number = _one("value", value)
     if isinstance(number, bool):
         number = float(number)
@@ -262,7 +262,7 @@ def integer_from_0(name: str, value: Any) -> int:
 
 
 def _one(name: str, value: Any) -> Any:
-    """Return the number in a tensor or an array of one; other values as they are."""
+    """Return the number in a tensor or array of one entry, and other values as is."""
     if not isinstance(value, (Tensor, np.ndarray, np.generic)):
         return value
     if math.prod(value.shape) != 1 or (isinstance(value, Tensor) and value.is_meta):
@@ -271,7 +271,7 @@ def _one(name: str, value: Any) -> Any:
 
 
 def _plain(name: str, value: Any) -> Tensor:
-    """Return numbers as a tensor that can be stored: dense, on the CPU, no gradient."""
+    """Convert numbers to a tensor for storage: dense, on the CPU, without gradient."""
     if isinstance(value, Tensor):
         value = as_dense(name, value).detach()
         if value.is_meta or value.dtype in NOT_STORED:
@@ -289,7 +289,7 @@ def to_bytes(tensor: Tensor) -> bytes:
 
 
 def from_bytes(name: str, data: Any) -> Tensor:
-    """Return the tensor of :func:`to_bytes`, or raise; errors call it ``name``."""
+    """Return the tensor of :func:`to_bytes`, or raise an error that names ``name``."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"{name}: expected the bytes of a .npy file, got {type(data).__name__}")
     data = bytes(data)
@@ -298,7 +298,7 @@ def from_bytes(name: str, data: Any) -> Tensor:
         dtype, shape = _parsed(data[:start])
         return torch.from_numpy(np.frombuffer(data, dtype, offset=start).reshape(shape).copy())
     except Exception as error:
-        raise ValueError(f"{name}: expected the bytes of a .npy file, got others: {error}") from error
+        raise ValueError(f"{name}: expected the bytes of a .npy file, got other bytes: {error}") from error
 
 
 @lru_cache(maxsize=256)
@@ -311,7 +311,7 @@ def _header(descr: str, shape: tuple[int, ...]) -> bytes:
 
 @lru_cache(maxsize=256)
 def _parsed(header: bytes) -> tuple[np.dtype, tuple[int, ...]]:
-    """Return type and shape of the array behind a header."""
+    """Return dtype and shape of the array after a header."""
     if header[:8] != MAGIC:
         raise ValueError("expected version 1.0")
     found = ast.literal_eval(header[LENGTH:].decode("latin1"))

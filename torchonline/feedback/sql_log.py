@@ -1,4 +1,4 @@
-"""A feedback log in any database that SQLAlchemy speaks to."""
+"""Feedback log in PostgreSQL or SQLite, through SQLAlchemy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,26 +13,27 @@ TYPES = {
     "sqlite": DecisionLog.types,
     "postgresql": {"blob": "BYTEA", "real": "DOUBLE PRECISION", "integer": "BIGINT"},
 }
-# The number of the advisory lock, one for all logs of a database.
+# Key of the advisory lock, one for all logs of a database.
 LOCK = 7_308_327_783_614_081_121
 
 
 class SQLDecisionLog(DatabaseLog):
     """Log of decisions and rewards in PostgreSQL or SQLite, through SQLAlchemy.
 
-    It does what :class:`DecisionLog` does, for services on several machines. Durability is the database's: PostgreSQL's
-    ``synchronous_commit`` is on by default. Writers take turns, by an advisory lock that lasts until the end of a transaction. So
-    positions are given in the order of commits, and a reader never misses a row that commits late.
+    It is a :class:`DecisionLog` for services on several machines. The database determines durability: PostgreSQL's
+    ``synchronous_commit`` is on by default. Writers take turns under an advisory lock that lasts until the end of a transaction.
+    So positions follow the order of commits, and a reader never misses a row that commits late.
 
-    Needs SQLAlchemy 2, and the database's driver.
+    It needs SQLAlchemy 2 and the database's driver.
 
     Args:
-        url: of the database, such as ``"postgresql+psycopg://user@host/name"`` or ``"sqlite:///decisions.db"``.
+        url: URL of the database, such as ``"postgresql+psycopg://user@host/name"`` or ``"sqlite:///decisions.db"``.
         window, default_reward, hold, undecided, largest: as in :class:`DecisionLog`.
         **options: keyword arguments of ``sqlalchemy.create_engine``.
 
     Raises:
-        ValueError: the URL is of no known database, or the log was made with another window, default or hold.
+        ValueError: the URL is invalid or of another kind of database, or the log was created with another window, default or
+            hold.
         LogStorageError: the database cannot be reached or written.
 
     Example:
@@ -58,19 +59,19 @@ class SQLDecisionLog(DatabaseLog):
         except ImportError as error:
             raise ImportError("SQLDecisionLog: expected SQLAlchemy 2, got none; pip install sqlalchemy") from error
 
-        # A connection that a restart of the server has closed is replaced.
+        # pool_pre_ping replaces connections that a restart of the server has closed.
         try:
             self.engine = sqlalchemy.create_engine(url, **{"pool_pre_ping": True, **options})
-        except sqlalchemy.exc.ArgumentError as error:  # the URL may have a password, and is not shown
+        except sqlalchemy.exc.ArgumentError as error:  # do not show the URL, which may contain a password
             raise ValueError(
-                f"url: expected one such as postgresql+psycopg://user@host/name, got another: {error}"
+                f"url: expected a URL such as postgresql+psycopg://user@host/name, got another: {error}"
             ) from error
         database = self.engine.dialect.name
         if database not in TYPES:
             raise ValueError(f"url: expected a database of {' or '.join(TYPES)}, got {database}")
         if database == "sqlite" and self.engine.url.database in (None, "", ":memory:"):  # one for each thread
-            raise ValueError('url: expected a file, got SQLite in memory; DecisionLog(":memory:") is a log there')
-        if database == "postgresql":  # others, such as SERIALIZABLE, look at the data before they have the lock
+            raise ValueError('url: expected a file, got SQLite in memory; use DecisionLog(":memory:") instead')
+        if database == "postgresql":  # other levels, such as SERIALIZABLE, read the data before they have the lock
             self.engine = self.engine.execution_options(isolation_level="READ COMMITTED")
         self.types = TYPES[database]
         self._begin = "SELECT pg_advisory_xact_lock(:key)" if database == "postgresql" else ""
@@ -102,7 +103,7 @@ class SQLDecisionLog(DatabaseLog):
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
-    """Leave transactions to the log, and make them durable."""
+    """Let the log control transactions, and make them durable."""
     connection.isolation_level = None
     prepare(connection, "full")
 

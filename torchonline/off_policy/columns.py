@@ -1,4 +1,4 @@
-"""Columns of tables as arrays, and one error for all columns that are wrong."""
+"""Table columns as arrays, with one error for all invalid columns."""
 
 import math
 import numbers
@@ -15,7 +15,7 @@ from torchonline.core.messages import counted, listed
 
 TEXT, GAPS, AMOUNTS, DATES = (
     "number text, or give each of its values a column of 0 and 1",
-    "fill gaps, or leave their rows out",
+    "fill gaps, or drop their rows",
     "write amounts as plain numbers, such as 1234.5",
     "write dates as numbers, such as days since a first one",
 )
@@ -26,16 +26,16 @@ DATE = re.compile(r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\
 class Columns:
     """Columns of a pandas, polars or Arrow table, by name.
 
-    The methods return arrays. A column that is wrong is noted, and :meth:`check` raises one error for all that were noted: until
-    it has returned, the arrays may be empty.
+    The methods return arrays and record invalid columns, for which the array may be empty. :meth:`check` then raises one error
+    for all of them.
 
     Args:
         frame: a table in memory with named columns.
     """
 
     def __init__(self, frame: Any) -> None:
-        is_lazy = hasattr(frame, "collect")  # columns of such a frame are computed when they are asked for
-        names = None if is_lazy else getattr(frame, "column_names", None)  # of Arrow, where ``columns`` are the values
+        is_lazy = hasattr(frame, "collect")  # a lazy frame computes its columns on request
+        names = None if is_lazy else getattr(frame, "column_names", None)  # Arrow, where ``columns`` are the values
         self.is_arrow = names is not None
         names = getattr(frame, "columns", None) if names is None and not is_lazy else names
         if names is None or not hasattr(frame, "__getitem__"):
@@ -48,9 +48,9 @@ class Columns:
         self.remedies: dict[str, None] = {}  # as an ordered set
 
     def check(self) -> None:
-        """Raise one error for all columns that are wrong.
+        """Raise one error for all invalid columns.
 
-        It is a TypeError if one of them holds no numbers, else a ValueError.
+        It is a TypeError if one of them is not numeric, else a ValueError.
         """
         if self.problems:
             error = TypeError if self.is_wrong_type else ValueError
@@ -60,8 +60,8 @@ class Columns:
         """Return columns of finite numbers as float64, ``(N, m)``.
 
         Args:
-            name: of the argument that names the columns.
-            columns: their names.
+            name: name of the argument that holds ``columns``.
+            columns: names of the columns.
         """
         found, wrong = [], []
         for column in columns:
@@ -82,8 +82,8 @@ class Columns:
         """Return a column of actions, integers from 0.
 
         Args:
-            column: its name.
-            arms: K, or None if it is unknown. Then a smallest action of 1 gives a warning, because the actions may count from 1.
+            column: name of the column.
+            arms: K, or None if unknown. With None, a smallest action of 1 gives a warning, because the actions may count from 1.
         """
         values, none = self._values("action", column), np.empty(0, dtype=np.int64)
         if values is None:
@@ -119,7 +119,7 @@ class Columns:
         return values
 
     def without_gaps(self, name: str, column: str) -> np.ndarray | None:
-        """Return a column of any type that has no gaps; or None, if it is wrong."""
+        """Return a column of any type without gaps, or None if it is invalid."""
         values = self._values(name, column)
         if values is not None and (gaps := count_of_gaps(values)):
             self.problems.append(f"{name}: expected a column without gaps, got {column!r} with {gaps}")
@@ -127,7 +127,7 @@ class Columns:
         return values
 
     def _values(self, name: str, column: str) -> np.ndarray | None:
-        """Return a column, or None if there is none or several."""
+        """Return a column, or None if its name is missing or not unique."""
         if self.counts[column] != 1:
             if self.counts[column]:
                 self.problems.append(f"{name}: expected one column of the name {column!r}, got several")
@@ -139,7 +139,7 @@ class Columns:
         return np.asarray(values if self.is_arrow else values.to_numpy())
 
     def _reason(self, values: np.ndarray) -> str:
-        """Return why a column holds no finite numbers, or nothing; note the remedy."""
+        """Return why a column does not hold finite numbers, or "". Record the remedy."""
         if values.dtype.kind in "biuf":
             if gaps := count_of_gaps(values):
                 self.remedies[GAPS] = None
@@ -176,25 +176,25 @@ class Columns:
 
 
 def check_columns(name: str, inputs: Sequence[str], **roles: Sequence[str]) -> None:
-    """Refuse inputs that are named twice, or that no decision or prediction can know.
+    """Refuse duplicate inputs, and inputs that are unknown before the decision.
 
     Args:
-        name: of the argument, which the error begins with.
-        inputs: the columns of the inputs.
-        **roles: columns of ``reward`` or ``targets``, which are to be learnt, and of others that come with the decision.
+        name: name of the argument, with which the error begins.
+        inputs: columns of the inputs.
+        **roles: columns of ``reward`` or ``targets``, which are to be learnt, and columns that come with the decision.
     """
     counts = Counter(inputs)
     for role, columns in roles.items():
         if shared := sorted(counts.keys() & set(columns)):
             is_learnt = role in ("reward", "targets")
-            reason = "which is what is to be learnt" if is_learnt else "which is not known before the decision"
+            reason = "which is to be learnt" if is_learnt else "which is not known before the decision"
             raise ValueError(f"{name}: expected no column of the {role}, {reason}, got {shared}")
     if twice := sorted(column for column, count in counts.items() if count > 1):
-        raise ValueError(f"{name}: expected each column once, got {twice} again")
+        raise ValueError(f"{name}: expected each column once, got {twice} more than once")
 
 
 def count_of_gaps(values: np.ndarray) -> int:
-    """Return how many values are missing: None, NaN or no date."""
+    """Return the number of missing values: None, NaN or NaT."""
     return sum(map(is_missing, values)) if values.dtype.kind == "O" else int((values != values).sum())
 
 
@@ -207,12 +207,12 @@ def is_missing(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number, and no text."""
+    """Return whether a value is a finite number, not text."""
     return isinstance(value, (numbers.Real, Decimal)) and math.isfinite(value)
 
 
 def is_numeral(text: str) -> bool:
-    """Return whether a text is a number."""
+    """Return whether a text parses as a number."""
     try:
         float(text)
     except ValueError:

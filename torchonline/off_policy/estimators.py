@@ -16,7 +16,7 @@ from torchonline.off_policy.support import warn_of_overlap
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
-    r"""Estimated value of a policy, with its parts, from which intervals are made.
+    r"""Estimated value of a policy, with the parts from which intervals are computed.
 
     .. math:: \hat v = \frac1N\sum_i b_i + \frac{\sum_i w_i e_i}{D}
 
@@ -25,17 +25,17 @@ class Estimate:
     Args:
         method: name of the estimator.
         log: the log.
-        base: b, what the reward model predicts, ``(N)``; 0 without a model.
-        weights: w, importance weights, perhaps clipped, ``(N)``.
-        residuals: e, rewards less their predictions, ``(N)``.
+        base: b, the reward model's predictions, ``(N)``; 0 without a model.
+        weights: w, importance weights, possibly clipped, ``(N)``.
+        residuals: e, rewards minus their predictions, ``(N)``.
         self_normalised: whether D is the sum of the weights.
         from_past: whether each round's base and residual were predicted from earlier rounds only.
-        predicted_range: least and largest predicted reward of any arm; None without a model.
+        predicted_range: smallest and largest predicted reward of any arm; None without a model.
 
     Attributes:
         value: the estimate, a float.
-        terms: of the rounds, ``(N)``, float64. The value is their mean.
-        effective_sample_size: of the weights; 0 if all are 0, and N for the direct method, which has no weights.
+        terms: the rounds' contributions, ``(N)``, float64. The value is their mean.
+        effective_sample_size: that of the weights; 0 if all are 0, and N for the direct method, which has no weights.
     """
 
     method: str
@@ -89,11 +89,11 @@ def ips(log: BanditLog, target: Any) -> Estimate:
 
     Unbiased for the mean over the rounds of the target's expected reward, if
 
-    - the logging probabilities are right, and above 0 wherever the target's are;
+    - the logging probabilities are correct, and above 0 wherever the target's are;
     - the target was fixed before the log, or depends in each round on earlier rounds only.
 
-    The logging policy may learn. All estimators weigh a round by :func:`importance_weights`, and warn by an
-    :class:`OverlapWarning` as :func:`overlap` says.
+    The logging policy may learn. All estimators weight rounds by :func:`importance_weights`, and give an
+    :class:`OverlapWarning` under the rule of :func:`overlap`.
 
     Args:
         log: the log.
@@ -114,8 +114,8 @@ def ips(log: BanditLog, target: Any) -> Estimate:
 def snips(log: BanditLog, target: Any) -> Estimate:
     r"""Estimate by self-normalised IPS: :math:`\sum_i w_i r_i / \sum_i w_i`.
 
-    Consistent, not unbiased, and never outside the range of the rewards. It has no anytime-valid interval. Arguments are those of
-    :func:`ips`.
+    Consistent but biased, and always within the range of the rewards. It has no anytime-valid interval. The arguments are those
+    of :func:`ips`.
 
     Raises:
         ValueError: the target would have chosen none of the logged actions.
@@ -137,7 +137,7 @@ def snips(log: BanditLog, target: Any) -> Estimate:
 def clipped_ips(log: BanditLog, target: Any, largest: float) -> Estimate:
     r"""Estimate by clipped IPS: :math:`\frac1N\sum_i \min(w_i, \tau)\,r_i`.
 
-    Its bias is minus the mean of :math:`(w_i - \tau)_+ r_i`: the estimate is too low for rewards of at least 0.
+    The bias is minus the mean of :math:`(w_i - \tau)_+ r_i`: for non-negative rewards the estimate is too low.
 
     Args:
         log: the log.
@@ -163,12 +163,12 @@ def direct_method(log: BanditLog, target: Any, predicted: Any) -> Estimate:
 
     .. math:: \frac1N\sum_i\sum_a \pi(a \mid x_i)\,\hat q(x_i, a)
 
-    It has the bias of the model, and uses no weights. Intervals of it say nothing of that bias.
+    It uses no weights and has the bias of the model. Its intervals ignore that bias.
 
     Args:
         log: the log.
         target: see :func:`ips`.
-        predicted: predicted rewards of all arms, ``(N, K)``: of :func:`predicted_rewards`, or a tensor.
+        predicted: predicted rewards of all arms, ``(N, K)``: from :func:`predicted_rewards`, or a tensor.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
@@ -189,12 +189,12 @@ def direct_method(log: BanditLog, target: Any, predicted: Any) -> Estimate:
 
 
 def doubly_robust(log: BanditLog, target: Any, predicted: Any) -> Estimate:
-    r"""Estimate by a reward model, and weigh what the model misses.
+    r"""Estimate by a reward model plus weighted residuals.
 
     .. math:: \frac1N\sum_i\Bigl(\sum_a \pi(a \mid x_i)\,\hat q(x_i, a) + w_i\,(r_i - \hat q(x_i, a_i))\Bigr)
 
-    Unbiased under the conditions of :func:`ips`, if the prediction of a round uses earlier rounds only; or if groups are
-    independent of each other, and the prediction uses other groups only (cross-fitting). The variance is smaller than that of IPS
+    Unbiased under the conditions of :func:`ips`, if the prediction of a round uses earlier rounds only, or if groups are
+    independent of each other and the prediction uses other groups only (cross-fitting). The variance is smaller than that of IPS
     if the model explains the rewards. Arguments and reference are those of :func:`direct_method`.
 
     Example:
@@ -206,11 +206,11 @@ def doubly_robust(log: BanditLog, target: Any, predicted: Any) -> Estimate:
 
 
 def sndr(log: BanditLog, target: Any, predicted: Any) -> Estimate:
-    r"""Estimate doubly robustly with self-normalised weights.
+    r"""Estimate by the self-normalised doubly robust estimator.
 
     .. math:: \frac1N\sum_i\sum_a \pi(a \mid x_i)\,\hat q(x_i, a) + \frac{\sum_i w_i\,(r_i - \hat q(x_i, a_i))}{\sum_i w_i}
 
-    Consistent, not unbiased. It has no anytime-valid interval. Arguments are those of :func:`direct_method`.
+    Consistent but biased. It has no anytime-valid interval. Arguments are those of :func:`direct_method`.
 
     Raises:
         ValueError: the target would have chosen none of the logged actions.
@@ -230,14 +230,14 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
 
     .. math:: \frac1N\sum_i\Bigl(w_i r_i 1[w_i \le \tau] + \sum_a \pi(a \mid x_i)\,\hat q(x_i, a)\,1[w(x_i, a) > \tau]\Bigr)
 
-    The bias is that of the model where weights are large. Other arguments are those of :func:`direct_method`.
+    The bias is the model's bias where weights are large. Other arguments are those of :func:`direct_method`.
 
     Args:
         log: the log.
         target: see :func:`ips`.
         predicted: see :func:`direct_method`.
         threshold: tau, at least 0.
-        logging: logging probabilities of all arms, ``(N, K)``, which agree with ``log.probability`` within 1e-5.
+        logging: logging probabilities of all arms, ``(N, K)``, which must agree with ``log.probability`` within 1e-5.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
@@ -254,12 +254,12 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
     difference = float((of_actions(log, logged) - log.probability).abs().max())
     if bool((logged < 0.0).any()) or difference > TOLERANCE:
         raise ValueError(
-            f"logging: expected probabilities, of logged actions those of the log, got a least of {float(logged.min()):g} and a "
-            f"difference of {difference:g}"
+            f"logging: expected probabilities that agree with log.probability, got a smallest of {float(logged.min()):g} and a "
+            f"largest difference of {difference:g}"
         )
     weights, q = _weights(log, probability), _predictions(log, predicted)
     warn_of_overlap(log, probability, weights)
-    # Products in the place of ratios, which are 0 / 0 where both probabilities are 0.
+    # Compare products, because the ratio is 0 / 0 if both probabilities are 0.
     is_large = probability > threshold * logged
     is_large.scatter_(1, log.action.unsqueeze(1), (weights > threshold).unsqueeze(1))
     base = (probability * q.values * is_large).sum(1)
@@ -278,9 +278,9 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
 def switch_doubly_robust(log: BanditLog, target: Any, predicted: Any, threshold: float) -> Estimate:
     r"""Estimate doubly robustly where weights are small, and by the model elsewhere.
 
-    It is :func:`doubly_robust` with :math:`w_i\,1[w_i \le \tau]` in the place of :math:`w_i`, and needs no logging probabilities
-    of other arms. The bias is that of the model where weights are above ``threshold``, tau, which is at least 0. Other
-    arguments are those of :func:`direct_method`, and the reference is that of :func:`switch`.
+    It is :func:`doubly_robust` with :math:`w_i\,1[w_i \le \tau]` in place of :math:`w_i`, and does not need logging probabilities
+    of other arms. The bias is the model's bias where weights are above ``threshold``, tau, which is at least 0. Other arguments
+    are those of :func:`direct_method`, and the reference is that of :func:`switch`.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
@@ -319,7 +319,7 @@ def _weights(log: BanditLog, probability: Tensor) -> Tensor:
 
 
 def _checked_weights(log: BanditLog, target: Any) -> Tensor:
-    """Return the weights, and warn where the overlap is too small."""
+    """Return the weights. Warn if the overlap is too small."""
     probability = target_probabilities(log, target)
     weights = _weights(log, probability)
     warn_of_overlap(log, probability, weights)
@@ -338,6 +338,6 @@ def _range(values: Tensor) -> tuple[float, float]:
 
 
 def _predictions(log: BanditLog, predicted: Any) -> PredictedRewards:
-    """Return predicted rewards of all arms, of which we know where they come from."""
+    """Return checked predictions. A plain tensor does not count as from the past."""
     values, from_past = predicted if isinstance(predicted, PredictedRewards) else (predicted, False)
     return PredictedRewards(real_numbers("predicted", values, (len(log), log.arms)), from_past)

@@ -1,4 +1,4 @@
-"""Replay of a log by a policy that learns, and propensities by counts."""
+"""Replay of a log by a learning policy, and propensities from counts."""
 
 import torch
 from torch import Tensor
@@ -11,15 +11,15 @@ from torchonline.policies.rules import Rule
 
 
 def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float = 1.0) -> Tensor:
-    r"""Return each arm's logging probability in each round, estimated within strata.
+    r"""Estimate each arm's logging probability in each round by counts in strata.
 
     .. math:: p_{ik} = \frac{n_{s_i k} + c}{n_{s_i} + cK}
 
-    Here :math:`n_{sk}` counts the rounds of stratum s with logged arm k, and :math:`n_s` all rounds of stratum s. Condition:
-    within a stratum, the logged arm is independent of the rewards of the arms.
+    :math:`n_{sk}` counts the rounds of stratum s with logged arm k, and :math:`n_s` all rounds of stratum s. Condition: within a
+    stratum, the logged arm is independent of the arms' rewards.
 
     Args:
-        strata: ``(N)`` or ``(N, m)`` with m above 0, integers. Rounds that agree in all m entries form a stratum.
+        strata: integers, ``(N)`` or ``(N, m)`` with m above 0. Rounds that agree in all m entries form a stratum.
         actions: logged arms, ``(N)``, int64 from 0 to K - 1.
         arms: number of arms K.
         smoothing: c, at least 0. With 0, an arm that was never logged in a stratum has probability 0 there.
@@ -49,26 +49,31 @@ def propensities(strata: Tensor, actions: Tensor, arms: int, *, smoothing: float
 
 
 def replay(policy: Rule, arms: Tensor, actions: Tensor, rewards: Tensor, groups: Tensor, orders: Tensor) -> Tensor:
-    r"""Replay a log: the policy learns where its choice is the logged arm.
+    r"""Replay a log: the policy learns the rounds in which it chooses the logged arm.
 
-    In each group of rounds, the policy chooses in all rounds from one state. Then it learns, in the order of the log, from the
-    rounds in which its choice is the logged arm. Other rewards stay hidden. The call changes the policy.
+    In each group of rounds, the policy chooses in all rounds from the same state. Then it learns, in the order of the log, the
+    rounds in which its choice is the logged arm. Other rewards stay hidden. The policy changes in place.
 
     Guarantee. With the weights
 
     .. math:: w_i = \frac{1[\text{choice}_i = \text{action}_i]}{p_i},\qquad p_i = P(\text{action}_i \mid \text{context}_i),
 
     the mean of :math:`w_i r_i` is unbiased for the mean, over the rounds of the stream, of the expected reward of the policy's
-    choice, if the :math:`p_i > 0` are correct; if, given the context, the logged arm is independent of the rewards of the arms;
-    and if groups are independent of each other. So rounds whose logged arms depend on each other, such as those of a person who
-    stays on one treatment, must be in one group: otherwise a match reveals the next round's logged arm. The estimated value is
-    that of a learner that sees the reward of about one round in K, and learns K times more slowly than one that acts.
+    choice, if
+
+    - the :math:`p_i > 0` are correct;
+    - given the context, the logged arm is independent of the arms' rewards;
+    - groups are independent of each other.
+
+    So rounds whose logged arms depend on each other must be in one group, for example the rounds of a person who stays on one
+    treatment. In separate groups, a match would reveal the next round's logged arm. The estimated value is that of a learner that
+    sees the reward of about one round in K, and so learns K times more slowly than a learner that acts.
 
     Cost: for each group one choice, and as many steps as the largest number of matches of one learner of a batch.
 
     Args:
-        policy: on the CPU, like all tensors, with batch shape ``*B``, in its initial state unless it is meant to know more than
-            the stream. A batch of learners with a history needs room for one round more than any learner learns from.
+        policy: on the CPU, like all tensors, with batch shape ``*B``. It should be in its initial state, unless it is meant to
+            start with prior knowledge. A batch of learners with a history needs room for one round more than any learner learns.
         arms: features, ``(N, K, d)``; K above 0.
         actions: logged arms, ``(N)``, int64.
         rewards: rewards of the logged arms, ``(N)``.
@@ -89,13 +94,13 @@ def replay(policy: Rule, arms: Tensor, actions: Tensor, rewards: Tensor, groups:
     Reference:
         Li, Chu, Langford and Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation algorithms,
         WSDM 2011. Their log is uniform, so accepted rounds are distributed as in a live run. Here rounds with a likely logged arm
-        are learnt more often. The weights correct the mean reward for that, but not what the policy has learnt. For policies that
-        change: Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
+        are learnt more often. The weights correct the mean reward for this, but not the policy's state. For policies that change:
+        Dudik, Erhan, Langford and Li, Doubly robust policy evaluation and optimization, Statistical Science 2014.
     """
     checks.instance_of("policy", policy, Rule, "a rule of choice, such as UCB")
     state, dim, batch = policy.estimator.theta_hat, policy.estimator.dim, policy.estimator.batch_shape
     if not state.is_cpu:
-        raise ValueError(f"policy: expected one on the CPU, got one on {state.device}")
+        raise ValueError(f"policy: expected a policy on the CPU, got one on {state.device}")
     arms, rewards = check_tensor("arms", arms, state), check_tensor("rewards", rewards, state, is_real=True)
     if arms.dim() != 3 or arms.size(-1) != dim or arms.size(1) == 0:
         raise ValueError(f"arms: expected a tensor of shape (N, K, {dim}) with K above 0, got {kind(arms)}")
@@ -115,7 +120,7 @@ def replay(policy: Rule, arms: Tensor, actions: Tensor, rewards: Tensor, groups:
         raise ValueError("orders: expected each group at most once for one learner, got a repeated group")
     starts = counts.cumsum(0) - counts
     rows = groups.argsort(dim=0, stable=True)
-    choices = torch.full((*batch, size + 1), -1)  # the last column takes the padding of short groups
+    choices = torch.full((*batch, size + 1), -1)  # the last column absorbs the padding of short groups
     for group in orders.unbind(-1):
         count = counts[group]
         place = torch.arange(int(count.max()))

@@ -1,4 +1,4 @@
-"""Logs of decisions with their probabilities, and where they come from."""
+"""Logs of decisions with their probabilities, and conversions to them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,9 +21,9 @@ from torchonline.policies.policy import Policy
 
 CPU = torch.device("cpu")
 LIKE = torch.zeros((), dtype=torch.float64)
-# By how much rounding may take probabilities above 1, and the sum of a row away from 1; those of one arm may differ as much.
+# Tolerance for rounding: of probabilities above 1, of row sums other than 1, and of differences between one arm's probabilities.
 TOLERANCE = 1e-5
-# An action that was drawn with less is a mistake of the log; squares of weights stay finite.
+# A smaller logged probability is taken for a mistake. The bound also keeps squares of weights finite.
 LEAST_PROBABILITY = 1e-50
 
 
@@ -31,27 +31,27 @@ LEAST_PROBABILITY = 1e-50
 class BanditLog:
     r"""N logged decisions: contexts, actions, rewards and logging probabilities.
 
-    All values are checked and copied to float64 and int64 on the CPU. Lists and NumPy arrays will do. ``log[rows]`` is the log
-    of some rounds, by a slice, indices or booleans. Where arms come and go, the column of an arm is its id
-    (``action_ids`` of the policy), and K is the number of arms that there have ever been.
+    All values are checked and copied to float64 and int64 on the CPU. Lists and NumPy arrays are accepted. ``log[rows]`` selects
+    rounds by a slice, indices or booleans. If arms are added and removed, the column of an arm is its id (``action_ids`` of the
+    policy), and K is the number of arms that ever existed.
 
     Args:
         arms: K, the number of arms.
         action: logged arms, ``(N)``, integers from 0 to K - 1.
         reward: rewards of the logged arms, ``(N)``.
-        probability: with which the logged arm was chosen, given its context and the past, ``(N)``, in [1e-50, 1]. Values up to
-            1e-5 above 1 are rounding, and become 1.
-        context: what a policy gets: ``(N, d)`` for one context, ``(N, K, d)`` for features of each arm. None if no policy or
-            regression will look at it.
-        mask: True where an arm was available, ``(N, K)``; None for all.
-        groups: group of each round, ``(N)``, integers. Rounds that depend on each other, such as those of a person, are in one
-            group. None if all rounds are groups of their own.
-        time: when the decision was made, ``(N)``, in any unit; None if unknown. Dates and nanoseconds since 1970 become seconds
-            since 1970.
-        position: place in a list, ``(N)``, integers from 0; None if there is one place. No estimator looks at it.
+        probability: propensity of the logged arm given its context and the past, ``(N)``, in [1e-50, 1]. Values up to 1e-5 above
+            1 are taken for rounding and become 1.
+        context: inputs of a policy: ``(N, d)`` for one context, ``(N, K, d)`` for features of each arm. None if no policy or
+            regression needs it.
+        mask: True where an arm was available, ``(N, K)``; None if all were.
+        groups: group of each round, ``(N)``, integers. Dependent rounds, such as those of one person, must share a group. None if
+            all rounds are independent.
+        time: time of the decision, ``(N)``, in any unit; None if unknown. Dates and nanoseconds since 1970 become seconds since
+            1970.
+        position: position in a list, ``(N)``, integers from 0; None if there is one position. Estimators ignore it.
 
     Raises:
-        TypeError, ValueError: an argument is something else. The message names the argument.
+        TypeError, ValueError: an argument is invalid. The message names the argument.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1, 1], reward=[1.0, 0.0, 1.0], probability=[0.5, 0.5, 0.5])
@@ -108,7 +108,7 @@ class BanditLog:
                 raise ValueError("mask: expected every logged action to be available, got an unavailable one")
             found["mask"] = mask
         for name, value in found.items():
-            # Copies: the caller's tensors may change.
+            # Copy, because the caller's tensors may change.
             object.__setattr__(self, name, value.detach().clone() if isinstance(value, Tensor) else value)
 
     def __len__(self) -> int:
@@ -131,7 +131,7 @@ class BanditLog:
         return BanditLog(**values)
 
     def group_sums(self, values: Tensor) -> Tensor:
-        """Return the sums of values over the groups: ``(N, ...)`` to ``(G, ...)``."""
+        """Sum values over the groups: ``(N, ...)`` to ``(G, ...)``."""
         if self.groups is None:
             return values
         sums = values.new_zeros((int(self.groups.max()) + 1, *values.shape[1:]))
@@ -139,7 +139,7 @@ class BanditLog:
 
 
 def real_numbers(name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
-    """Return finite real numbers of a shape in float64, without a gradient, or raise."""
+    """Return finite real numbers of the given shape in float64, detached, or raise."""
     found = check_tensor(name, value, LIKE, is_real=True).detach()
     check_shape(name, found, shape)
     check_values(name, found)
@@ -152,12 +152,12 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
     Args:
         log: the log, with ``context`` if ``target`` is a policy.
         target: a tensor ``(N, K)``, whose rows sum to 1 within 1e-5; or an object with ``probabilities(context, mask)``, such as
-            a :class:`Policy`, a :class:`DisjointArms` or a :class:`~torchonline.models.BanditHead`. Its present state decides in
-            all rounds, and an arm that was removed from it has probability 0. The probabilities of :class:`ThompsonSampling` are
-            estimates, which differ from call to call: compute them once.
+            a :class:`Policy`, a :class:`DisjointArms` or a :class:`~torchonline.models.BanditHead`. Its present state is used for
+            all rounds. Removed arms have probability 0. The probabilities of :class:`ThompsonSampling` are random estimates that
+            differ between calls: compute them once.
 
     Raises:
-        TypeError, ValueError: the probabilities are none, or an unavailable arm has some.
+        TypeError, ValueError: the values are not probabilities, or an unavailable arm has a probability above 0.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1], reward=[1, 0], probability=[0.5, 0.5], context=torch.eye(2))
@@ -169,11 +169,11 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
     compute: Callable[..., Tensor] | None = getattr(target, "probabilities", None)
     if compute is not None and not isinstance(target, Tensor):
         if log.context is None:
-            raise ValueError("log: expected one with context, which a policy needs, got none")
+            raise ValueError("log: expected a log with context, which a policy needs, got none")
         like, mask = _first_tensor(target), log.mask
         arms = target.with_ids() if isinstance(target, Policy) else None
         if arms is not None and arms.ids_so_far != log.arms:
-            wanted = f"a policy that has had as many arms as the log, {log.arms}"
+            wanted = f"a policy that has had {counted(log.arms, 'arm')}, like the log"
             raise ValueError(f"target: expected {wanted}, got one with {arms.ids_so_far}")
         if mask is not None:
             mask = (mask if arms is None else by_place(mask, arms)).to(like.device)
@@ -188,15 +188,15 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
         worst = float(sums[(sums - 1.0).abs().argmax()])
         low = float(found.min())
         raise ValueError(
-            f"target: expected probabilities, rows of which sum to 1, got a sum of {worst:g} and a least of {low:g}"
+            f"target: expected probabilities with rows that sum to 1, got a sum of {worst:g} and a smallest of {low:g}"
         )
     if log.mask is not None and bool((found[~log.mask] > 0.0).any()):
-        raise ValueError("target: expected 0 for arms that were unavailable, got a probability above 0")
-    return found.clamp(max=1.0)  # as those of the log
+        raise ValueError("target: expected probability 0 for unavailable arms, got a probability above 0")
+    return found.clamp(max=1.0)  # like the logged ones
 
 
 def _first_tensor(policy: Any) -> Tensor:
-    """Return a tensor of the type that a policy takes, or its scaler."""
+    """Return a tensor with the dtype and device of a policy's inputs."""
     if getattr(policy, "scaler", None) is not None:
         return policy.scaler.mean
     parameters = getattr(policy, "parameters", tuple)
@@ -220,28 +220,27 @@ def from_frame(
     time: str | None = None,
     position: str | None = None,
 ) -> BanditLog:
-    """Return the log in a table in memory, whose rows are rounds.
+    """Return a log from a table in memory, with one round per row.
 
-    Rows stay in their order. A column of groups may hold anything that can be sorted, such as names. A column of times may hold
-    dates, or nanoseconds since 1970, which become seconds since 1970. The values of a column of positions are numbered in their
-    order, from 0.
+    Rows stay in their order. A column of groups may hold any sortable values, such as names. A column of times may hold dates, or
+    nanoseconds since 1970, which become seconds since 1970. The sorted values of a column of positions are numbered from 0.
 
     Args:
         frame: a pandas or polars frame, or an Arrow table or record batch.
         action: column of the logged arms, integers from 0. A smallest action of 1 is refused if the largest is ``arms``, and
-            gives a warning if ``arms`` is None: the column may count from 1. Text has to be numbered before.
+            gives a warning if ``arms`` is None: the column may count from 1. Replace text by numbers first.
         reward: column of the rewards.
         probability: column of the logging probabilities.
-        context: columns of the context, all numbers: ``(N, d)``. Encode text as numbers before. The columns of rewards, actions
-            and probabilities are refused, and so is a column that is named twice.
+        context: numeric columns of the context: ``(N, d)``. Encode text as numbers first. The columns of rewards, actions and
+            probabilities are refused, and so are duplicates.
         arms: K; None for the largest action plus 1.
-        groups: column of the groups; None if there are none.
-        time: column of the times; None if there is none.
-        position: column of the positions; None if there is none.
+        groups: column of the groups, or None.
+        time: column of the times, or None.
+        position: column of the positions, or None.
 
     Raises:
-        TypeError: a column holds something else. The error names all columns that are wrong.
-        ValueError: a column is missing or lacks values, or its values are out of range.
+        TypeError: a column has the wrong type. The error names all invalid columns.
+        ValueError: a column is missing, has missing values, or has values out of range.
 
     Example:
         >>> import pandas
@@ -271,19 +270,18 @@ def from_frame(
 
 
 def from_obp(feedback: Mapping[str, Any]) -> BanditLog:
-    """Return the log in the ``bandit_feedback`` of Open Bandit Pipeline.
+    """Return a log from the ``bandit_feedback`` of Open Bandit Pipeline.
 
-    Its rounds are impressions, each at one position of a list of ``len_list`` items. They stay so: a round is an impression, and
-    its position is kept in ``log.position``. An estimate is then about the mean reward of an impression, and intervals take
-    impressions as independent. To evaluate one position, take ``log[log.position == 0]``. Lists as a whole (slates) are out of
-    scope.
+    Each round is an impression at one position of a list of ``len_list`` items. The position is kept in ``log.position``. An
+    estimate is then the mean reward of an impression, and intervals treat impressions as independent. To evaluate one position,
+    use ``log[log.position == 0]``. Whole lists (slates) are out of scope.
 
     Args:
-        feedback: a mapping with ``n_actions``, ``action``, ``reward`` and ``pscore``; ``context`` and ``position`` if there are
-            any. Other entries, such as ``action_context``, are ignored.
+        feedback: a mapping with ``n_actions``, ``action``, ``reward`` and ``pscore``, and optionally ``context`` and
+            ``position``. Other entries, such as ``action_context``, are ignored.
 
     Raises:
-        TypeError, ValueError: an entry is missing, or is something else. ``pscore`` must be given.
+        TypeError, ValueError: an entry is missing or invalid. ``pscore`` must be given.
 
     Example:
         >>> feedback = {"n_rounds": 2, "n_actions": 3, "action": [0, 2], "reward": [0, 1], "pscore": [0.5, 0.1]}
@@ -306,9 +304,9 @@ def from_obp(feedback: Mapping[str, Any]) -> BanditLog:
 
 
 def to_obp(log: BanditLog, target: Any) -> tuple[dict[str, Any], np.ndarray]:
-    """Return what the estimators of Open Bandit Pipeline take.
+    """Return the arguments of Open Bandit Pipeline's estimators.
 
-    It is ``bandit_feedback`` and ``action_dist``, in memory of their own. Each round is one impression at the only position, 0:
+    These are ``bandit_feedback`` and ``action_dist``, as copies. Each round is one impression at the only position, 0:
     ``action_dist`` has shape (N, K, 1). Masks and features of each arm are left out.
 
     Args:
@@ -337,7 +335,7 @@ def to_obp(log: BanditLog, target: Any) -> tuple[dict[str, Any], np.ndarray]:
 def at_positions(log: BanditLog, values: Any) -> Tensor:
     """Select values at each round's position: ``(N, K, positions)`` to ``(N, K)``.
 
-    For the ``action_dist`` and ``estimated_rewards_by_reg_model`` of Open Bandit Pipeline. A log without positions takes
+    This converts ``action_dist`` and ``estimated_rewards_by_reg_model`` of Open Bandit Pipeline. A log without positions takes
     ``(N, K, 1)``.
 
     Args:
@@ -361,25 +359,24 @@ def at_positions(log: BanditLog, values: Any) -> Tensor:
 def from_decisions(
     decisions: Any, *, arms: int | None = None, context: bool = True, encoder: str | None = None, page: int = 1000
 ) -> BanditLog:
-    """Return a decision log as far as all rewards are known.
+    """Return the part of a decision log before the first open decision.
 
-    Decisions are in the order in which they were made, up to the first open one, which has no reward yet. What comes after it is
-    left out, because rewards that are known early may differ from those that come late. ``close_due()`` of a log with a window
-    closes decisions whose window is over, at the default reward. Decisions with fewer arms than others get arms of zeros at the
-    end, which the mask makes unavailable. All of the log is held in memory.
+    Decisions are in the order in which they were made. An open decision has no reward yet. Later decisions are left out, because
+    early rewards may differ from late ones. ``close_due()`` of a log with a window closes decisions whose window is over, at the
+    default reward. Decisions with fewer arms than others are padded with arms of zeros, which the mask makes unavailable. The
+    whole log is held in memory.
 
     Args:
         decisions: a :class:`~torchonline.feedback.DecisionLog`, or an object with its methods ``decisions(after, limit)`` and
             ``read(after, limit)``.
         arms: K. None takes it from the features of the arms or from the masks.
-        context: whether the log holds the inputs. False is for raw inputs of other shapes, or of several encoders.
-        encoder: version of the encoder whose decisions are taken, because features of two versions are no context of one policy.
-            None takes all, as where logged inputs are raw.
-        page: rows to ask for at a time.
+        context: whether the result holds the inputs. Use False for raw inputs of other shapes, or of several encoders.
+        encoder: version of the encoder whose decisions are taken, because features of two versions cannot be the context of one
+            policy. None takes all decisions, for example if logged inputs are raw.
+        page: rows to read at a time.
 
     Raises:
-        ValueError: nothing can be evaluated yet, K is unknown, or contexts differ in their size, as after a change of the
-            encoder.
+        ValueError: the first decision is still open, K is unknown, or contexts differ in size, as after a change of the encoder.
 
     Example:
         >>> from torchonline.feedback import DecisionLog
@@ -413,10 +410,10 @@ def from_decisions(
     sizes = [len(row.inputs) if has_arms else None if row.mask is None else len(row.mask) for row in rows]
     known = [size for size in sizes if size is not None]
     if arms is None and not known:
-        raise ValueError("arms: expected the number of arms, which neither inputs nor masks tell, got None")
+        raise ValueError("arms: expected the number of arms, because neither inputs nor masks contain it, got None")
     count = positive_integer("arms", max(known) if arms is None else arms)
     if known and max(known) > count:
-        raise ValueError(f"arms: expected at least {max(known)}, as a decision has, got {count}")
+        raise ValueError(f"arms: expected at least {max(known)}, the arms of a decision, got {count}")
     mask = torch.zeros(len(rows), count, dtype=torch.bool)
     for i, (row, size) in enumerate(zip(rows, sizes, strict=True)):
         mask[i, :size] = True if row.mask is None else row.mask
@@ -445,7 +442,7 @@ def _times_of_column(times: np.ndarray, column: str) -> np.ndarray:
 
 
 def _times(value: Any) -> Any:
-    """Return times as numbers, seconds where they are dates or nanoseconds."""
+    """Return times as numbers. Dates and nanoseconds become seconds."""
     if isinstance(value, Tensor):
         is_plain = value.is_floating_point() or value.dtype == torch.int64
         return torch.from_numpy(as_times("time", value.detach().cpu().numpy())) if is_plain else value

@@ -13,8 +13,8 @@ from torchonline.core.inputs import check_floats, check_indices
 def self_normalised_mean(values: Tensor, weights: Tensor) -> Tensor:
     r"""Return :math:`\sum w_i v_i / \sum w_i` over the last dimension.
 
-    With importance weights, this mean is consistent whenever the plain mean of :math:`w_i v_i` is unbiased. Values are ``(N)``,
-    of magnitude up to 5.6e102; weights are ``(..., N)``, from 0 to 5.6e102 and not all 0. The result is ``(...)``, float64.
+    With importance weights, this mean is consistent if the plain mean of :math:`w_i v_i` is unbiased. Values are ``(N)``, of
+    magnitude up to 5.6e102; weights are ``(..., N)``, from 0 to 5.6e102 and not all 0. The result is ``(...)``, float64.
 
     Example:
         >>> self_normalised_mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([1.0, 1.0, 2.0]))
@@ -40,11 +40,11 @@ def effective_sample_size(weights: Tensor) -> Tensor:
 def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: int = 2000, seed: int = 0) -> Tensor:
     """Return self-normalised means of bootstrap resamples of whole groups.
 
-    A resample draws as many groups as there are, with replacement. All rows of ``weights`` get the same resamples, so their
-    differences can be taken draw by draw. If the values have infinite variance, the bootstrap of a mean is not consistent
-    (Athreya, Annals of Statistics 1987). Its quantiles are then not a confidence interval, however many draws there are.
+    A resample draws G of the G groups with replacement. All rows of ``weights`` get the same resamples, so their differences can
+    be computed draw by draw. If the values have infinite variance, the bootstrap of a mean is not consistent (Athreya, Annals of
+    Statistics 1987). Its quantiles are then not a confidence interval for any number of draws.
 
-    A resample in which no weight is above 0 has no mean, and leaving it out would change the law of the draws: it is a
+    A resample without a weight above 0 has no mean, and dropping it would change the distribution of the draws, so it raises a
     ValueError. If m of G groups have a weight above 0, each draw is such a resample with probability
     :math:`(1 - m/G)^G < e^{-m}`.
 
@@ -81,7 +81,7 @@ def bootstrap_means(values: Tensor, weights: Tensor, groups: Tensor, *, draws: i
     if not bool((size > 0).all()):
         few = int((total > 0).sum(-1).min())
         raise ValueError(
-            f"weights: expected some above 0 in every resample, got none for {int((size == 0).sum())} of {size.numel()} "
+            f"weights: expected a weight above 0 in every resample, got none for {int((size == 0).sum())} of {size.numel()} "
             f"means; in one row only {few} of {count} groups have a weight above 0"
         )
     return torch.stack(sums) / size
@@ -103,5 +103,5 @@ def _checked_weights(weights: Any) -> Tensor:
     check_values("weights", weights, 0.0)
     largest = weights.amax(-1, keepdim=True)
     if not bool((largest > 0).all()):
-        raise ValueError("weights: expected one above 0 in each row, got a row of zeros")
+        raise ValueError("weights: expected a weight above 0 in each row, got a row of zeros")
     return weights / largest  # sums and squares do not overflow

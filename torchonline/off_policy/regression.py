@@ -1,4 +1,4 @@
-"""Predicted rewards of all arms, by a regression that has not seen the round."""
+"""Predicted rewards of all arms, from a regression that has not seen the round."""
 
 import copy
 from typing import Any, NamedTuple
@@ -20,8 +20,8 @@ class PredictedRewards(NamedTuple):
 
     Args:
         values: ``(N, K)``, float64.
-        from_past: whether the predictions of each round use earlier rounds of the log only, or none. Whoever makes this object
-            promises it: confidence sequences rely on it.
+        from_past: whether the predictions of each round use earlier rounds of the log only, or none. Confidence sequences rely on
+            this flag and cannot check it.
     """
 
     values: Tensor
@@ -36,25 +36,25 @@ def predicted_rewards(
     block_size: int = 64,
     seed: int = 0,
 ) -> PredictedRewards:
-    """Return predicted rewards of all arms, from other rounds: ``(N, K)``.
+    """Predict the rewards of all arms in each round from other rounds, ``(N, K)``.
 
-    With ``folds``, groups are divided at random into as many folds, and the rounds of a fold are predicted by a model that has
-    learnt all others (cross-fitting). With ``folds=None``, the rounds are predicted in order, each by a model that has learnt
-    earlier rounds only: this is progressive validation, and what :func:`confidence_sequence` needs for an estimate with a model.
-    The given model is not changed. Copies of it are reset, so what it has learnt before does not count.
+    With ``folds``, groups are randomly divided into that many folds, and a model that has learnt all other folds predicts the
+    rounds of a fold (cross-fitting). With ``folds=None``, a model predicts the rounds in order, each from earlier rounds only
+    (progressive validation). :func:`confidence_sequence` needs this for an estimate with a model. The given model does not
+    change. Its copies are reset, so its earlier learning has no effect.
 
-    Cost: ``folds`` times that of learning the log, or once with ``folds=None``.
+    Cost: learning the log ``folds`` times, or once with ``folds=None``.
 
     Args:
-        model: an :class:`Estimator`, for features of each arm, or a :class:`Policy`, without a batch shape. Its predictions are
-            its estimated mean rewards, without a bonus.
+        model: an :class:`Estimator`, for features of each arm, or a :class:`Policy`, without a batch shape. Predictions are its
+            estimated mean rewards, without a bonus.
         log: the log, with ``context``.
-        folds: number of folds, at least 2 and at most that of the groups. None for the order of the log.
+        folds: number of folds, from 2 to the number of groups. None predicts in the order of the log.
         block_size: rounds that are predicted before the first of them is learnt, if ``folds`` is None.
         seed: seed of the division into folds.
 
     Raises:
-        TypeError, ValueError: an argument is something else, or the log has no context of the model's shape.
+        TypeError, ValueError: an argument is invalid, or the log has no context of the model's shape.
 
     Example:
         >>> context = torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -101,9 +101,9 @@ def _checked_model(model: Any, log: BanditLog) -> Policy:
     if isinstance(model, Policy) and (model.has_encoder or not model.takes_inputs):
         raise TypeError(f"model: expected a Policy on features, got {type(model).__name__}")
     if log.context is None:
-        raise ValueError("log: expected one with context, which a model needs, got none")
+        raise ValueError("log: expected a log with context, which a model needs, got none")
     if model.batch_shape or getattr(model, "output_shape", ()):
-        raise ValueError(f"model: expected one learner of one response, got batch_shape {model.batch_shape}")
+        raise ValueError(f"model: expected a single learner of one response, got batch_shape {model.batch_shape}")
     policy: Policy = copy.deepcopy(Greedy(model) if isinstance(model, Estimator) else model)
     shape = tuple(log.context.shape)
     right = (len(log), *(log.arms,) * (policy.item_dims - 1), policy.dim)
@@ -120,7 +120,7 @@ def _checked_model(model: Any, log: BanditLog) -> Policy:
 
 
 def _context(policy: Policy, log: BanditLog, rows: Tensor) -> Tensor:
-    """Return the context of some rounds in the type of the model."""
+    """Return the context of some rounds, in the model's dtype and on its device."""
     return log.context[rows].to(policy._like())  # type: ignore[index]
 
 

@@ -1,4 +1,4 @@
-"""Overlap of a target policy and a log: how much of the log speaks of the target."""
+"""Overlap of a target policy and a log."""
 
 import math
 import warnings
@@ -10,25 +10,25 @@ from torchonline.core.messages import counted
 from torchonline.off_policy.logs import BanditLog, of_actions, target_probabilities
 from torchonline.off_policy.means import effective_sample_size
 
-# The rules of `overlap`.
+# Thresholds of the rule of `overlap`.
 FEWEST, SHARE_OF_ROUNDS, LARGEST_SHARE, UNSEEN, ERRORS = 50.0, 0.01, 0.05, 0.01, 5.0
 
 
 class OverlapWarning(UserWarning):
-    """The log says too little of the target policy. :func:`overlap` states the rule."""
+    """Warning of too little overlap, by the rule of :func:`overlap`."""
 
 
 class Overlap(NamedTuple):
-    """How much of a log speaks of a target policy.
+    """Overlap of a log and a target policy.
 
     Args:
-        effective_sample_size: of the weights; 0 if all are 0.
+        effective_sample_size: that of the weights; 0 if all are 0.
         largest_weight: the largest weight.
-        largest_share: the largest weight's share of their sum; 1 if all are 0.
-        mean_weight: the mean weight, which is about 1 if the logging probabilities are right and above 0 where the target's are.
+        largest_share: the largest weight's share of the sum of the weights; 1 if all are 0.
+        mean_weight: the mean weight. It is about 1 if the logging probabilities are correct and above 0 where the target's are.
         error_of_mean: standard error of the mean weight.
         unseen: the target's mean probability of available arms that were never logged.
-        problems: what the rule finds, a sentence each. There is none if the overlap is large enough.
+        problems: one sentence for each violated condition of the rule. Empty if the overlap is large enough.
     """
 
     effective_sample_size: float
@@ -41,18 +41,18 @@ class Overlap(NamedTuple):
 
 
 def overlap(log: BanditLog, target: Any) -> Overlap:
-    """Return how much of a log speaks of a target policy.
+    """Measure the overlap of a log and a target policy.
 
-    The rule. A log of N rounds says too little if
+    The rule: the overlap of a log of N rounds is too small if
 
-    1. the effective sample size is below N / 2, and below 50 or N / 100, whichever is more;
+    1. the effective sample size is below N / 2, and below the larger of 50 and N / 100;
     2. one round has more than 5 % of the sum of the weights, and more than five times the mean weight;
     3. the target gives arms that were never logged a mean probability above 1 %;
     4. the mean weight differs from 1 by more than 5 standard errors. Then logging probabilities are wrong, some are 0 where the
-       target's are not, or heavy weights are so rare that the log has none.
+       target's are not, or heavy weights are too rare to be in the log.
 
-    The rule is a heuristic. It looks at rounds, not at groups. A log may pass it and say too little: weights that were never
-    drawn are unknown. A target probability above 0 for an unavailable arm is an error, not a warning.
+    The rule is a heuristic and looks at rounds, not at groups. A log may pass it and still have too little overlap, because
+    weights that were never drawn are unknown. A target probability above 0 for an unavailable arm is an error, not a warning.
 
     Args:
         log: the log.
@@ -68,10 +68,11 @@ def overlap(log: BanditLog, target: Any) -> Overlap:
 
 
 def warn_of_overlap(log: BanditLog, probability: Tensor, weights: Tensor) -> None:
-    """Warn where the rule of :func:`overlap` finds something."""
+    """Warn if the rule of :func:`overlap` is violated."""
     problems = _overlap(log, probability, weights).problems
     if problems:
-        message = f"target: expected a policy whose actions are in the log often enough, got one of which {'; '.join(problems)}"
+        wanted = "a policy whose actions are in the log often enough"
+        message = f"target: expected {wanted}, got too little overlap: {'; '.join(problems)}"
         warnings.warn(message, OverlapWarning, stacklevel=4)
 
 
@@ -90,7 +91,7 @@ def _overlap(log: BanditLog, probability: Tensor, weights: Tensor) -> Overlap:
         problems.append(f"one round has {share:.0%} of the weight")
     if unseen > UNSEEN:
         problems.append(f"{unseen:.0%} of the actions are arms that were never logged")
-    # Rounding alone moves the mean of equal weights.
+    # The 1e-6 allows for rounding of the mean of equal weights.
     if abs(mean - 1.0) > ERRORS * error + 1e-6:
         problems.append(f"the mean weight is {mean:.3g}, where it should be 1")
     return Overlap(size, largest, share, mean, error, unseen, tuple(problems))

@@ -1,6 +1,6 @@
-"""A service that decides over HTTP and learns from the rewards.
+"""Service that decides over HTTP and learns from the rewards.
 
-docs/service.md leads through it. It needs the extra ``serving``.
+docs/service.md is the guide. It needs the extra ``serving``.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ def application(settings: ServiceSettings) -> Any:
     """Return the FastAPI application of one replica.
 
     Args:
-        settings: those of the service, the same for all replicas and the learner.
+        settings: settings of the service, the same for all replicas and the learner.
 
     Raises:
         ImportError: FastAPI or prometheus_client is not installed.

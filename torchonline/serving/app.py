@@ -1,6 +1,6 @@
-"""The HTTP service: decide, reward, health, metrics and export.
+"""HTTP service: decide, reward, health, metrics and export.
 
-Decisions and rewards are answered after they are on the disk. An id that is sent twice gets the first answer.
+Decisions and rewards are on the disk before they are answered. A repeated id gets the first answer.
 """
 
 import asyncio
@@ -29,23 +29,23 @@ Number = StrictFloat | StrictInt
 
 
 class Body(BaseModel):
-    """A request without unknown names: a misspelt mask must not be ignored."""
+    """Base class of requests. It refuses unknown names, such as a misspelt mask."""
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
     def has_few_names(cls, values: Any) -> Any:
-        """Refuse many names at once: each unknown one would be an error of its own."""
+        """Refuse too many names with one error instead of one for each."""
         if isinstance(values, dict) and len(values) > len(cls.model_fields):
             raise ValueError(f"expected the names {', '.join(cls.model_fields)}, got {len(values)} names")
         return values
 
 
 def decide_body(dim: int, actions: int) -> Any:
-    """Return the model of a request for a decision, with lists of the right length.
+    """Return the model of a decision request, with lists of the right length.
 
-    Without an id the service makes one up. With one, a repeated call gets the same answer.
+    Without an id the service generates one. With an id, a repeated call gets the same answer.
     """
     numbers = Annotated[list[Number], Field(min_length=dim, max_length=dim, fail_fast=True)]
     booleans = Annotated[list[StrictBool], Field(min_length=actions, max_length=actions, fail_fast=True)]
@@ -54,14 +54,14 @@ def decide_body(dim: int, actions: int) -> Any:
 
 
 class RewardBody(Body):
-    """A reward for a decision."""
+    """Request with a reward for a decision."""
 
     id: Name
     value: Number
 
 
 class Metrics:
-    """What Prometheus reads."""
+    """Metrics for Prometheus."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -92,13 +92,13 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.state.replica, app.state.watcher = replica, watcher
         app.state.answer = Batcher(replica.answer, most=settings.most_waiting)
         app.state.exporting = asyncio.Lock()
-        # A full collection looks at all that torch has imported, and would stop all requests for 0.2 s.
+        # A full garbage collection visits everything that torch has imported, and would stop all requests for 0.2 s.
         gc.collect()
         gc.freeze()
         try:
             yield
         finally:
-            # What is under way is answered; then the files are closed.
+            # Answer the requests under way, then close the files.
             watcher.stopped.set()
             await app.state.answer.drain()
             log.close()
@@ -114,19 +114,19 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         metrics.seconds.labels("decide").observe(time.perf_counter() - start)
         return {"id": decision.id, "action": decision.action, "probability": decision.probability}
 
-    # A type that is made here, which type checkers do not take.
+    # Type checkers do not accept a type that is created at run time.
     decide.__annotations__["body"] = decide_body(settings.dim, settings.actions)
     app.post("/decide")(decide)
 
     @app.post("/reward")
     async def reward(body: RewardBody) -> Any:
         start = time.perf_counter()
-        if not settings.lowest <= body.value <= settings.highest:  # no NaN is
+        if not settings.lowest <= body.value <= settings.highest:  # also refuses NaN
             raise ValueError(f"value: expected a number from {settings.lowest} to {settings.highest}")
         outcome = await app.state.answer((checked_id(body.id), float(body.value)))
         metrics.rewards.labels(outcome).inc()
         if outcome == "refused":
-            detail = "id: expected one that was decided before, got an unknown one; nothing was stored"
+            detail = "id: expected the id of a decision, got an unknown id; nothing was stored"
             return refused(404, detail)
         metrics.seconds.labels("reward").observe(time.perf_counter() - start)
         return {"outcome": outcome}
@@ -134,7 +134,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     @app.get("/health")
     async def health() -> JSONResponse:
         replica = app.state.replica
-        # The error itself names files: the service's own output has it.
+        # The error may name files, so only the service's output has it.
         error = "the newest snapshot cannot be loaded" if app.state.watcher.error else ""
         facts = {"position": replica.snapshot.position, "encoder": settings.encoder, "error": error}
         return JSONResponse(facts, status_code=503 if error else 200)
@@ -151,7 +151,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
     async def export() -> Response:
         if app.state.exporting.locked():
-            raise OverloadError("export: expected one at a time, got another while one is made")
+            raise OverloadError("export: expected one export at a time, got another request during one")
         async with app.state.exporting:  # a file takes seconds
             data = await asyncio.to_thread(app.state.replica.exported)
         return Response(data, media_type="application/octet-stream")
@@ -161,7 +161,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
     def refused(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
         metrics.refused.labels(status).inc()
-        # An answer is plain ASCII, whatever was in the request.
+        # An answer is always plain ASCII.
         detail = {"detail": text.encode("ascii", "backslashreplace").decode()}
         return JSONResponse(detail, status_code=status, headers=headers)
 
@@ -186,7 +186,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     async def not_stored(request: Request, error: LogStorageError) -> JSONResponse:
         return refused(507, "the log cannot be written; nothing was stored, and the call may be repeated")
 
-    # The last one is the first that sees a request.
+    # The middleware added last sees a request first.
     app.add_middleware(LimitedBody, settings=settings)
     if settings.secret:
         app.add_middleware(SharedSecret, secret=settings.secret)

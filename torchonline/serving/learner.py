@@ -1,4 +1,4 @@
-"""The one learner of a service: it follows the log and writes snapshots."""
+"""Learner of a service: follows the log and writes snapshots."""
 
 import os
 import signal
@@ -11,16 +11,16 @@ from torchonline.serving.settings import ServiceSettings, one_thread
 def run_learner(settings: ServiceSettings, parent: int | None = None) -> None:
     """Learn from the log until SIGTERM, Ctrl-C or the end of the parent process.
 
-    Another learner for the same snapshot is refused. The call installs signal handlers, so it is for the main thread of a process
-    of its own.
+    A second learner for the same snapshot is refused. The call installs signal handlers, so it must run in the main thread of a
+    separate process.
 
     Args:
-        settings: those of the service.
-        parent: file descriptor of a pipe that closes when the parent process ends, whichever way. None: no parent.
+        settings: settings of the service.
+        parent: file descriptor of a pipe that closes when the parent process ends in any way; None without a parent.
 
     Raises:
         BlockingIOError: another learner is running.
-        DamagedRowError: a row of the log is damaged, and the settings do not skip it. What comes before is learnt and saved.
+        DamagedRowError: a row of the log is damaged, and the settings do not skip it. The rows before it are learnt and saved.
     """
     one_thread()
     stopped = threading.Event()
@@ -36,7 +36,7 @@ def run_learner(settings: ServiceSettings, parent: int | None = None) -> None:
         threading.Thread(target=wait, daemon=True).start()
     log = settings.open_log()
     print(f"learner: follows {settings.folder}", flush=True)
-    # The logged features are those of this encoder; what another one computed is skipped.
+    # Rounds with the features of another encoder are skipped.
     last = follow(
         settings.make_policy(),
         log,

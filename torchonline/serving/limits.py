@@ -1,4 +1,4 @@
-"""Limits on what a client may send: size, time and who it is."""
+"""Limits on requests: size, time and authorization."""
 
 import asyncio
 import hmac
@@ -11,14 +11,14 @@ from fastapi.routing import APIRoute
 
 from torchonline.serving.settings import ServiceSettings
 
-# A body above this many bytes is parsed in a thread.
+# Bodies above this number of bytes are parsed in a thread.
 LARGE_BODY = 1 << 15
-# Seconds after which a client that was refused for overload may try again.
+# Seconds after which a client may retry a request that was refused for overload.
 RETRY_AFTER = "1"
 
 
 class ParsedRequest(Request):
-    """A request whose body is parsed in a thread if it is large."""
+    """Request that parses a large body in a thread."""
 
     async def json(self) -> Any:
         body = await self.body()
@@ -26,7 +26,7 @@ class ParsedRequest(Request):
 
 
 class ParsedRoute(APIRoute):
-    """A route whose handler gets a ParsedRequest."""
+    """Route whose handler gets a ParsedRequest."""
 
     def get_route_handler(self) -> Any:
         handler = super().get_route_handler()
@@ -38,11 +38,11 @@ class ParsedRoute(APIRoute):
 
 
 class LimitedBody:
-    """Middleware that refuses bodies that are too long or come too slowly.
+    """Middleware that refuses bodies that are too long or arrive too slowly.
 
     Args:
         app: the application.
-        settings: of the service.
+        settings: settings of the service.
     """
 
     def __init__(self, app: Any, settings: ServiceSettings) -> None:
@@ -77,7 +77,7 @@ class LimitedBody:
 
 
 class SharedSecret:
-    """Middleware that asks for a bearer token, except at ``/health``.
+    """Middleware that requires a bearer token, except at ``/health``.
 
     Args:
         app: the application.

@@ -1,4 +1,4 @@
-"""uvicorn's protocol with limits of connections and of time."""
+"""uvicorn's protocol with limits on connections and time."""
 
 import asyncio
 import time
@@ -17,12 +17,12 @@ BUSY = (
 )
 
 
-# The class is h11's or httptools', whichever is installed.
+# uvicorn's class uses httptools if installed, else h11.
 Protocol: Any = AutoHTTPProtocol
 
 
 def _most_connections() -> int:
-    """Return a number of connections that takes half of the file descriptors."""
+    """Return a number of connections that uses at most half of the file descriptors."""
     try:
         import resource
     except ImportError:  # Windows
@@ -32,14 +32,14 @@ def _most_connections() -> int:
 
 
 class LimitedProtocol(Protocol):
-    """Protocol of uvicorn that bounds connections and the time of a header.
+    """Protocol of uvicorn that limits connections and the time of a header.
 
-    At the bound, a new connection replaces the one for whose header or body the service has waited the longest. If all others
-    wait for answers, the new one gets status 503.
+    At the limit, a new connection replaces the one whose header or body the service has waited for the longest. If all others
+    wait for answers, the new connection gets status 503.
 
     Attributes:
-        most: number of connections.
-        seconds: the longest time in which a header may come.
+        most: maximum number of connections.
+        seconds: maximum time for a header to arrive.
     """
 
     most = _most_connections()
@@ -72,7 +72,7 @@ class LimitedProtocol(Protocol):
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        if self.is_in_header and self.timer is None:  # the next request of a connection that was kept
+        if self.is_in_header and self.timer is None:  # the next request of a kept-alive connection
             self.since = time.monotonic()
             self._start_timer()
         super().data_received(data)
@@ -98,7 +98,7 @@ class LimitedProtocol(Protocol):
 
 
 def limited(settings: ServiceSettings) -> type[LimitedProtocol]:
-    """Return the protocol with the times of a service's settings."""
+    """Return the protocol class with the time limits of a service's settings."""
 
     class Limited(LimitedProtocol):
         seconds = settings.request_seconds

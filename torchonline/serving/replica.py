@@ -1,4 +1,4 @@
-"""A replica: decides from the last snapshot, and logs what it decides."""
+"""Replica: decides from the last snapshot and logs its decisions."""
 
 import asyncio
 import io
@@ -21,11 +21,11 @@ from torchonline.serving.settings import ServiceSettings
 
 
 class OverloadError(Exception):
-    """The service has too much to do. The call was not made and may be repeated."""
+    """Error of an overloaded service. The call had no effect and may be repeated."""
 
 
 class Request(NamedTuple):
-    """A checked request for a decision."""
+    """Checked request for a decision."""
 
     id: str
     context: Tensor
@@ -33,20 +33,20 @@ class Request(NamedTuple):
 
 
 class Replica:
-    """The policy of a process, and its log.
+    """Policy of a process, and its log.
 
-    Decisions that wait for each other are made in one call and logged in one transaction.
+    Concurrent decisions are made in one call and logged in one transaction.
 
     Args:
-        settings: those of the service.
-        log: where decisions and rewards are written.
+        settings: settings of the service.
+        log: log of the decisions and rewards.
     """
 
     def __init__(self, settings: ServiceSettings, log: FeedbackLog) -> None:
         self.settings, self.log = settings, log
         self.policy = settings.make_policy()
         self.snapshot, self.loaded_at, self._version = Snapshot(), 0.0, (0, 0.0)
-        # Processes that start from one seed would draw the same actions.
+        # Processes with the same seed would draw the same actions.
         torch.seed()
 
     def refresh(self) -> None:
@@ -61,25 +61,25 @@ class Replica:
             self.loaded_at, self._version = time.time(), version
 
     def checked(self, id: str | None, context: Any, mask: Any) -> Request:
-        """Return a request with tensors, or raise a ValueError that names what is wrong."""
+        """Return a request with tensors, or raise a ValueError that names the field."""
         settings = self.settings
         try:
             values = torch.tensor(context, dtype=torch.float64)
         except (TypeError, ValueError, RuntimeError, OverflowError):
             values = torch.zeros(0)
-        if values.shape != (settings.dim,) or not bool((values.abs() <= settings.largest).all()):  # no NaN is
+        if values.shape != (settings.dim,) or not bool((values.abs() <= settings.largest).all()):  # also refuses NaN
             raise ValueError(f"context: expected {settings.dim} finite numbers up to {settings.largest:g}")
         available = torch.ones(settings.actions, dtype=torch.bool)
         if mask is not None:
             if len(mask) != settings.actions or not any(mask):
-                raise ValueError(f"mask: expected {settings.actions} booleans, of which one is true")
+                raise ValueError(f"mask: expected {settings.actions} booleans, at least one of them true")
             available = torch.tensor(mask)
         return Request(uuid.uuid4().hex if id is None else checked_id(id), values.to(settings.dtype), available)
 
     def answer(self, calls: Sequence[Request | tuple[str, float]]) -> list[Any]:
         """Answer many requests and rewards.
 
-        They are decided from one state and logged in one transaction. Nobody hears of a decision before it is on the disk.
+        They are decided from one state and logged in one transaction. A decision is on the disk before it is returned.
         """
         requests = [call for call in calls if isinstance(call, Request)]
         rewards = [call for call in calls if not isinstance(call, Request)]
@@ -114,14 +114,14 @@ class Replica:
 
 
 class Batcher:
-    """Collects the calls of many requests, and makes them together in a thread.
+    """Batcher that collects the calls of requests and runs them in a thread.
 
-    While a batch is under way the next one collects. So the batches grow with the load, and no call waits for a full one.
+    The next batch collects while the present one runs. So batches grow with the load, and no call waits for a batch to fill.
 
     Args:
-        call: makes the calls of a batch.
-        largest: number of calls in a batch.
-        most: number of calls that may wait. One more raises an OverloadError.
+        call: runs the calls of a batch.
+        largest: maximum number of calls in a batch.
+        most: maximum number of waiting calls. A further call raises an OverloadError.
     """
 
     def __init__(self, call: Callable[[Sequence[Any]], Sequence[Any]], largest: int = 256, *, most: int = 1000) -> None:
@@ -133,7 +133,7 @@ class Batcher:
     async def __call__(self, item: Any) -> Any:
         if len(self.waiting) >= self.most:
             raise OverloadError(
-                f"expected at most {self.most} calls that wait; nothing was stored, and the call may be repeated"
+                f"expected at most {self.most} waiting calls; nothing was stored, and the call may be repeated"
             )
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append((item, future))
@@ -154,7 +154,7 @@ class Batcher:
             except Exception as error:
                 results = [error] * len(batch)
             for (_, future), result in zip(batch, results, strict=True):
-                if not future.done():  # the client may have gone
+                if not future.done():  # the client may have disconnected
                     future.set_result(result)
         self.running = None
 
@@ -166,7 +166,7 @@ class Batcher:
 
 
 class Watcher(threading.Thread):
-    """Looks for a newer snapshot until it is stopped."""
+    """Thread that loads newer snapshots until it is stopped."""
 
     def __init__(self, replica: Replica) -> None:
         super().__init__(daemon=True)
@@ -177,7 +177,7 @@ class Watcher(threading.Thread):
             try:
                 self.replica.refresh()
                 self.error = ""
-            except Exception as error:  # a file of another policy, say; the old state goes on
+            except Exception as error:  # for example a file of another policy; keep the old state
                 if str(error) != self.error:
                     print(f"replica: the newest snapshot cannot be loaded: {error}", file=sys.stderr, flush=True)
                 self.error = str(error) or type(error).__name__

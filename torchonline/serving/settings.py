@@ -1,4 +1,4 @@
-"""What the replicas and the learner of a service agree on."""
+"""Settings shared by the replicas and the learner of a service."""
 
 import math
 import sys
@@ -18,27 +18,27 @@ class ServiceSettings:
     """Options of a service. A subclass makes the policy.
 
     Args:
-        folder: where the log and the snapshots are.
+        folder: folder of the log and the snapshots.
         database: URL of a PostgreSQL log; "" for a SQLite file in the folder.
         dim, actions: numbers of features and of actions.
-        window: seconds that a decision waits for its reward; None waits for ever.
+        window: seconds that a decision waits for its reward; None for no limit.
         default_reward: reward of a decision whose window is over.
-        every: seconds between two snapshots, and between two looks at them.
-        encoder: version of the features, which goes into the log.
-        largest: the largest magnitude of a feature that is accepted; a request with a larger one is refused.
-        lowest, highest: the range of rewards.
-        dtype: of the features, as the policy takes them.
-        skip_damaged: whether the learner goes on after damaged rows of the log, which count as refused then. Otherwise it ends
-            with an error that names the position.
-        hosts: names that clients may give in the header Host. Others get status 400, against DNS rebinding. ``"*"`` allows all.
-        secret: what clients must send as ``Authorization: Bearer SECRET``; "" asks for nothing.
+        every: seconds between two snapshots. Replicas check for a new snapshot more often.
+        encoder: version of the features, which is stored in the log.
+        largest: largest accepted magnitude of a feature; a request with a larger one is refused.
+        lowest, highest: range of the rewards.
+        dtype: dtype of the policy's features.
+        skip_damaged: whether the learner skips damaged rows of the log and counts them as refused. If False, it ends with an
+            error that names the position.
+        hosts: names that clients may send in the header Host. Others get status 400, against DNS rebinding. ``"*"`` allows all.
+        secret: secret that clients must send as ``Authorization: Bearer SECRET``; "" disables the check.
         undecided: number of rewards of unknown ids that are kept until their decision is logged; 0 refuses them.
-        export: whether ``/export`` gives the policy as a file.
-        most_waiting: number of decisions and rewards that may wait. What is above gets status 503.
-        request_seconds: the longest time in which a request's header may come, and then its body.
+        export: whether ``/export`` returns the policy as a file.
+        most_waiting: maximum number of waiting decisions and rewards. Further requests get status 503.
+        request_seconds: maximum time for a request's header to arrive, and then for its body.
 
     Raises:
-        ValueError: an option is out of its range.
+        ValueError: an option is out of range.
 
     Example:
         >>> from torchonline import DisjointArms, RidgeRegression
@@ -74,21 +74,19 @@ class ServiceSettings:
             raise ValueError(f"lowest: expected a reward below highest, got {self.lowest:g} and {self.highest:g}")
         for name in ("every", "largest", "request_seconds"):
             positive(name, getattr(self, name))
-        most = LARGEST.get(self.dtype, math.inf)  # a policy would refuse it, and with it what is decided together
+        most = LARGEST.get(self.dtype, math.inf)  # a policy refuses a batch with a larger value
         if self.largest > most:
-            raise ValueError(f"largest: expected at most {most:.1e}, which {self.dtype} takes, got {self.largest:g}")
+            raise ValueError(f"largest: expected at most {most:.1e} for {self.dtype}, got {self.largest:g}")
         for name in ("dim", "actions"):
             positive_integer(name, getattr(self, name))
         for name in ("undecided", "most_waiting"):
             integer_from_0(name, getattr(self, name))
         if self.encoder in ("", ".", "..") or Path(self.encoder).name != self.encoder:
-            raise ValueError(
-                f"encoder: expected a version that can be part of the name of a file, got {self.encoder!r}"
-            )
+            raise ValueError(f"encoder: expected a version that can be part of a file name, got {self.encoder!r}")
 
     @property
     def largest_body(self) -> int:
-        """Return the most bytes that a context, a mask and an id may take."""
+        """Return the maximum number of bytes of a context, a mask and an id."""
         return 16_384 + 64 * self.dim + 32 * self.actions
 
     @property
@@ -97,7 +95,7 @@ class ServiceSettings:
         return self.folder / f"policy-{self.encoder}.pt"
 
     def make_policy(self) -> Any:
-        """Return a policy or a head for contexts ``(dim)``, as before the first snapshot."""
+        """Return a policy or head for contexts ``(dim)``, before the first snapshot."""
         raise NotImplementedError("make_policy: expected a subclass that makes the policy")
 
     def open_log(self) -> FeedbackLog:
@@ -114,6 +112,6 @@ class ServiceSettings:
 
 
 def one_thread() -> None:
-    """Use one thread for the small products, and short turns of Python's threads."""
+    """Use one torch thread, and a short switch interval for Python's threads."""
     torch.set_num_threads(1)
     sys.setswitchinterval(5e-4)
