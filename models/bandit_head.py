@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.core.backend import in_python, writable
+from torchonline.core.backend import in_python, is_readable, writable
 from torchonline.core.checks import check_values, one_of, passes, positive_integer, shape_text
 from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor

@@ -184,7 +184,7 @@ def bad_steps_are_refused_by_name(subject: Subject) -> None:
             learner.load_state_dict(before)
             for kind, name, arguments in bad_steps(subject, batch_shape, rows):
                 label = f"{name} {kind} {batch_shape} {rows}"
-                wrong += complaint(label, name, lambda a=arguments, on=learner: on.step(**a))
+                wrong += complaint(label, name, learner.step, **arguments)
         require(not wrong, "\n".join(wrong))
         require_state(before, learner, "after refused steps")
 
@@ -201,7 +201,7 @@ def bad_logs_are_refused_by_name(subject: Any) -> None:
         steps = [bad_steps(subject, batch_shape, rows) for rows in ((), (3,))]
         for kind, name, arguments in itertools.chain(*steps, logs):
             bad = {"block_size": 2} | arguments
-            wrong += complaint(f"{name} {kind} {batch_shape}", name, lambda a=bad, on=learner: on.learn(**a))
+            wrong += complaint(f"{name} {kind} {batch_shape}", name, learner.learn, **bad)
         require(not wrong, "\n".join(wrong))
         require_state(before, learner, "after refused logs")
 
@@ -219,7 +219,7 @@ def bad_looks_are_refused_by_name(subject: EstimatorSubject) -> None:
                 shapes.pop(kind, None)
         for look in (estimator.forward, estimator.width, estimator.interval):
             for kind, bad in ({"None": None} | no_floats(good) | shapes).items():
-                wrong += complaint(f"{look.__name__} {kind} {batch_shape}", "x", lambda a=bad, at=look: at(a))
+                wrong += complaint(f"{look.__name__} {kind} {batch_shape}", "x", look, bad)
         require(not wrong, "\n".join(wrong))
 
 
@@ -239,16 +239,18 @@ def bad_questions_are_refused_by_name(subject: DeciderSubject) -> None:
         asks: tuple[Callable[..., Any], ...] = (policy.select, policy.probabilities, policy.select_with_probability)
         for ask in asks:
             for kind, bad in masks.items():
-                wrong += complaint(f"{ask.__name__} mask {kind}", "mask", lambda m=bad, on=ask, x=good: on(x, mask=m))
+                wrong += complaint(f"{ask.__name__} mask {kind}", "mask", ask, good, mask=bad)
             for kind, bad in bad_inputs(subject, good, len(batch_shape)).items():
-                wrong += complaint(f"{ask.__name__} {kind}", "inputs", lambda v=bad, on=ask: on(v))
+                wrong += complaint(f"{ask.__name__} {kind}", "inputs", ask, bad)
                 if isinstance(bad, Tensor) and bad.dim() > 1 and bad.is_cpu and bad.layout == torch.strided:
                     sizes = bad.shape[:-1] if subject.item_dims == 2 else (*bad.shape[:-1], subject.arms)
                     available = torch.ones(sizes, dtype=torch.bool)
                     wrong += complaint(
                         f"{ask.__name__} {kind}, with a mask",
                         "inputs",
-                        lambda v=bad, m=available, on=ask: on(v, mask=m),
+                        ask,
+                        bad,
+                        mask=available,
                     )
         require(not wrong, "\n".join(wrong))
         require_state(before, policy, "after refused questions")

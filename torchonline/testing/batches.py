@@ -27,7 +27,7 @@ def state_of(batched: State, member: Shape, single: State) -> State:
 
 
 @rule(7)
-def a_batch_equals_single_learners(subject: Subject) -> None:
+def a_batch_equals_single_learners(subject: Any) -> None:
     """Each learner of a batch has the state and answers that it would have alone."""
     for batch_shape in ((3,), (2, 3)):
         batched = subject.build(batch_shape=batch_shape)

@@ -34,7 +34,7 @@ def a_refused_step_changes_nothing(subject: Subject) -> None:
         before, wrong = snapshot(learner), []
         for at in (0, -1):
             for name, bad in with_a_bad_round(subject, subject.log(5, batch_shape, 1), batch_shape, at):
-                wrong += complaint(f"{name} in round {at}", name, lambda a=bad, on=learner: on.step(**a))
+                wrong += complaint(f"{name} in round {at}", name, learner.step, **bad)
                 require_state(before, learner, f"after a refused {name}")
         require(not wrong, "\n".join(wrong))
         rounds = subject.stream(12, batch_shape, seed=1)
@@ -82,7 +82,7 @@ def a_refused_log_changes_nothing(subject: Subject) -> None:
             each.learn(**log)
         before = snapshot(learner)
         for name, bad in with_a_bad_round(subject, log, batch_shape, -1):
-            wrong += complaint(f"{name} in a log", name, lambda a=bad, on=learner: on.learn(**a, block_size=4))
+            wrong += complaint(f"{name} in a log", name, learner.learn, **bad, block_size=4)
             require_state(before, learner, f"after a refused log with a bad {name}")
         require(not wrong, "\n".join(wrong))
         for each in (learner, twin):
@@ -104,16 +104,16 @@ def a_learner_may_be_fed_its_own_buffers(subject: EstimatorSubject) -> None:
         for x, response in (one, (learner.V_inv, learner.theta_hat)):
             copies = x.clone(), response.clone()
             refused = (
-                refusal(lambda a=copies, on=twin: on.step(*a)),
-                refusal(lambda a=(x, response), on=learner: on.step(*a)),
+                refusal(twin.step, *copies),
+                refusal(learner.step, x, response),
             )
             require(refused[0] == refused[1], f"own buffers: {refused[1]}; copies of them: {refused[0]}")
             require_state(snapshot(twin), learner, "after a step on its own buffers")
         x, response = learner.V_inv, learner.theta_hat
         for form in (Tensor.detach, Tensor.numpy)[: 1 + x.is_cpu]:
             copies, own = (x.clone(), response.clone()), (form(x), form(response))
-            first = refusal(lambda a=copies, on=twin: on.learn(*a, block_size=1))
-            second = refusal(lambda a=own, on=learner: on.learn(*a, block_size=1))
+            first = refusal(twin.learn, *copies, block_size=1)
+            second = refusal(learner.learn, *own, block_size=1)
             require(first == second, f"own buffers as a log: {second}; copies of them: {first}")
             require_state(snapshot(twin), learner, "after a log on its own buffers")
 

@@ -149,9 +149,8 @@ class EstimatorSubject(Subject):
         random, rounds = np.random.default_rng(seed), []
         shape = (*batch_shape, *self.output_shape)
         for t in range(count):
-            x = random.standard_normal((*batch_shape, self.dim)) * (t % 17 != 5)
+            x = to_tensor(random.standard_normal((*batch_shape, self.dim)) * (t % 17 != 5))
             response, scale = random.standard_t(1.5, shape), random.uniform(0.2, 2.0, shape)
-            x = to_tensor(x)
             x = x * (0.9 * self.longest / x.norm(dim=-1, keepdim=True).clamp(min=1e-9)).clamp(max=1.0)
             rounds.append({"x": x, self.response: self.possible(to_tensor(response)), "noise_scale": to_tensor(scale)})
         return rounds

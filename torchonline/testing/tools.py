@@ -67,19 +67,19 @@ def require_close(ours: Iterable[Tensor], theirs: Iterable[Tensor], tolerance: f
         close(one, other, tolerance if one.is_floating_point() else 0.0)
 
 
-def refusal(call: Callable[[], object]) -> str | None:
+def refusal(call: Callable[..., object], *arguments: Any, **named: Any) -> str | None:
     """Return the message of the ValueError or TypeError that a call raises, or None."""
     try:
-        call()
+        call(*arguments, **named)
     except (ValueError, TypeError) as error:
         return str(error)
     return None
 
 
-def complaint(label: str, name: str, call: Callable[[], object]) -> list[str]:
+def complaint(label: str, name: str, call: Callable[..., object], *arguments: Any, **named: Any) -> list[str]:
     """Return how a call failed to raise an error that begins with ``name: expected``."""
     try:
-        result = call()
+        result = call(*arguments, **named)
     except (ValueError, TypeError) as error:
         return [] if str(error).startswith(f"{name}: expected ") else [f"{label}: {type(error).__name__}: {error}"]
     except Exception as error:
