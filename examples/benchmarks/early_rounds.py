@@ -9,6 +9,7 @@ error, the median ratio, and on how many sets the default has fewer errors with 
 import argparse
 import math
 import statistics
+from pathlib import Path
 
 import data
 import torch
@@ -33,6 +34,7 @@ def error(rounds: data.Stream, rewards: str, renews: bool) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=1500)
     parser.add_argument("--smoke", action="store_true", help="100 rounds of digits and one seed, to see that it runs")
@@ -41,7 +43,7 @@ def main() -> None:
         options.seeds, options.rounds = 1, 100
     one_thread()
     names = data.installed(["digits"] if options.smoke else data.chosen_sets(["all"]))
-    print("| noise | sets | ratio of errors | median | sets with fewer errors |\n|---|---|---|---|---|")
+    lines = ["| noise | sets | ratio of errors | median | sets with fewer errors |", "|---|---|---|---|---|"]
     for noise in ("none", "pareto"):
         ratios = []
         for name in names:
@@ -53,7 +55,10 @@ def main() -> None:
         spread = statistics.stdev(logs) / len(logs) ** 0.5 if len(logs) > 1 else math.nan
         mean, median = math.exp(statistics.mean(logs)), statistics.median(ratios)
         fewer = sum(ratio < 1.0 for ratio in ratios)
-        print(f"| {noise} | {len(ratios)} | {mean:.3f} ± {mean * spread:.3f} | {median:.3f} | {fewer} |")
+        lines.append(f"| {noise} | {len(ratios)} | {mean:.3f} ± {mean * spread:.3f} | {median:.3f} | {fewer} |")
+    print(*lines, sep="\n")
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "early_rounds.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ EXAMPLES = sorted(
 WRITTEN = {
     "examples/blocks.py": ["blocks.md"],
     "examples/benchmarks/devices.py": ["devices.md"],
+    "examples/benchmarks/early_rounds.py": ["early_rounds.md"],
     "examples/benchmarks/neural_linear.py": ["neural_linear.jsonl", "neural_linear.md"],
     "examples/benchmarks/private_audits.py": ["private_audits.json"],
     "examples/benchmarks/private_accuracy.py": ["private_accuracy.md"],
