@@ -54,13 +54,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the long tests. On an accelerator, keep the tests that can run there. Put the longest first.
 
-    One that begins last would leave the other workers of a run with nothing to do.
+    A long test that begins last would leave the other workers of a run with nothing to do. Rules of a contract that the quick tier
+    checks are not long.
     """
     from tests.long_tests import SMOKE, long_tests, name_of
 
     names = long_tests()
     for item in items:
-        if name_of(item) in names and item.nodeid not in SMOKE:
+        is_quick_rule = getattr(item, "originalname", "") == "test_rule" and item.get_closest_marker("fast")
+        if name_of(item) in names and item.nodeid not in SMOKE and not is_quick_rule:
             item.add_marker("long")
     if config.getoption("--device") == "cpu":
         items[:] = [item for item in items if item.path.name != "test_accelerators.py"]

@@ -1,4 +1,6 @@
-"""Which tests are long: ``make test`` leaves them to ``make test-rest``, but for one script and one program of each family.
+"""Which tests are long: ``make test`` leaves them to ``make test-rest``.
+
+It keeps one script and one program of each family of classes, and the rules of the contract that the quick tier checks.
 
 ``python -m tests.long_tests .venv/results.xml`` lists, in long_tests.txt, the tests whose cases take .25 seconds or more on
 average in a report of pytest. A rule of a contract counts as a test. What is not listed is not long.
@@ -20,7 +22,6 @@ SMOKE = {
     "tests/contract/test_contract.py::test_rule[AnytimeHeavyTailUCB()-script_agrees_with_eager]",
     "tests/contract/test_contract.py::test_rule[GLBOMD()-script_agrees_with_eager]",
     "tests/contract/test_contract.py::test_rule[DisjointArms(ridge)-script_agrees_with_eager]",
-    "tests/contract/test_contract.py::test_rule[FixedArms(ridge)-script_agrees_with_eager]",
     "tests/contract/test_contract.py::test_rule[BanditHead(arms)-script_agrees_with_eager]",
     "tests/convex/test_convex_learners.py::test_rule[OONS()-script_agrees_with_eager]",
     "tests/convex/test_convex_learners.py::test_rule[OONS()-a_program_agrees_with_eager]",

@@ -102,7 +102,7 @@ def test_a_figure_that_fails_warns_once_and_the_fit_goes_on(monkeypatch: pytest.
     board, callback = Board(), RegretLogger(figure_every=10)
     monkeypatch.setattr(board.writer, "add_figure", fail)
     with pytest.warns(
-        UserWarning, match=r"^regret_curve: the figure failed, .* goes on: OSError\('disk is full'\)"
+        UserWarning, match=r"^regret_curve: the figure failed, .* continues: OSError\('disk is full'\)"
     ) as seen:
         played(callback, board)
     assert sum("regret_curve" in str(one.message) for one in seen) == 1

@@ -18,7 +18,12 @@ RULES: list[Rule] = [*torchonline.testing.RULES, ON_ANOTHER_DEVICE]
 CONVEX_RULES: list[Rule] = []
 
 # (class name, rule name) to the reason why that class need not keep that rule.
-EXEMPTIONS: dict[tuple[str, str], str] = {}
+EXEMPTIONS: dict[tuple[str, str], str] = {
+    (
+        "FixedArms",
+        "script_agrees_with_eager",
+    ): "largest_image differs after a block; tests/policies/test_fixed_arms.py compares the rest",
+}
 CONVEX_EXEMPTIONS: dict[tuple[str, str], str] = {}
 
 

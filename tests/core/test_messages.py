@@ -1,5 +1,6 @@
 """Messages: numbers with their nouns, and how to install what is missing from a clone."""
 
+import importlib
 import re
 import sys
 from collections.abc import Callable
@@ -74,6 +75,8 @@ MISSING: dict[str, tuple[str, Callable[[Path], Any]]] = {
 
 @pytest.mark.parametrize("module", list(MISSING))
 def test_what_is_missing_is_named(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in MISSING:  # an import that failed midway would leave half a package
+        importlib.import_module(each)
     monkeypatch.setitem(sys.modules, module, None)
     wanted, act = MISSING[module]
     with pytest.raises(ImportError, match=rf'^{wanted}.*; pip install "\.\[\w+\]" in a clone of torchonline$'):

@@ -67,7 +67,7 @@ def test_levels_pay_less_the_further_they_miss(benchmark_modules: SimpleNamespac
     assert table.payoffs.tolist() == [[1.0 - abs(i - j) / 4 for j in range(5)] for i in range(5)]
 
 
-@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("is_batched", [False, True])
 def test_an_error_is_what_a_round_pays_less_than_the_right_arm(
     benchmark_modules: SimpleNamespace, is_batched: bool
 ) -> None:

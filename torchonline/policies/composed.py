@@ -106,7 +106,9 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         else:
             for i in range(x.size(rows)):
                 pay = reward.select(rows, i)
-                self._learn_round(x.select(rows, i), pay, pay, noise_scale.select(rows, i))
+                # A policy that learns from the chosen row alone has no use for the place.
+                place = pay if action is None else action.select(rows, i)
+                self._learn_round(x.select(rows, i), place, pay, noise_scale.select(rows, i))
 
     def _learn_rows_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
         """Learn n rounds of each learner at once, or only the rounds in a mask.

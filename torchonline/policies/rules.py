@@ -188,7 +188,7 @@ class Rule(Policy[E]):
 
     def _is_on_arrays(self) -> bool:
         cls = type(self)
-        is_ours = cls.scores_of in ON_ARRAYS and cls._scores is Rule._scores
+        is_ours = cls.scores_of in ON_ARRAYS and cls._scores is Rule._scores and cls.choice is Rule.choice
         return is_ours and "scores_of" not in self.__dict__ and "_scores" not in self.__dict__
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:

@@ -7,10 +7,10 @@ all rules that it breaks. The library's own tests call them. In a test of yours,
     def test_my_regression(check):
         check()
 
-The rules, by number:
+Rewards have heavy tails, noise scales vary, and the features of every 17th round are zeros. The rules, by number:
 
 1. Looking changes no state, and answers are differentiable.
-2. A step or a log is all or nothing.
+2. A refused step or log changes nothing.
 3. The buffers are all that is learnt: state dicts, copies and pickles continue bit for bit, in place.
 4. No gradient enters a buffer, and memory does not grow.
 5. The cost of a step does not depend on the round.
@@ -21,6 +21,7 @@ The rules, by number:
 10. A learner is made and learns without values, on any device.
 """
 
+import gc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,6 +41,10 @@ class Check:
     """A rule for one kind of learner: call it to check.
 
     ``str`` returns the rule's name, and ``number`` is its number.
+
+    Args:
+        subject: builds the learner, and the rounds that it is fed.
+        rule: the rule.
     """
 
     def __init__(self, subject: Subject, rule: Rule) -> None:
@@ -83,8 +88,8 @@ def check_estimator(make: Callable[..., Any], *, skip: Mapping[str, str] | None 
         skip: names of rules that need not hold, each with its reason.
 
     Raises:
-        AssertionError: a rule is broken. The message lists all broken rules.
-        ValueError: ``skip`` names a rule that does not exist.
+        AssertionError: a rule is broken. The message lists all broken rules; the error of the first is its cause.
+        TypeError, ValueError: ``make`` builds no estimator, or ignores the options; ``skip`` names a rule that does not exist.
 
     Example:
         >>> from functools import partial
@@ -113,7 +118,7 @@ def check_decider(
         skip: see :func:`check_estimator`.
 
     Raises:
-        AssertionError, ValueError: see :func:`check_estimator`.
+        AssertionError, TypeError, ValueError: see :func:`check_estimator`.
 
     Example:
         >>> from torchonline import UCB, RidgeRegression
@@ -128,12 +133,16 @@ def run(checks: list[Check], skip: Mapping[str, str] | None) -> None:
     unknown = sorted(set(skip or ()) - {str(check) for check in checks})
     if unknown:
         raise ValueError(f"skip: expected names among {sorted(map(str, checks))}, got {unknown}")
-    found = []
+    found: list[tuple[Check, Exception]] = []
     for check in checks:
         if skip is None or str(check) not in skip:
             try:
                 check()
             except Exception as error:
-                found.append(f"{check} (rule {check.number}): {type(error).__name__}: {error}")
+                found.append((check, error))
+            finally:
+                gc.unfreeze()
     if found:
-        raise AssertionError(f"{checks[0].subject} breaks {len(found)} of {len(checks)} rules:\n" + "\n".join(found))
+        lines = [f"{check} (rule {check.number}): {type(error).__name__}: {error}" for check, error in found]
+        broken = f"{checks[0].subject} breaks {len(found)} of {len(checks)} rules:"
+        raise AssertionError("\n".join([broken, *lines])) from found[0][1]

@@ -7,6 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.learner import Learner
+from torchonline.policies.policy import Policy
+from torchonline.regression.estimator import Estimator
+
 # The arguments of `step`, by name.
 Round = dict[str, Any]
 Shape = tuple[int, ...]
@@ -59,8 +63,32 @@ class Subject:
     # The dimensions of one round's features.
     item_dims = 1
 
+    # What `make` returns.
+    kind: type[nn.Module] = Estimator
+    kind_name = "an Estimator"
+    other = "check_decider checks policies"
+
     def __init__(self, make: Callable[..., Any], name: str = "") -> None:
-        self.make, self.name = make, name or type(make()).__name__
+        self.make = make
+        self.one = self._first()
+        self.name = name or type(self.one).__name__
+
+    def _first(self) -> Any:
+        """Return a learner with all options, or raise with what ``make`` must do."""
+        wanted = (
+            f"make: expected a callable that takes batch_shape, dtype, device and validate and returns {self.kind_name}"
+        )
+        if isinstance(self.make, nn.Module) or not callable(self.make):
+            raise TypeError(f"{wanted}, got {type(self.make).__name__}; pass functools.partial(YourClass, 3), say")
+        try:
+            made = self.make(batch_shape=(1,), dtype=torch.float32, device="cpu", validate=False)
+        except TypeError as error:
+            raise TypeError(f"{wanted}, and it raised {error}") from error
+        if not isinstance(made, self.kind):
+            raise TypeError(f"{wanted}, got {type(made).__name__}; {self.other}")
+        if tuple(made.batch_shape) != (1,) or not any(v.dtype == torch.float32 for v in made.state_dict().values()):
+            raise ValueError(f"{wanted}, got one that ignores batch_shape=(1,) or dtype=torch.float32")
+        return self.make()
 
     def build(self, **options: Any) -> Any:
         """Return a new learner."""
@@ -135,7 +163,7 @@ class EstimatorSubject(Subject):
 
     def __init__(self, make: Callable[..., Any], name: str = "") -> None:
         super().__init__(make, name)
-        one = self.one = make()
+        one = self.one
         self.dim, self.output_shape, self.response = one.dim, tuple(one.output_shape), one.response
         self.longest = float(one.longest)
 
@@ -180,10 +208,13 @@ class DeciderSubject(Subject):
 
     decides = True
     features = "inputs"
+    kind, kind_name, other = Policy, "a Policy", "check_estimator checks regressions"
 
     def __init__(self, make: Callable[..., Any], inputs: Callable[..., Tensor] | None = None, name: str = "") -> None:
         super().__init__(make, name)
-        policy = make()
+        policy = self.one
+        if policy.has_encoder and inputs is None:
+            raise TypeError("inputs: expected a function of a shape that returns raw inputs of the encoder, got None")
         self.inputs, self.takes_inputs, self.takes_mask = inputs, policy.takes_inputs, policy.takes_mask
         self.is_deterministic = policy.is_deterministic()
         self.checks_inputs = self.takes_inputs and not policy.has_encoder
@@ -264,10 +295,11 @@ class DeciderSubject(Subject):
 
 
 def numbers_of(learner: nn.Module) -> dict[str, object]:
-    """Return the plain attributes of a learner and its parts."""
-    return {
-        f"{path}.{name}": value
-        for path, module in learner.named_modules()
-        for name, value in vars(module).items()
-        if isinstance(value, (int, float, str, tuple))
-    }
+    """Return the plain attributes of a learner, of its parts, and of their copies that compute on NumPy views."""
+    found: dict[str, object] = {}
+    for path, module in learner.named_modules():
+        view = module.numpy_view() if isinstance(module, Learner) else None
+        for place, space in (("", vars(module)), (" on NumPy views", {} if view is None else vars(view.learner))):
+            plain = {name: value for name, value in space.items() if isinstance(value, (int, float, str, tuple))}
+            found |= {f"{path}.{name}{place}": value for name, value in plain.items()}
+    return found

@@ -37,12 +37,13 @@ def differences(before: State, after: State) -> list[str]:
     return [name for name in names if name not in before or name not in after or not same(before[name], after[name])]
 
 
-def close(one: Tensor, other: Tensor, tolerance: float = 1e-9) -> None:
+def close(one: Tensor, other: Tensor, tolerance: float = 1e-9, name: str = "") -> None:
     """Require equal shapes and types, and close values.
 
     The tolerance is relative for values above 1.
     """
-    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+    said = None if not name else lambda text: f"{name}: {text}"
+    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance, msg=said)
 
 
 def require_state(expected: State, learner: nn.Module, when: str) -> None:
@@ -53,7 +54,8 @@ def require_state(expected: State, learner: nn.Module, when: str) -> None:
 def require_close_state(expected: State, state: State, tolerance: float = 1e-9) -> None:
     """Require that two states are equal within ``tolerance``."""
     for name, value in expected.items():
-        close(state[name], value, tolerance)
+        require(name in state, f"{name}: missing")
+        close(state[name], value, tolerance, name)
 
 
 def require_same(ours: Iterable[Tensor], theirs: Iterable[Tensor], when: str) -> None:

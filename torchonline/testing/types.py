@@ -92,7 +92,7 @@ def half_precision_state_is_refused(subject: Subject) -> None:
 
 @rule(6)
 def autocast_does_not_reach_the_state(subject: Subject) -> None:
-    """Autocast, under which Lightning calls a head, changes no bit. An encoder's features may change."""
+    """Autocast changes no bit, but for the features of an encoder."""
     for batch_shape in BATCH_SHAPES if subject.checks_inputs or not subject.takes_inputs else ():
         for state_type in STATE_TYPES:
             learner, twin = (subject.build(batch_shape=batch_shape, dtype=state_type) for _ in range(2))

@@ -702,7 +702,7 @@ def test_buffers_of_another_at_the_same_clock_are_a_run_more(case: PrivateCase) 
         buffer.copy_(theirs)
     for _ in range(2):  # the second look counts no further run
         assert learner.privacy_ledger().events == other.privacy_ledger(continuations=2).events
-    with pytest.raises(RuntimeError, match="got one that was written from outside"):
+    with pytest.raises(RuntimeError, match="got buffers that were written from outside"):
         run(learner, 1)
     run(other, 1)
     assert other.privacy_ledger().events == other.privacy_ledger(continuations=1).events
