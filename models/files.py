@@ -26,7 +26,9 @@ def checked_encoding(encoding: Any) -> str:
     try:
         codecs.lookup(instance_of("encoding", encoding, str, "the name of an encoding"))
     except LookupError:
-        raise ValueError(f"encoding: expected the name of an encoding, such as 'cp1252', got {encoding!r}") from None
+        raise ValueError(
+            f"encoding: expected an encoding that Python knows, such as 'cp1252', got {encoding!r}"
+        ) from None
     return str(encoding)
 
 
@@ -67,7 +69,9 @@ def read_file(path: Path, separator: str | None, encoding: str) -> Any:
             f"files: expected as many names as values in a row, got more values in {str(path)!r}: name all columns"
         ) from error
     except UnicodeError as error:
-        raise ValueError(f"{kind}, which is not {encoding}: pass encoding={guessed_encoding(path)!r}") from error
+        guess = guessed_encoding(path)
+        hint = "" if codecs.lookup(guess) == codecs.lookup(encoding) else f": pass encoding={guess!r}"
+        raise ValueError(f"{kind}, which is not {encoding}{hint}") from error
     except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{kind}: {error}") from error
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:

@@ -140,8 +140,8 @@ class OnlinePredictor(pl.LightningModule):
         """
         if options.get("learner") is None:
             raise TypeError(
-                "learner: expected load_from_checkpoint(path, learner=...) with a learner built as before the fit, because a "
-                "checkpoint of an OnlinePredictor holds only its state, got None"
+                "learner: expected a learner built as before the fit, got None; call load_from_checkpoint(path, learner=...), "
+                "because a checkpoint of an OnlinePredictor holds only the learner's state"
             )
         found: OnlinePredictor = load_module(
             super().load_from_checkpoint, checkpoint_path, {"map_location": map_location, **options}

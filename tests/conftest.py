@@ -54,8 +54,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the long tests. On an accelerator, keep the tests that can run there. Put the longest first.
 
-    A long test that begins last would leave the other workers of a run with nothing to do. Rules of a contract that the quick tier
-    checks are not long.
+    A long test that begins last would leave the other workers of a run with nothing to do. Rules of the quick tier are
+    not long.
     """
     from tests.long_tests import SMOKE, long_tests, name_of
 

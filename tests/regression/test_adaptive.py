@@ -241,9 +241,7 @@ def test_binary_rewards_are_at_most_1(reward: Any) -> None:
     policy, unit = bandit(2, "binary", 3), bandit(2, "unit", 3)
     x, action = torch.ones(*size, 2, dtype=torch.float64), torch.zeros(size, dtype=torch.int64)
     before = snapshot(policy)
-    with pytest.raises(
-        ValueError, match=r"^reward: expected at most 1, because of ceiling=1, got .*; take ceiling=None"
-    ):
+    with pytest.raises(ValueError, match=r"^reward: expected at most the ceiling, 1, got .*; pass ceiling=None"):
         policy.step(x, action, reward)
     assert differences(before, snapshot(policy)) == []
     policy.step(x, action, torch.full(size, 1.0 + 1e-7))  # 1 but for rounding

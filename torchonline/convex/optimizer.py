@@ -102,7 +102,11 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         super().__init__(params, {"learner": learner, "lr": lr, **options})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters. Their present values are its centre."""
+        """Add a parameter group, centred at the parameters' current values.
+
+        Raises:
+            TypeError, ValueError: an option or a parameter is wrong. No group is added.
+        """
         count = len(self.learners)
         try:
             super().add_param_group(param_group)

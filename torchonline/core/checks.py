@@ -50,7 +50,12 @@ def non_negative(name: str, value: Any) -> float:
 
 
 def within(name: str, value: Any, low: float, high: float, *, closed: bool = False) -> float:
-    """Return a number in (low, high), or in (low, high] if ``closed``; or raise."""
+    """Return a number in (low, high), or in (low, high] if ``closed``.
+
+    Raises:
+        TypeError: the value is not a real number.
+        ValueError: it is not in the interval, or not in the range that all floats resolve.
+    """
     number = finite_number(name, value)
     if not (low < number < high or (closed and number == high)):
         raise ValueError(f"{name}: expected a number in ({low}, {high}{']' if closed else ')'}, got {value}")

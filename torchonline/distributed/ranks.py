@@ -14,10 +14,10 @@ NUMPY_TYPES = (torch.float64, torch.float32, torch.int64, torch.int32, torch.boo
 
 
 class Ranks:
-    """The ranks of a process group, or one rank without a group.
+    """The ranks of a process group, or a single rank without torch.distributed.
 
-    The first rank is the leader. All methods are collective: all ranks must call them in the same order. Values are sent as
-    pickles, as in torch's own object collectives, so the ranks must trust one another.
+    The first rank is the leader. All methods are collective: all ranks must call them in the same order. Python objects are sent
+    as pickles, as in torch's own object collectives, so the ranks must trust one another.
 
     Args:
         group: a process group; None for the default group.

@@ -53,7 +53,10 @@ class Link(nn.Module):
         raise NotImplementedError
 
     def mean_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and slope. Far from ``steepest``, slopes may lose last digits."""
+        """Return :meth:`mean` and :meth:`slope` in one pass.
+
+        Far from ``steepest``, this slope may be rounded to 0.
+        """
         return self.mean(z), self.slope(z)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -103,7 +106,7 @@ class Link(nn.Module):
         return values
 
     def rewards(self) -> str:
-        """Return a description of the possible rewards, for error messages."""
+        """Return a description of the possible rewards, such as "in [0, 1]", for error messages."""
         return self.possible_rewards
 
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:

@@ -36,7 +36,7 @@ def estimator_or_default(policy: str, estimator: Any, options: Any) -> Any:
     if isinstance(estimator, Estimator) and not estimator.output_shape:
         for name, value in options.items():
             wanted = f"expected this option in the constructor of the {type(estimator).__name__}"
-            raise TypeError(f"{name}: {wanted}, got {value!r} beside a finished estimator")
+            raise TypeError(f"{name}: {wanted}, got {value!r} beside an estimator that is already built")
         return estimator
     if estimator is None and "dim" in options:
         return RidgeRegression(**options)

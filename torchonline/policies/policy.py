@@ -225,7 +225,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _check_mask_of_log(self, mask: Tensor | None) -> None:
         """Refuse a mask of rounds in TorchScript if :meth:`learn` takes none."""
         if mask is not None and not self.takes_mask:
-            raise TypeError("mask: expected None, because rounds may be learnt in order")
+            raise TypeError("mask: expected None, because this policy's learn() takes no mask, got a mask")
 
     def _can_score(self, inputs: Tensor, x: Tensor) -> Tensor:
         """Return whether :meth:`select` takes these inputs, ``(*B, ...)``."""

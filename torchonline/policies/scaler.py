@@ -301,7 +301,7 @@ class StandardScaler(Learner):
     def _step_in_python(self, x: ArrayLike) -> None:
         x = self._checked(x)
         if x.dim() > self.batch_dims + 2:
-            wanted = shape_text((*self.batch_shape, "n", self.dim))
+            wanted = f"{shape_text((*self.batch_shape, self.dim))} or {shape_text((*self.batch_shape, 'n', self.dim))}"
             raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
         if self.validate and is_readable(x):
             check_values("x", x)

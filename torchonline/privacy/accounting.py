@@ -123,11 +123,13 @@ class NonPrivateEvent(Event):
 
 @dataclass(frozen=True)
 class RepeatedEvent(Event):
-    """An event repeated with fresh noise, a number of times fixed in advance.
+    """Runs of one event with independent noise.
+
+    ``count`` is fixed before the first release.
 
     Args:
         event: the event.
-        count: the number of times, an integer above 0.
+        count: number of runs, an integer above 0.
     """
 
     event: Event

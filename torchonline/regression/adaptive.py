@@ -238,12 +238,12 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
         super()._check_rewards(reward, noise_scale)
         if self.validate and self.floor is not None and bool((reward < -ROUNDING).any()):
-            expected = f"at least 0, because of floor={self.floor:g}"
-            instead = 'take floor=None, or rewards="real" in bandit'
+            expected = f"at least 0, because floor is set ({self.floor:g})"
+            instead = 'pass floor=None, or rewards="real" to bandit()'
             raise ValueError(f"reward: expected {expected}, got {float(reward.min()):g}; {instead}")
         if self.validate and self.ceiling is not None and bool((reward > self.ceiling * (1.0 + ROUNDING)).any()):
-            expected = f"at most {self.ceiling:g}, because of ceiling={self.ceiling:g}"
-            instead = 'take ceiling=None, or rewards="count" or "real" in bandit'
+            expected = f"at most the ceiling, {self.ceiling:g}"
+            instead = 'pass ceiling=None, or rewards="count" or "real" to bandit()'
             raise ValueError(f"reward: expected {expected}, got {float(reward.max()):g}; {instead}")
 
     def _accepts_rewards(self, reward: Tensor) -> Tensor:

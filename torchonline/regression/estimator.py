@@ -258,10 +258,11 @@ class Estimator(BlockEstimator):
     @torch.jit.export
     @on_rows
     def interval(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return lower and upper confidence bounds of the mean reward, ``(*B, ...)``.
+        """Return lower and upper confidence bounds of the mean reward.
 
-        They are clipped to the range that ``theta_bound`` allows. If a lower bound is above the upper one, no parameter of that
-        norm is in the set: ``theta_bound`` is too small, the rewards are not of the family, or the failure event of probability
+        Shapes: ``(*B, ..., d)`` to ``(*B, ...)`` twice. The class attribute ``guarantee`` says what a theorem covers; with a
+        ``radius_scale`` other than 1 they are a heuristic. They are clipped to the range that ``theta_bound`` allows. A lower
+        bound above the upper one means that the confidence set has no such parameter: ``theta_bound`` is too small, the rewards are not of the family, or the failure event of probability
         ``delta`` has occurred.
         """
         x = converted(x, self.theta_hat)
