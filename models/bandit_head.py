@@ -65,7 +65,7 @@ class BanditHead(Policy):
 
     Args:
         encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
-        policy: any :class:`~torchonline.policies.rules.Policy`, for example the one that :func:`torchonline.bandit` returns; an
+        policy: any :class:`~torchonline.policies.policy.Policy`, for example the one that :func:`torchonline.bandit` returns; an
             estimator, which is played by :class:`~torchonline.UCB`; or a policy with a scaler,
             :class:`~torchonline.ScaledPolicy` or :class:`~torchonline.DisjointArms`. ``*B`` is its ``batch_shape``.
         actions: K, to give each action an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists,

@@ -51,7 +51,7 @@ class PolicyLearner(Policy, Learner):
 
     @delegated
     def learner(self) -> Learner:  # type: ignore[override]
-        """The learner that holds the state: the policy itself. Python only."""
+        """The policy itself, which holds the state. Python only."""
         return self
 
     @delegated

@@ -166,7 +166,7 @@ class Rule(Policy[E]):
 
     @delegated
     def learner(self) -> Learner:  # type: ignore[override]
-        """The learner that holds the state: the estimator. Python only."""
+        """The estimator, which holds the state. Python only."""
         return self.estimator
 
     @delegated

@@ -178,7 +178,7 @@ class DiscountedRidgeRegression(DiscountedEstimator):
     Reference:
         Russac, Vernade and Cappe, Weighted Linear Bandits for Non-Stationary Environments, NeurIPS 2019 (D-LinUCB). What
         differs: the ridge, which the paper renews in all coordinates at once; the ridge's terms in the radius; and the claim,
-            which the paper makes for all rounds at once.
+        which the paper makes for all rounds at once.
     """
 
     guarantee = "in each round"
@@ -258,7 +258,7 @@ class DiscountedHeavyTailRegression(HeavyTailRegression):
     Reference:
         Russac, Vernade and Cappe, Weighted Linear Bandits for Non-Stationary Environments, NeurIPS 2019 (D-LinUCB). What
         differs: the regression; the ridge, which the paper renews in all coordinates at once; and the newest round, which
-            weighs 1 in the paper and :math:`\gamma` here.
+        weighs 1 in the paper and :math:`\gamma` here.
     """
 
     guarantee = "none"
