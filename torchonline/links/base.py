@@ -106,7 +106,7 @@ class Link(nn.Module):
         return values
 
     def rewards(self) -> str:
-        """Return a description of the possible rewards, such as "in [0, 1]", for error messages."""
+        """Describe the possible rewards for error messages, such as "in [0, 1]"."""
         return self.possible_rewards
 
     def sample(self, z: Tensor, generator: torch.Generator) -> Tensor:

@@ -182,7 +182,10 @@ class DriftAlarm(ExactMetric):
                 self._end_window()
 
     def compute(self) -> DriftReport:
-        """Return a :class:`DriftReport` on all values so far. Means and ratio cover complete windows."""
+        """Return a :class:`DriftReport` on all values so far.
+
+        Means and ratio cover complete windows.
+        """
         windows = int(self.rounds) // self.window
         nothing = torch.full_like(self.latest, torch.nan)
         ratio = self.ratios[(windows - 1) % KEPT]

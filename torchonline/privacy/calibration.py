@@ -97,11 +97,11 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    r"""Return an epsilon such that each rho-zCDP mechanism is (epsilon, delta)-private.
+    r"""Return an epsilon at which rho-zCDP implies (epsilon, delta)-privacy.
 
     It is :math:`\min_{\alpha>1} \alpha\rho + \log(1-1/\alpha) - \log(\delta\alpha)/(\alpha-1)`,
-    or 0 if that is negative. :func:`zcdp_delta` is the inverse. At delta = 0 it is infinite, unless rho is 0. ``rho`` is at least 0,
-    and ``delta`` in [0, 1).
+    or 0 if that is negative. :func:`zcdp_delta` is the inverse. At delta = 0 it is infinite, unless rho is 0. ``rho`` is at
+    least 0, and ``delta`` in [0, 1).
 
     Example:
         >>> f"{zcdp_epsilon(rho=0.1, delta=1e-6):.6f}"

@@ -262,8 +262,8 @@ class Estimator(BlockEstimator):
 
         Shapes: ``(*B, ..., d)`` to ``(*B, ...)`` twice. The class attribute ``guarantee`` says what a theorem covers; with a
         ``radius_scale`` other than 1 they are a heuristic. They are clipped to the range that ``theta_bound`` allows. A lower
-        bound above the upper one means that the confidence set has no such parameter: ``theta_bound`` is too small, the rewards are not of the family, or the failure event of probability
-        ``delta`` has occurred.
+        bound above the upper one means that the confidence set has no such parameter: ``theta_bound`` is too small, the rewards
+        are not of the family, or the failure event of probability ``delta`` has occurred.
         """
         x = converted(x, self.theta_hat)
         predictor = self.predictor(x)

@@ -53,7 +53,10 @@ class Check:
 
     def __call__(self) -> None:
         """Raise AssertionError if the learner breaks the rule."""
-        self.rule.check(self.subject)
+        try:
+            self.rule.check(self.subject)
+        finally:
+            gc.unfreeze()
 
     def __str__(self) -> str:
         return self.__name__
@@ -140,8 +143,6 @@ def run(checks: list[Check], skip: Mapping[str, str] | None) -> None:
                 check()
             except Exception as error:
                 found.append((check, error))
-            finally:
-                gc.unfreeze()
     if found:
         lines = [f"{check} (rule {check.number}): {type(error).__name__}: {error}" for check, error in found]
         broken = f"{checks[0].subject} breaks {len(found)} of {len(checks)} rules:"

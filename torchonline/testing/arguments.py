@@ -131,7 +131,8 @@ def good_steps(subject: Any, batch_shape: Shape, rows: Shape) -> Round:
         # The last arm, whose features end with the value that is spoilt.
         good = {"inputs": given, "action": torch.full((*batch_shape, *rows), subject.arms - 1)}
     else:
-        good = {"x": torch.randn(*batch_shape, *rows, subject.dim, dtype=torch.float64)}
+        x = torch.randn(*batch_shape, *rows, subject.dim, dtype=torch.float64)
+        good = {"x": x * (0.9 * subject.longest / x.norm(dim=-1, keepdim=True)).clamp(max=1.0)}
     good[subject.response] = subject.possible(torch.randn(shape, dtype=torch.float64))
     return good | {"noise_scale": torch.rand(shape, dtype=torch.float64) + 0.5}
 

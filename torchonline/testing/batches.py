@@ -10,6 +10,7 @@ from torchonline.testing.subject import BATCH_SHAPES, Shape, Subject, member_of,
 from torchonline.testing.tools import (
     State,
     close,
+    differences,
     require,
     require_close,
     require_close_state,
@@ -103,6 +104,17 @@ def a_log_without_blocks_is_its_rounds_in_order(subject: Subject) -> None:
             before = snapshot(learner)
             learner.learn(**some_of(log, at, []), block_size=size)
             require_state(before, learner, "after no round")
+
+
+@rule(7)
+def a_log_moves_the_estimate(subject: Subject) -> None:
+    """``learn`` changes the estimate, in blocks and without."""
+    for size in (None, 4):
+        learner = subject.build()
+        before = snapshot(learner)
+        learner.learn(**subject.log(13), block_size=size)
+        changed = differences(before, snapshot(learner))
+        require(any(name.endswith("theta_hat") for name in changed), f"learn changed {changed}, and no theta_hat")
 
 
 def has_blocks(learner: Any) -> bool:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.testing.rules import rule
-from torchonline.testing.subject import BATCH_SHAPES, DeciderSubject, Subject, is_real
+from torchonline.testing.subject import BATCH_SHAPES, DeciderSubject, EstimatorSubject, Subject, is_real
 from torchonline.testing.tools import close, require, require_same, require_state, snapshot
 
 
@@ -70,6 +70,24 @@ def a_width_of_nothing_has_a_gradient(subject: Subject) -> None:
         require(x.grad is not None and torch.isfinite(x.grad).all(), "width of zeros: the gradient is not finite")
 
 
+@rule(1, "estimators", quick=True)
+def answers_have_the_promised_shapes(subject: EstimatorSubject) -> None:
+    """Means, widths and bounds have the shape of the features; a new learner's bounds hold its mean."""
+    for batch_shape in BATCH_SHAPES:
+        learner, shape = subject.build(batch_shape=batch_shape), (*batch_shape, 6)
+        x = subject.stream(1, batch_shape)[0]["x"].unsqueeze(-2).expand(*shape, subject.dim)
+        mean, width, (low, high) = learner(x), learner.width(x), learner.interval(x)
+        for name, answer, outputs in (
+            ("forward", mean, subject.output_shape),
+            ("width", width, ()),
+            ("interval", low, subject.output_shape),
+            ("interval", high, subject.output_shape),
+        ):
+            wanted = (*shape, *outputs)
+            require(answer.shape == wanted, f"{name}: expected shape {wanted}, got {tuple(answer.shape)}")
+        require(((low <= mean + 1e-9) & (mean <= high + 1e-9)).all(), "interval: the mean of a new learner is outside")
+
+
 @rule(1, "deciders", quick=True)
 def choices_are_the_best_available(subject: DeciderSubject) -> None:
     """Choices, scores, probabilities and masks agree; one decision and many."""
@@ -78,6 +96,36 @@ def choices_are_the_best_available(subject: DeciderSubject) -> None:
         x = subject.stream(3, batch_shape, seed=1)[-1]["inputs"]
         for given in (x, subject.many(x)) if subject.takes_inputs else (x,):
             check_choices(policy, given, subject.is_deterministic)
+
+
+@rule(1, "deciders")
+def draws_have_their_probabilities(subject: DeciderSubject) -> None:
+    """``select`` and ``select_with_probability`` draw each arm as often as ``probabilities`` says.
+
+    A right policy fails by chance once in a hundred thousand checks.
+    """
+    policy = subject.taught(9)
+    x, draws = subject.stream(3, seed=1)[-1]["inputs"], 2000
+    if not subject.takes_inputs:
+        given, shape = [None] * draws, (draws,)
+        choose = [torch.stack([policy.select(None) for _ in given])]
+        choose.append(torch.stack([policy.select_with_probability(None)[0] for _ in given]))
+    else:
+        many = subject.many(x, draws)
+        shape = (draws,)
+        choose = [policy.select(many), policy.select_with_probability(many)[0]]
+    torch.manual_seed(0)
+    p = policy.probabilities(x).to(torch.float64)
+    # A policy with random scores averages p over draws, which adds their error.
+    sampled = 1.0 / policy._draws() if policy._draws() > 1 else 0.0
+    for name, action in zip(("select", "select_with_probability"), choose, strict=True):
+        require(action.shape == shape, f"{name}: expected shape {shape}, got {tuple(action.shape)}")
+        places = places_of(policy, action, p.size(-1)).squeeze(-1)
+        share = torch.bincount(places, minlength=p.size(-1)) / draws
+        spread = (p * (1.0 - p)).clamp(min=1e-3) * (1.0 / draws + sampled)
+        require(
+            ((share - p).abs() < 5.5 * spread.sqrt()).all(), f"{name}: draws arms {share.tolist()}, not {p.tolist()}"
+        )
 
 
 def check_choices(policy: Any, x: Any, is_deterministic: bool) -> None:

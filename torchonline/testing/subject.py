@@ -227,6 +227,8 @@ class DeciderSubject(Subject):
         elif self.takes_inputs:
             self.item_dims, self.dim = policy.item_dims, policy._learner().dim
         self.arms = 4 if self.varies else policy.number_of_actions(self.example())
+        if policy.action_ids not in (None, list(range(self.arms))) or self.arms < 2:
+            raise ValueError("make: expected a policy with at least two arms, whose ids are 0, 1, ... if they have any")
 
     def example(self) -> Tensor | None:
         """Return the inputs of a decision."""
@@ -295,11 +297,16 @@ class DeciderSubject(Subject):
 
 
 def numbers_of(learner: nn.Module) -> dict[str, object]:
-    """Return the plain attributes of a learner, of its parts, and of their copies that compute on NumPy views."""
+    """Return the plain attributes of a learner and its parts.
+
+    Of the copies that compute on NumPy views, they are numbers alone: an entry of a cache may be a tuple.
+    """
     found: dict[str, object] = {}
     for path, module in learner.named_modules():
+        plain = {name: value for name, value in vars(module).items() if isinstance(value, (int, float, str, tuple))}
+        found |= {f"{path}.{name}": value for name, value in plain.items()}
         view = module.numpy_view() if isinstance(module, Learner) else None
-        for place, space in (("", vars(module)), (" on NumPy views", {} if view is None else vars(view.learner))):
-            plain = {name: value for name, value in space.items() if isinstance(value, (int, float, str, tuple))}
-            found |= {f"{path}.{name}{place}": value for name, value in plain.items()}
+        space = {} if view is None else vars(view.learner)
+        numbers = {name: value for name, value in space.items() if isinstance(value, (int, float))}
+        found |= {f"{path}.{name} on NumPy views": value for name, value in numbers.items()}
     return found

@@ -1,5 +1,6 @@
 """Rule 6: the state keeps its type, and inputs of other types are converted."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def single_precision_follows_double(subject: Subject) -> None:
 def half_precision_state_is_refused(subject: Subject) -> None:
     """A state in half precision is refused with an error that names ``dtype``."""
     round_ = subject.stream(1)[0]
-    for learner in (subject.build().half(), subject.build().bfloat16()):
+    for learner in (copy.deepcopy(subject.build()).half(), copy.deepcopy(subject.build()).bfloat16()):
         before, arguments = snapshot(learner), subject.arguments(round_, torch.tensor(0))
         calls: list[Any] = [lambda a=arguments, on=learner: on.step(**a)]
         calls.append(lambda on=learner: on.learn(**subject.log(13)))
@@ -155,6 +156,8 @@ def arrays_and_lists_are_converted(subject: Subject) -> None:
             require_state(snapshot(wanted), learner, "rounds as arrays or lists")
     rounded = {name: value.clamp(-5.0, 5.0).round() if is_real(value) else value for name, value in log.items()}
     rounded |= {subject.response: possible_integers(subject, rounded[subject.response]), "noise_scale": None}
+    if rounded.get(subject.features) is not None and subject.longest < 1e6:  # zeros and ones are short enough
+        rounded[subject.features] = rounded[subject.features].clamp(0.0, 1.0) * (subject.longest > subject.dim**0.5)
     whole = {name: value.to(torch.int64).cpu().numpy() if is_real(value) else value for name, value in rounded.items()}
     learner, twin = subject.build(), subject.build()
     learner.learn(**whole)
