@@ -114,8 +114,8 @@ def check_decider(
     It takes some seconds to a minute, most of them for TorchScript. The seed of torch changes.
 
     Args:
-        make: builds the policy; takes ``batch_shape``, ``dtype``, ``device`` and ``validate``. Two calls build equal policies, with
-            two arms or more. A head with an encoder must be in evaluation mode, and its encoder must have float64 parameters.
+        make: builds the policy; takes ``batch_shape``, ``dtype``, ``device`` and ``validate``. Two calls build equal policies
+            with two arms or more. A head with an encoder must be in evaluation mode, and its encoder must have float64 parameters.
         inputs: takes a shape ``*S``, as several integers, and returns random inputs of decisions, ``(*S, K, d)`` for arms with
             features or ``(*S, d)`` for a context. None draws them; an encoder needs inputs from here.
         skip: see :func:`check_estimator`.
