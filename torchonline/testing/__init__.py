@@ -115,7 +115,7 @@ def check_decider(
 
     Args:
         make: builds the policy; takes ``batch_shape``, ``dtype``, ``device`` and ``validate``. Two calls build equal policies
-            with two arms or more. A head with an encoder must be in evaluation mode, and its encoder must have float64 parameters.
+            with two arms or more. A head with an encoder must be in evaluation mode, and its encoder needs float64 parameters.
         inputs: takes a shape ``*S``, as several integers, and returns random inputs of decisions, ``(*S, K, d)`` for arms with
             features or ``(*S, d)`` for a context. None draws them; an encoder needs inputs from here.
         skip: see :func:`check_estimator`.
