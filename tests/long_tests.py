@@ -2,7 +2,7 @@
 
 It keeps one script and one program of each family of classes, and the rules of the contract that the quick tier checks.
 
-``python -m tests.long_tests .venv/results.xml`` lists, in long_tests.txt, the tests whose cases take .25 seconds or more on
+``python -m tests.long_tests .venv/results.xml`` lists, in long_tests.txt, the tests whose cases take .2 seconds or more on
 average in a report of pytest. A rule of a contract counts as a test. What is not listed is not long.
 """
 
@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent
 FILE = Path(__file__).with_suffix(".txt")
-LIMIT = 0.25  # seconds
+LIMIT = 0.2  # seconds
 # Cases of long tests that `make test` runs all the same: a script and a program of each family of classes.
 SMOKE = {
     "tests/contract/test_contract.py::test_rule[OFUL()-script_agrees_with_eager]",

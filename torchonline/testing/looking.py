@@ -72,7 +72,7 @@ def a_width_of_nothing_has_a_gradient(subject: Subject) -> None:
 
 @rule(1, "estimators", quick=True)
 def answers_have_the_promised_shapes(subject: EstimatorSubject) -> None:
-    """Means, widths and bounds have the shape of the features; a new learner's bounds hold its mean."""
+    """Answers have the shape of the features, and bounds hold a new mean."""
     for batch_shape in BATCH_SHAPES:
         learner, shape = subject.build(batch_shape=batch_shape), (*batch_shape, 6)
         x = subject.stream(1, batch_shape)[0]["x"].unsqueeze(-2).expand(*shape, subject.dim)
@@ -100,7 +100,7 @@ def choices_are_the_best_available(subject: DeciderSubject) -> None:
 
 @rule(1, "deciders")
 def draws_have_their_probabilities(subject: DeciderSubject) -> None:
-    """``select`` and ``select_with_probability`` draw each arm as often as ``probabilities`` says.
+    """Arms are drawn as often as ``probabilities`` says, by both ways to select.
 
     A right policy fails by chance once in a hundred thousand checks.
     """
