@@ -81,7 +81,7 @@ class Subject:
         if isinstance(self.make, nn.Module) or not callable(self.make):
             raise TypeError(f"{wanted}, got {type(self.make).__name__}; pass functools.partial(YourClass, 3), say")
         try:
-            made = self.make(batch_shape=(1,), dtype=torch.float32, device="cpu", validate=False)
+            made: Any = self.make(batch_shape=(1,), dtype=torch.float32, device="cpu", validate=False)
         except TypeError as error:
             raise TypeError(f"{wanted}, and it raised {error}") from error
         if not isinstance(made, self.kind):

@@ -135,7 +135,7 @@ WAYS: dict[str, Any] = {
 
 
 @rule(6)
-def arrays_and_lists_are_converted(subject: Subject) -> None:
+def arrays_and_lists_are_converted(subject: Any) -> None:
     """NumPy arrays of any layout and lists do what tensors do, bit for bit."""
     log, wanted = subject.log(13), subject.build()
     wanted.learn(**log)
