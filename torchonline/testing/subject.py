@@ -81,12 +81,15 @@ class Subject:
         if isinstance(self.make, nn.Module) or not callable(self.make):
             raise TypeError(f"{wanted}, got {type(self.make).__name__}; pass functools.partial(YourClass, 3), say")
         try:
-            made: Any = self.make(batch_shape=(1,), dtype=torch.float32, device="cpu", validate=False)
+            made = self.make(batch_shape=(1,), dtype=torch.float32, device="cpu", validate=False)
         except TypeError as error:
             raise TypeError(f"{wanted}, and it raised {error}") from error
         if not isinstance(made, self.kind):
             raise TypeError(f"{wanted}, got {type(made).__name__}; {self.other}")
-        if tuple(made.batch_shape) != (1,) or not any(v.dtype == torch.float32 for v in made.state_dict().values()):
+        learner: Any = made
+        if tuple(learner.batch_shape) != (1,) or not any(
+            v.dtype == torch.float32 for v in learner.state_dict().values()
+        ):
             raise ValueError(f"{wanted}, got one that ignores batch_shape=(1,) or dtype=torch.float32")
         return self.make()
 
