@@ -47,7 +47,6 @@ class Case:
     """A composed policy: what it stands on, and the arguments of its parts.
 
     ``over`` makes a policy or an estimator of so many features. ``scaler`` holds the scaler's options; None is no scaler.
-    ``is_random`` is "scores" where those are drawn, "choices" where choices are drawn from the scores, or empty.
     """
 
     name: str
@@ -55,7 +54,6 @@ class Case:
     over: Callable[..., Any]
     scaler: dict[str, Any] | None = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
-    is_random: str = ""
 
     def build(self, **options: Any) -> Any:
         """A new one; ``options`` are those that all learners have."""
@@ -141,13 +139,6 @@ class Round:
     reward: Tensor
     noise_scale: Tensor
 
-    def of(self, member: tuple[int, ...]) -> "Round":
-        """That of one member of a batch."""
-        return Round(self.context[member], self.reward[member], self.noise_scale[member])
-
-    def to(self, dtype: torch.dtype) -> "Round":
-        return Round(self.context.to(dtype), self.reward.to(dtype), self.noise_scale.to(dtype))
-
 
 def sampled(dim: int, **options: Any) -> Any:
     return ThompsonSampling(RidgeRegression(dim, **options), draws=20)
@@ -176,7 +167,6 @@ CASES = [
         "Thompson",
         ScaledPolicy,
         sampled,
-        is_random="scores",
     ),
     Case("a user's policy", ScaledPolicy, lambda dim, **o: MeanPlusWidth(robust(dim, **o)), {"intercept": False}),
     Case("ridge", DisjointArms, RidgeRegression, None),
@@ -189,13 +179,11 @@ CASES = [
         DisjointArms,
         sampled,
         None,
-        is_random="scores",
     ),
     Case(
         "epsilon",
         DisjointArms,
         seldom,
-        is_random="choices",
     ),
     Case("a user's policy", DisjointArms, lambda dim, **o: MeanPlusWidth(RidgeRegression(dim, **o)), None),
     Case("ucb", RadiusSelector, RidgeRegression, {"freeze_after": 6}),
@@ -205,10 +193,9 @@ CASES = [
         robust,
         None,
         {"rule": "exp4", "scales": (1.0, 0.1), "reward_range": (-2.0, 3.0)},
-        "scores",
     ),
     Case("ucb", SharedRadiusSelector, RidgeRegression, {"freeze_after": 6}),
-    Case("exp4", SharedRadiusSelector, robust, None, {"rule": "exp4", "scales": (1.0, 0.1)}, "scores"),
+    Case("exp4", SharedRadiusSelector, robust, None, {"rule": "exp4", "scales": (1.0, 0.1)}),
 ]
 
 

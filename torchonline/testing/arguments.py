@@ -104,7 +104,7 @@ def no_actions(good: Tensor, arms: int) -> dict[str, Any]:
 
 def no_masks(mask: Tensor, features: int) -> dict[str, Any]:
     """Return values that are no mask of the shape of ``mask``."""
-    masks = {
+    return {
         "a string": "all",
         "a list of integers": mask.int().tolist(),
         "a NumPy array of bytes": mask.byte().cpu().numpy(),
@@ -117,10 +117,9 @@ def no_masks(mask: Tensor, features: int) -> dict[str, Any]:
         "with the features": mask.unsqueeze(-1).expand(*mask.shape, features),
         "no dimension": mask.reshape(-1)[0],
     }
-    return masks
 
 
-def good_steps(subject: Any, batch_shape: Shape, rows: Shape) -> Round:
+def good_steps(subject: Subject, batch_shape: Shape, rows: Shape) -> Round:
     """Return arguments that ``step`` accepts, as float64 tensors."""
     shape = (*batch_shape, *rows, *subject.output_shape)
     good: Round = {}
@@ -131,32 +130,28 @@ def good_steps(subject: Any, batch_shape: Shape, rows: Shape) -> Round:
         # The last arm, whose features end with the value that is spoilt.
         good = {"inputs": given, "action": torch.full((*batch_shape, *rows), subject.arms - 1)}
     else:
-        x = torch.randn(*batch_shape, *rows, subject.dim, dtype=torch.float64)
-        good = {"x": x * (0.9 * subject.longest / x.norm(dim=-1, keepdim=True)).clamp(max=1.0)}
+        good = {"x": subject.short(torch.randn(*batch_shape, *rows, subject.dim, dtype=torch.float64))}
     good[subject.response] = subject.possible(torch.randn(shape, dtype=torch.float64))
     return good | {"noise_scale": torch.rand(shape, dtype=torch.float64) + 0.5}
 
 
-def bad_steps(subject: Any, batch_shape: Shape, rows: Shape) -> Iterator[Bad]:
+def bad_steps(subject: Subject, batch_shape: Shape, rows: Shape) -> Iterator[Bad]:
     """Yield bad inputs of ``step``: the kind, the argument to blame, all arguments."""
     good, at, outputs = good_steps(subject, batch_shape, rows), len(batch_shape), subject.output_shape
     for name, value in good.items():
         is_features = name == subject.features
         if value is None or (is_features and subject.decides and not subject.checks_inputs):
             continue
-        kinds = (
-            no_actions(value, subject.arms)
-            if name == "action"
-            else no_floats(value, not is_features) | no_values(value)
-        )
-        kinds |= wrong_shapes(value, at, is_features, subject.item_dims)
-        if name == "action" and not subject.takes_inputs:  # whose shape tells how many rounds there are
-            kinds = no_actions(value, subject.arms)
+        is_action = name == "action"
+        # Without inputs, the shape of the actions tells how many rounds there are.
+        has_shape = not is_action or subject.takes_inputs
+        kinds = no_actions(value, subject.arms) if is_action else no_floats(value, not is_features) | no_values(value)
+        kinds |= wrong_shapes(value, at, is_features, subject.item_dims) if has_shape else {}
         if name == "noise_scale":
             kinds["negative"] = with_last(value, -0.1)
         else:
             kinds["None"] = None
-        if rows and not is_features and (name != "action" or subject.takes_inputs):
+        if rows and not is_features and has_shape:
             row = value.narrow(at, 0, 1)
             kinds |= {"a row too few": value.narrow(at, 1, rows[0] - 1), "a row too many": torch.cat([value, row], at)}
         if outputs and not is_features:
@@ -191,14 +186,13 @@ def bad_steps_are_refused_by_name(subject: Subject) -> None:
 
 
 @rule(9)
-def bad_logs_are_refused_by_name(subject: Any) -> None:
+def bad_logs_are_refused_by_name(subject: Subject) -> None:
     """A log is refused for what ``step`` refuses, and for bad block sizes and masks."""
     for batch_shape in BATCH_SHAPES:
         learner = subject.taught(7, batch_shape=batch_shape)
         log = subject.log(13, batch_shape)
         before, wrong = snapshot(learner), []
-        features, takes_mask = getattr(subject, "dim", 3), getattr(subject, "takes_mask", True)
-        logs = bad_logs(log, (*batch_shape, 13), features, takes_mask)
+        logs = bad_logs(log, (*batch_shape, 13), subject.dim, subject.takes_mask)
         steps = [bad_steps(subject, batch_shape, rows) for rows in ((), (3,))]
         for kind, name, arguments in itertools.chain(*steps, logs):
             bad = {"block_size": 2} | arguments

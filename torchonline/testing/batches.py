@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from torchonline.testing.rules import rule
-from torchonline.testing.subject import BATCH_SHAPES, Shape, Subject, member_of, some_of
+from torchonline.testing.subject import BATCH_SHAPES, Shape, Subject, member_of, some_of, the_round_of
 from torchonline.testing.tools import (
     State,
     close,
@@ -14,6 +14,7 @@ from torchonline.testing.tools import (
     require,
     require_close,
     require_close_state,
+    require_refused_mask,
     require_state,
     snapshot,
 )
@@ -28,7 +29,7 @@ def state_of(batched: State, member: Shape, single: State) -> State:
 
 
 @rule(7)
-def a_batch_equals_single_learners(subject: Any) -> None:
+def a_batch_equals_single_learners(subject: Subject) -> None:
     """Each learner of a batch has the state and answers that it would have alone."""
     for batch_shape in ((3,), (2, 3)):
         batched = subject.build(batch_shape=batch_shape)
@@ -52,7 +53,7 @@ def a_batch_equals_single_learners(subject: Any) -> None:
             require_close_state(alone, state_of(snapshot(batched), member, alone))
 
 
-def deterministic_answers(subject: Any, learner: Any, round_: dict[str, Any]) -> list[torch.Tensor]:
+def deterministic_answers(subject: Subject, learner: Any, round_: dict[str, Any]) -> list[torch.Tensor]:
     """Return a learner's answers that do not depend on chance."""
     if not subject.decides:
         return subject.ask(learner, round_)[:5]
@@ -80,8 +81,7 @@ def several_rounds_equal_one_by_one(subject: Subject) -> None:
                 torch.testing.assert_close(value, after[name], rtol=1e-12, atol=1e-12)
             at_once.step(**some_of(log, at, []))
             require_state(after, at_once, "after no round")
-            epoch = getattr(subject.estimator_of(at_once), "restart_every", None) or 13
-            require((at_once.rounds == 12 % epoch).all(), f"rounds: expected {12 % epoch}, got {at_once.rounds}")
+            require_rounds(at_once, subject.rounds_after(12))
 
 
 @rule(7)
@@ -92,15 +92,13 @@ def a_log_without_blocks_is_its_rounds_in_order(subject: Subject) -> None:
             learner, twin = (subject.build(batch_shape=batch_shape) for _ in range(2))
             log, at = subject.log(13, batch_shape), len(batch_shape)
             learner.learn(**log, block_size=size)
-            one = some_of(subject.log(1, batch_shape, 1), at, [0])
-            one = {name: None if value is None else value.squeeze(at) for name, value in one.items()}
+            one = the_round_of(subject.log(1, batch_shape, 1), at)
             learner.learn(**one)
             if not has_blocks(learner):
                 twin.step(**log)
                 twin.step(**one)
                 require_state(snapshot(twin), learner, "learn, and step")
-            epoch = getattr(subject.estimator_of(learner), "restart_every", None) or 15
-            require((learner.rounds == 14 % epoch).all(), f"rounds: expected {14 % epoch}, got {learner.rounds}")
+            require_rounds(learner, subject.rounds_after(14))
             before = snapshot(learner)
             learner.learn(**some_of(log, at, []), block_size=size)
             require_state(before, learner, "after no round")
@@ -115,6 +113,11 @@ def a_log_moves_the_estimate(subject: Subject) -> None:
         learner.learn(**subject.log(13), block_size=size)
         changed = differences(before, snapshot(learner))
         require(any(name.endswith("theta_hat") for name in changed), f"learn changed {changed}, and no theta_hat")
+
+
+def require_rounds(learner: Any, count: int) -> None:
+    """Require that all learners of a batch have counted so many rounds."""
+    require((learner.rounds == count).all(), f"rounds: expected {count}, got {learner.rounds}")
 
 
 def has_blocks(learner: Any) -> bool:
@@ -140,7 +143,7 @@ def a_log_of_a_batch_is_the_logs_of_its_learners(subject: Subject) -> None:
         masked = subject.build(batch_shape=batch_shape)
         start, mask = snapshot(masked), torch.rand(*batch_shape, 13) < 0.6
         mask[..., 0, :], mask[..., 2, :] = True, False
-        if not getattr(subject, "takes_mask", True):
+        if not subject.takes_mask:
             require_refused_mask(masked, log, mask)
             continue
         masked.learn(**log, block_size=4, mask=mask)
@@ -155,15 +158,3 @@ def a_log_of_a_batch_is_the_logs_of_its_learners(subject: Subject) -> None:
             if value.dim() >= len(batch_shape) and value.shape[: len(batch_shape)] == batch_shape:
                 at = len(batch_shape) - 1
                 close(value.select(at, 2), start[name].select(at, 2), 0.0)
-
-
-def require_refused_mask(policy: Any, log: dict[str, Any], mask: torch.Tensor) -> None:
-    """Require a TypeError for a mask of rounds, where rounds may be learnt in order."""
-    before = snapshot(policy)
-    try:
-        policy.learn(**log, mask=mask)
-    except TypeError as error:
-        require("mask: expected None" in str(error), f"expected an error of mask, got {error}")
-    else:
-        require(False, "mask: accepted by a policy with takes_mask = False")
-    require_state(before, policy, "after a refused mask")

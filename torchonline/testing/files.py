@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from torchonline.testing.rules import rule
-from torchonline.testing.subject import BATCH_SHAPES, Shape
+from torchonline.testing.subject import BATCH_SHAPES, Shape, Subject, on_reals, with_gradients
 from torchonline.testing.tools import (
     require,
     require_close,
     require_close_state,
+    require_refused_mask,
     require_state,
     snapshot,
     snapshot_of_script,
@@ -27,7 +28,7 @@ def saved_and_loaded(learner: Any) -> Any:
 
 
 @rule(8)
-def script_agrees_with_eager(subject: Any) -> None:
+def script_agrees_with_eager(subject: Subject) -> None:
     """A script has the same answers and state over 100 rounds and eight logs.
 
     A batch plays 30 rounds. The second half runs in a loaded file. Logs have blocks and masks, or none. The state dict loads
@@ -53,32 +54,19 @@ def script_agrees_with_eager(subject: Any) -> None:
         fresh.load_state_dict(scripted.state_dict())
         require_state(snapshot_of_script(scripted, eager), fresh, "loaded from a script")
         scripted.learn(**subject.log(13, batch_shape), block_size=0)  # ends
-        if not getattr(subject, "takes_mask", True):
+        if not subject.takes_mask:
             require_refused_mask(scripted, subject.log(13, batch_shape), torch.ones(*batch_shape, 13) > 0.0)
 
 
-def learn_logs(subject: Any, eager: Any, scripted: Any, batch_shape: Shape, seed: int) -> None:
+def learn_logs(subject: Subject, eager: Any, scripted: Any, batch_shape: Shape, seed: int) -> None:
     """Teach both learners the same logs, with and without blocks and masks."""
-    mask = torch.rand(*batch_shape, 13) < 0.5 if getattr(subject, "takes_mask", True) else None
+    mask = torch.rand(*batch_shape, 13) < 0.5 if subject.takes_mask else None
     for number, (size, learnt) in enumerate(((None, None), (4, None), (None, mask), (1000, mask))):
         log = subject.log(13, batch_shape, seed + number)
         if number % 2:
             log["noise_scale"] = None
         for learner in (eager, scripted):
-            given = {
-                name: value.clone().requires_grad_() if value is not None and value.is_floating_point() else value
-                for name, value in log.items()
-            }
+            given = on_reals(with_gradients, log)
             if number == 0:
                 learner.step(**given)
             learner.learn(**given, block_size=size, mask=learnt)
-
-
-def require_refused_mask(scripted: Any, log: dict[str, Any], mask: torch.Tensor) -> None:
-    """Require that a scripted policy refuses a mask of rounds."""
-    try:
-        scripted.learn(**log, mask=mask)
-    except torch.jit.Error as error:
-        require("mask: expected None" in str(error), f"expected an error of mask, got {error}")
-    else:
-        require(False, "mask: accepted by a script whose policy has takes_mask = False")

@@ -6,7 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.testing.rules import rule
-from torchonline.testing.subject import BATCH_SHAPES, DeciderSubject, EstimatorSubject, Subject, is_real
+from torchonline.testing.subject import (
+    BATCH_SHAPES,
+    DeciderSubject,
+    EstimatorSubject,
+    Subject,
+    is_real,
+    on_reals,
+    with_gradients,
+)
 from torchonline.testing.tools import close, require, require_same, require_state, snapshot
 
 
@@ -22,7 +30,7 @@ def looking_changes_nothing(subject: Subject) -> None:
         before = snapshot(learner)
         for round_ in subject.stream(5, batch_shape, seed=1):
             subject.ask(learner, round_)
-            subject.ask(learner, {k: v.clone().requires_grad_() if is_real(v) else v for k, v in round_.items()})
+            subject.ask(learner, on_reals(with_gradients, round_))
         require_state(before, learner, "after questions")
 
 
@@ -44,7 +52,7 @@ def looking_is_differentiable(subject: Subject) -> None:
         x = subject.stream(1, batch_shape, seed=2)[0][subject.features]
         if not is_real(x) or x.dtype != torch.float64:
             return
-        x = x.clone().requires_grad_()
+        x = with_gradients(x)
 
         def seeded(x: Tensor, learner: Any = learner) -> Tensor:
             torch.manual_seed(0)
@@ -106,20 +114,18 @@ def draws_have_their_probabilities(subject: DeciderSubject) -> None:
     """
     policy = subject.taught(9)
     x, draws = subject.stream(3, seed=1)[-1]["inputs"], 2000
-    if not subject.takes_inputs:
-        given, shape = [None] * draws, (draws,)
-        choose = [torch.stack([policy.select(None) for _ in given])]
-        choose.append(torch.stack([policy.select_with_probability(None)[0] for _ in given]))
-    else:
+    if subject.takes_inputs:
         many = subject.many(x, draws)
-        shape = (draws,)
-        choose = [policy.select(many), policy.select_with_probability(many)[0]]
+        chosen = [policy.select(many), policy.select_with_probability(many)[0]]
+    else:
+        chosen = [torch.stack([policy.select() for _ in range(draws)])]
+        chosen += [torch.stack([policy.select_with_probability()[0] for _ in range(draws)])]
     torch.manual_seed(0)
     p = policy.probabilities(x).to(torch.float64)
     # A policy with random scores averages p over draws, which adds their error.
     sampled = 1.0 / policy._draws() if policy._draws() > 1 else 0.0
-    for name, action in zip(("select", "select_with_probability"), choose, strict=True):
-        require(action.shape == shape, f"{name}: expected shape {shape}, got {tuple(action.shape)}")
+    for name, action in zip(("select", "select_with_probability"), chosen, strict=True):
+        require(action.shape == (draws,), f"{name}: expected shape {(draws,)}, got {tuple(action.shape)}")
         places = places_of(policy, action, p.size(-1)).squeeze(-1)
         share = torch.bincount(places, minlength=p.size(-1)) / draws
         spread = (p * (1.0 - p)).clamp(min=1e-3) * (1.0 / draws + sampled)

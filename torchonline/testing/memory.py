@@ -5,6 +5,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchonline.testing.rules import rule
-from torchonline.testing.subject import BATCH_SHAPES, Round, Subject, is_real
+from torchonline.testing.subject import BATCH_SHAPES, Round, Subject, is_real, on_reals, with_gradients
 from torchonline.testing.tools import require, require_state, same, snapshot
 
 # Rounds whose cost is counted. A learner may do some of its work every few rounds; a window covers whole periods.
@@ -43,7 +44,7 @@ class Encoder(torch.autograd.Function):
 
 def with_graph(round_: Round) -> Round:
     """Return a round whose floating-point values require grad."""
-    return {k: Encoder.apply(v.clone().requires_grad_()) if is_real(v) else v for k, v in round_.items()}
+    return on_reals(lambda value: Encoder.apply(with_gradients(value)), round_)
 
 
 def collect() -> None:
@@ -89,7 +90,7 @@ def memory_is_flat(subject: Subject) -> None:
         for _ in range(number):
             if subject.decides:
                 learner.select(round_["inputs"])
-            learner.step(**{name: 1.0 * value if is_real(value) else value for name, value in arguments.items()})
+            learner.step(**on_reals(lambda value: 1.0 * value, arguments))
         collect()
         return sys.getallocatedblocks()
 
@@ -98,7 +99,7 @@ def memory_is_flat(subject: Subject) -> None:
     require(grown < calls // 10, f"memory grew by {grown} blocks, calls = {calls}")
 
 
-def usual_response(subject: Any, learner: Any, batch_shape: tuple[int, ...] = ()) -> Tensor:
+def usual_response(subject: Subject, learner: Any, batch_shape: tuple[int, ...] = ()) -> Tensor:
     """Return a response that a new learner expects."""
     shape = (*batch_shape, *subject.output_shape)
     if subject.decides:
@@ -113,13 +114,10 @@ def a_graph_from_before_a_step_is_never_wrong(subject: Subject) -> None:
     for batch_shape in BATCH_SHAPES if subject.takes_inputs else ():
         learner = subject.taught(5, batch_shape=batch_shape)
         log = subject.log(13, batch_shape, 1)
-        learns: tuple[Callable[[], None], ...] = (
-            lambda on=learner, a=log: on.step(**a),  # type: ignore[misc]
-            lambda on=learner, a=log: on.learn(**a, block_size=4),  # type: ignore[misc]
-        )
-        for learn in learns:
+        for learn in (partial(learner.step, **log), partial(learner.learn, **log, block_size=4)):
             for look in (learner,) if subject.decides else (learner, learner.width):
-                x = subject.stream(1, batch_shape, 2)[0][subject.features].clone().requires_grad_()
+                x = subject.stream(1, batch_shape, 2)[0][subject.features]
+                x = with_gradients(x)
                 torch.manual_seed(0)
                 (expected,) = torch.autograd.grad(look(x).sum(), x)
                 torch.manual_seed(0)
@@ -130,7 +128,7 @@ def a_graph_from_before_a_step_is_never_wrong(subject: Subject) -> None:
                 except RuntimeError as error:
                     require("inplace operation" in str(error), f"autograd: {error}")
                 else:
-                    require(same(expected, x.grad), "a backward pass mixes old and new buffers")
+                    require(x.grad is not None and same(expected, x.grad), "a backward pass mixes old and new buffers")
 
 
 @rule(4)
@@ -147,7 +145,7 @@ def inference_mode_leaves_ordinary_buffers(subject: Subject) -> None:
         require(not names, f"{names} are inference tensors")
         x = rounds[0][subject.features]
         if is_real(x):
-            learner(x.clone().requires_grad_()).sum().backward()
+            learner(with_gradients(x)).sum().backward()
         subject.play(learner, rounds)
 
 
@@ -196,7 +194,7 @@ def calls(work: Callable[[], None]) -> Counter[str]:
 
 
 @rule(5)
-def cost_does_not_depend_on_the_round(subject: Any) -> None:
+def cost_does_not_depend_on_the_round(subject: Subject) -> None:
     """Early and hundreds of rounds later, a window calls the same functions."""
     for batch_shape in ((),) if subject.decides else BATCH_SHAPES:
         learner = subject.build(batch_shape=batch_shape, validate=False)

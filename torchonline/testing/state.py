@@ -55,7 +55,7 @@ def with_a_bad_round(subject: Subject, log: dict[str, Any], batch_shape: Shape, 
     return found
 
 
-def bad_values(subject: Any, log: dict[str, Any]) -> dict[str, list[float]]:
+def bad_values(subject: Subject, log: dict[str, Any]) -> dict[str, list[float]]:
     """Return the values that no argument may hold, by argument."""
     values: dict[str, list[float]] = {name: [torch.nan, torch.inf, 1e200] for name in (subject.response, "noise_scale")}
     values["noise_scale"].append(-1.0)

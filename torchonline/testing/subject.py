@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.core.learner import Learner
+from torchonline.core.ops import of_chosen
 from torchonline.policies.policy import Policy
 from torchonline.regression.estimator import Estimator
 
@@ -23,26 +24,40 @@ def to_tensor(value: Any) -> Tensor:
     return torch.from_numpy(np.asarray(value)).to(torch.get_default_device())
 
 
-def of_chosen(arms: Tensor, index: Tensor) -> Tensor:
-    """Return the chosen arms' features: ``(*B, K, d)`` and ``(*B)`` to ``(*B, d)``."""
-    where = index[..., None, None].expand(*index.shape, 1, arms.size(-1))
-    return arms.gather(-2, where).squeeze(-2)
-
-
-def member_of(round_: Round, member: Shape) -> Round:
-    """Return the round of one learner of a batch."""
-    return {name: None if value is None else value[member] for name, value in round_.items()}
-
-
 def is_real(value: Any) -> bool:
     """Return whether a value is a floating-point tensor."""
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
+def mapped(change: Callable[[Tensor], Any], round_: Round) -> Round:
+    """Return a round with another value for each tensor."""
+    return {name: None if value is None else change(value) for name, value in round_.items()}
+
+
+def on_reals(change: Callable[[Tensor], Any], round_: Round) -> Round:
+    """Return a round with another value for each floating-point tensor."""
+    return mapped(lambda value: change(value) if is_real(value) else value, round_)
+
+
+def with_gradients(x: Tensor) -> Tensor:
+    """Return a copy that requires grad."""
+    return x.clone().requires_grad_()
+
+
+def member_of(round_: Round, member: Shape) -> Round:
+    """Return the round of one learner of a batch."""
+    return mapped(lambda value: value[member], round_)
+
+
 def some_of(log: Round, at: int, rows: Any) -> Round:
     """Return some rounds of a log, whose rounds are in dimension ``at``."""
     index = torch.as_tensor(rows, dtype=torch.int64)
-    return {name: None if value is None else value.index_select(at, index) for name, value in log.items()}
+    return mapped(lambda value: value.index_select(at, index), log)
+
+
+def the_round_of(log: Round, at: int) -> Round:
+    """Return the round of a log of one round."""
+    return mapped(lambda value: value.squeeze(at), log)
 
 
 class Subject:
@@ -60,8 +75,11 @@ class Subject:
     output_shape: Shape = ()
     # Whether a round has features, and whether the learner reads them itself, without an encoder.
     takes_inputs, checks_inputs = True, True
-    # The dimensions of one round's features.
-    item_dims = 1
+    # The number of features and the dimensions of one round's; a policy's arms.
+    dim, item_dims, arms = 3, 1, 0
+    # Of a policy: whether `learn` takes a mask, whether it is deterministic, and what draws inputs in place of the subject.
+    takes_mask, is_deterministic = True, True
+    inputs: Callable[..., Tensor] | None = None
 
     # What `make` returns.
     kind: type[nn.Module] = Estimator
@@ -72,6 +90,9 @@ class Subject:
         self.make = make
         self.one = self._first()
         self.name = name or type(self.one).__name__
+        self.estimator = self.one.estimator if self.decides else self.one
+        # The norm of the longest features that the learner takes.
+        self.longest = float(self.estimator.longest)
 
     def _first(self) -> Any:
         """Return a learner with all options, or raise with what ``make`` must do."""
@@ -97,17 +118,37 @@ class Subject:
         """Return a new learner."""
         return self.make(**options)
 
-    def estimator_of(self, learner: Any) -> Any:
-        """Return the estimator of a learner."""
-        raise NotImplementedError
-
     def possible(self, values: Tensor) -> Tensor:
         """Return responses that the learner accepts, made from any numbers."""
+        return values if self.output_shape else self.estimator.possible_reward(values)
+
+    def short(self, x: Tensor) -> Tensor:
+        """Return features that the learner accepts: long ones are shortened."""
+        return x * (0.9 * self.longest / x.norm(dim=-1, keepdim=True).clamp(min=1e-9)).clamp(max=1.0)
+
+    def rounds_after(self, rounds: int) -> int:
+        """Return what a learner counts after so many rounds: some begin anew."""
+        return rounds % (self.estimator.restart_every or rounds + 1)
+
+    def features_of(self, random: np.random.Generator, batch_shape: Shape, t: int) -> Tensor | None:
+        """Return the features of round t; zeros now and then."""
         raise NotImplementedError
+
+    def example(self) -> Tensor | None:
+        """Return the features of a round."""
+        return self.features_of(np.random.default_rng(0), (), 2)
 
     def stream(self, count: int, batch_shape: Shape = (), seed: int = 0) -> list[Round]:
         """Return rounds with heavy-tailed responses and varying noise scales."""
-        raise NotImplementedError
+        random, rounds = np.random.default_rng(seed), []
+        torch.manual_seed(seed)
+        shape = (*batch_shape, *self.output_shape)
+        for t in range(count):
+            x = self.features_of(random, batch_shape, t)
+            response, scale = random.standard_t(1.5, shape), random.uniform(0.2, 2.0, shape)
+            round_: Round = {self.response: self.possible(to_tensor(response)), "noise_scale": to_tensor(scale)}
+            rounds.append({self.features: x} | round_)
+        return rounds
 
     def decide(self, learner: Any, round_: Round) -> Tensor:
         """Return what a learner answers in a round."""
@@ -148,8 +189,8 @@ class Subject:
 
         Raw inputs of an encoder keep the type that the encoder needs.
         """
-        kept = () if self.checks_inputs else (self.features,)
-        return {k: v.to(dtype) if is_real(v) and k not in kept else v for k, v in round_.items()}
+        kept = {} if self.checks_inputs else {self.features: round_[self.features]}
+        return on_reals(lambda value: value.to(dtype), round_) | kept
 
     def taught(self, count: int = 12, **options: Any) -> Any:
         """Return a learner that has played some rounds."""
@@ -168,23 +209,9 @@ class EstimatorSubject(Subject):
         super().__init__(make, name)
         one = self.one
         self.dim, self.output_shape, self.response = one.dim, tuple(one.output_shape), one.response
-        self.longest = float(one.longest)
 
-    def estimator_of(self, learner: Any) -> Any:
-        return learner
-
-    def possible(self, values: Tensor) -> Tensor:
-        return values if self.output_shape else self.one.possible_reward(values)
-
-    def stream(self, count: int, batch_shape: Shape = (), seed: int = 0) -> list[Round]:
-        random, rounds = np.random.default_rng(seed), []
-        shape = (*batch_shape, *self.output_shape)
-        for t in range(count):
-            x = to_tensor(random.standard_normal((*batch_shape, self.dim)) * (t % 17 != 5))
-            response, scale = random.standard_t(1.5, shape), random.uniform(0.2, 2.0, shape)
-            x = x * (0.9 * self.longest / x.norm(dim=-1, keepdim=True).clamp(min=1e-9)).clamp(max=1.0)
-            rounds.append({"x": x, self.response: self.possible(to_tensor(response)), "noise_scale": to_tensor(scale)})
-        return rounds
+    def features_of(self, random: np.random.Generator, batch_shape: Shape, t: int) -> Tensor:
+        return self.short(to_tensor(random.standard_normal((*batch_shape, self.dim)) * (t % 17 != 5)))
 
     def decide(self, learner: Any, round_: Round) -> Tensor:
         return learner(round_["x"]).detach()
@@ -223,8 +250,6 @@ class DeciderSubject(Subject):
         self.checks_inputs = self.takes_inputs and not policy.has_encoder
         # The number of arms varies where each decision brings its own arms.
         self.varies = inputs is None and self.takes_inputs and policy.has_arm_inputs and policy.learns_rows
-        self.longest = float(getattr(policy.estimator, "longest", 1e9))
-        self._possible = policy.estimator.possible_reward
         if inputs is not None:
             self.item_dims, self.dim = inputs().dim(), inputs().size(-1)
         elif self.takes_inputs:
@@ -233,35 +258,15 @@ class DeciderSubject(Subject):
         if policy.action_ids not in (None, list(range(self.arms))) or self.arms < 2:
             raise ValueError("make: expected a policy with at least two arms, whose ids are 0, 1, ... if they have any")
 
-    def example(self) -> Tensor | None:
-        """Return the inputs of a decision."""
-        return self._inputs_of(np.random.default_rng(0), (), 2)
-
-    def _inputs_of(self, random: np.random.Generator, shape: Shape, t: int) -> Tensor | None:
+    def features_of(self, random: np.random.Generator, batch_shape: Shape, t: int) -> Tensor | None:
         if not self.takes_inputs:
             return None
         if self.inputs is not None:
-            return self.inputs(*shape)
+            return self.inputs(*batch_shape)
         item: Shape = (self.dim,)
         if self.item_dims == 2:
             item = (2 + t % 4 if self.varies else 4, self.dim)
-        x = to_tensor(random.standard_normal((*shape, *item)) * (t % 17 != 5))
-        return x * (0.9 * self.longest / x.norm(dim=-1, keepdim=True).clamp(min=1e-9)).clamp(max=1.0)
-
-    def estimator_of(self, learner: Any) -> Any:
-        return learner.estimator
-
-    def possible(self, values: Tensor) -> Tensor:
-        return self._possible(values)
-
-    def stream(self, count: int, batch_shape: Shape = (), seed: int = 0) -> list[Round]:
-        random, rounds = np.random.default_rng(seed), []
-        torch.manual_seed(seed)
-        for t in range(count):
-            x = self._inputs_of(random, batch_shape, t)
-            reward, scale = random.standard_t(1.5, batch_shape), random.uniform(0.2, 2.0, batch_shape)
-            rounds.append({"inputs": x, "reward": self.possible(to_tensor(reward)), "noise_scale": to_tensor(scale)})
-        return rounds
+        return self.short(to_tensor(random.standard_normal((*batch_shape, *item)) * (t % 17 != 5)))
 
     def decide(self, learner: Any, round_: Round) -> Tensor:
         return learner.select(round_["inputs"])

@@ -78,6 +78,18 @@ def refusal(call: Callable[..., object], *arguments: Any, **named: Any) -> str |
     return None
 
 
+def require_refused_mask(learner: Any, log: dict[str, Any], mask: Tensor) -> None:
+    """Require that a policy, or its script, refuses a mask of rounds unchanged."""
+    before = snapshot(learner)
+    try:
+        learner.learn(**log, mask=mask)
+    except (TypeError, torch.jit.Error) as error:
+        require("mask: expected None" in str(error), f"expected an error of mask, got {error}")
+    else:
+        raise AssertionError("mask: accepted by a policy with takes_mask = False")
+    require_state(before, learner, "after a refused mask")
+
+
 def complaint(label: str, name: str, call: Callable[..., object], *arguments: Any, **named: Any) -> list[str]:
     """Return how a call failed to raise an error that begins with ``name: expected``."""
     try:

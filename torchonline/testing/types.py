@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from torchonline.testing.rules import rule
-from torchonline.testing.subject import BATCH_SHAPES, Subject, is_real
+from torchonline.testing.subject import BATCH_SHAPES, Round, Subject, mapped, on_reals
 from torchonline.testing.tools import require, require_same, require_state, snapshot
 
 STATE_TYPES = (torch.float64, torch.float32)
@@ -122,6 +122,11 @@ def field(array: np.ndarray) -> np.ndarray:
     return records["value"]
 
 
+def given_as(way: Any, round_: Round) -> Round:
+    """Return a round with arrays, or what ``way`` makes of them, in place of tensors."""
+    return mapped(lambda value: way(value.cpu().numpy()), round_)
+
+
 WAYS: dict[str, Any] = {
     "an array": np.copy,
     "a list": np.ndarray.tolist,
@@ -135,13 +140,13 @@ WAYS: dict[str, Any] = {
 
 
 @rule(6)
-def arrays_and_lists_are_converted(subject: Any) -> None:
+def arrays_and_lists_are_converted(subject: Subject) -> None:
     """NumPy arrays of any layout and lists do what tensors do, bit for bit."""
     log, wanted = subject.log(13), subject.build()
     wanted.learn(**log)
     for name, way in WAYS.items():
         learner = subject.build()
-        learner.learn(**{key: None if value is None else way(value.cpu().numpy()) for key, value in log.items()})
+        learner.learn(**given_as(way, log))
         require_state(snapshot(wanted), learner, f"a log as {name}")
     for batch_shape in BATCH_SHAPES:
         wanted, rounds = subject.build(batch_shape=batch_shape), subject.stream(5, batch_shape)
@@ -149,22 +154,15 @@ def arrays_and_lists_are_converted(subject: Any) -> None:
         for way in (np.copy, np.ndarray.tolist, lambda array: array.astype(object).tolist()):
             learner = subject.build(batch_shape=batch_shape)
             for round_, decision in zip(rounds, decisions, strict=True):
-                if not subject.decides:
-                    decision = torch.zeros(())
                 given = subject.arguments(round_, decision)
-                learner.step(**{key: None if v is None else way(v.cpu().numpy()) for key, v in given.items()})
+                learner.step(**given_as(way, given))
             require_state(snapshot(wanted), learner, "rounds as arrays or lists")
-    rounded = {name: value.clamp(-5.0, 5.0).round() if is_real(value) else value for name, value in log.items()}
-    rounded |= {subject.response: possible_integers(subject, rounded[subject.response]), "noise_scale": None}
-    if rounded.get(subject.features) is not None and subject.longest < 1e6:  # zeros and ones are short enough
-        rounded[subject.features] = rounded[subject.features].clamp(0.0, 1.0) * (subject.longest > subject.dim**0.5)
-    whole = {name: value.to(torch.int64).cpu().numpy() if is_real(value) else value for name, value in rounded.items()}
+    rounded = on_reals(lambda value: value.clamp(-5.0, 5.0).round(), log)
+    rounded |= {subject.response: subject.possible(rounded[subject.response]).round(), "noise_scale": None}
+    if subject.takes_inputs:
+        rounded[subject.features] = subject.short(rounded[subject.features]).trunc()
+    whole = on_reals(lambda value: value.to(torch.int64).cpu().numpy(), rounded)
     learner, twin = subject.build(), subject.build()
     learner.learn(**whole)
     twin.learn(**rounded)
     require_state(snapshot(twin), learner, "a log of integers")
-
-
-def possible_integers(subject: Subject, values: torch.Tensor) -> torch.Tensor:
-    """Return integers that the learner accepts as responses."""
-    return subject.possible(values.clamp(-5.0, 5.0).round()).round()
