@@ -393,7 +393,7 @@ class BanditHead(Policy):
             step_together(self, self.scaler, inputs, action, reward, noise_scale)
         else:
             with torch.no_grad(), evaluating(self.encoder):
-                x, action = self.round_of(inputs, action)
+                x, action = self._round_of(inputs, action)
             self.policy.step(x, action, reward, noise_scale=noise_scale)
 
     def _learn_log_of_decisions(
@@ -420,7 +420,7 @@ class BanditHead(Policy):
                 x, action = (torch.cat(column, rows) for column in zip(*found, strict=True))
         self.policy.learn(x, action, reward, **options)
 
-    def round_of(self, inputs: Tensor, action: Any) -> tuple[Tensor, Any]:
+    def _round_of(self, inputs: Tensor, action: Any) -> tuple[Tensor, Any]:
         """Return the arguments of the policy's step: features and action.
 
         Only the chosen arm is encoded. The encoder runs in its current mode.
@@ -430,7 +430,7 @@ class BanditHead(Policy):
         return self._round_at(inputs, self._checked_action(action, inputs))
 
     def _round_at(self, inputs: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Return :meth:`round_of` for checked arm indices."""
+        """Return :meth:`_round_of` for checked arm indices."""
         return self.policy._as_round(self._encoded_choice(inputs, place), place)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

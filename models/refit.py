@@ -84,5 +84,5 @@ def relearn(head: BanditHead, rounds: Rounds, batch_size: int) -> None:
     for some in zip(*(values.split(batch_size) for values in rounds), strict=True):
         inputs, action, reward = (values.movedim(0, head._dims()) for values in some)
         with torch.no_grad(), evaluating(head.encoder):
-            past, action = head.round_of(inputs, action)
+            past, action = head._round_of(inputs, action)
         head.policy.learn(past, action, reward)

@@ -172,6 +172,7 @@ SAID = {
         "Sets that failed, of 4, d = 2, by size of blocks and delta",
     ],
     "examples/benchmarks/devices.py": ["GFLOP/s in a matrix product", "learn and step: rounds a second"],
+    "examples/benchmarks/early_rounds.py": ["| none | 1 | ", "| pareto | 1 | "],
     "examples/benchmarks/neural_linear.py": [
         "Against a hand-written rival, without noise",
         "Against a hand-written rival, with Pareto-1.5 noise",
