@@ -16,8 +16,13 @@ torch.set_num_threads(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--device cuda`` runs the contract, and what else has the mark ``any_device``, on an accelerator."""
+    """``--device cuda`` runs the contract, and what else has the mark ``any_device``, on an accelerator.
+
+    ``--optimize-scripts`` runs TorchScript with its optimizer, which takes four times as long as the scripts themselves.
+    """
     parser.addoption("--device", default="cpu", help="device of the learners in tests that run on any, such as cuda")
+    help_text = "let TorchScript optimize the scripts of all tests, not only those of tests.long_tests.SMOKE"
+    parser.addoption("--optimize-scripts", action="store_true", help=help_text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,6 +36,16 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _scripts_as_written(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run scripts without TorchScript's optimizer, but for one script of each family of classes."""
+    from tests.long_tests import SMOKE
+
+    optimize = request.config.getoption("--optimize-scripts") or request.node.nodeid in SMOKE
+    with torch.jit.optimized_execution(optimize):
+        yield
 
 
 @pytest.fixture(autouse=True)
