@@ -5,6 +5,7 @@ PYTHON ?= python3.11
 TORCH ?= torch==2.13.0
 VENV ?= .venv
 PYTEST_ARGS ?=
+SHARE ?= 0/1
 
 # Python keeps what it has compiled, even if the environment says not to: tests start many processes, which would all compile.
 export PYTHONDONTWRITEBYTECODE :=
@@ -19,8 +20,8 @@ READY := $(VENV)/ready
 help:
 	@echo "make demo      the default bandit beside Greedy, LinUCB and Vowpal Wabbit: a table, a figure, a file"
 	@echo "make test      the tests that are not long: some minutes"
-	@echo "make test-rest the long tests"
-	@echo "make test-all  all tests"
+	@echo "make test-rest the long tests, three quarters of an hour; SHARE=2/6 runs a sixth of their cases"
+	@echo "make test-all  all tests, and all scripts with TorchScript's optimizer"
 	@echo "make test-fast its quick tier: every public class once, in about a minute"
 	@echo "make lint      ruff, and mypy and pyright on an installed copy"
 	@echo "make wheel     build the wheel and check what it holds"
@@ -49,10 +50,10 @@ test: $(READY)
 	$(PYTEST) -m "not long and not ray" $(PYTEST_ARGS)
 
 test-rest: $(READY)
-	$(PYTEST) -m "long and not ray" $(PYTEST_ARGS)
+	$(PYTEST) -m "long and not ray" --share $(SHARE) $(PYTEST_ARGS)
 
 test-all: $(READY)
-	$(PYTEST) $(PYTEST_ARGS)
+	$(PYTEST) --optimize-scripts $(PYTEST_ARGS)
 
 test-fast: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest -m "fast and not slow" --ignore=tests/benchmarks --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)

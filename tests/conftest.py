@@ -21,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ``--optimize-scripts`` runs TorchScript with its optimizer, which takes four times as long as the scripts themselves.
     """
     parser.addoption("--device", default="cpu", help="device of the learners in tests that run on any, such as cuda")
+    parser.addoption("--share", default="0/1", help="the share of the cases of long tests to run, such as 2/6")
     help_text = "let TorchScript optimize the scripts of all tests, not only those of tests.long_tests.SMOKE"
     parser.addoption("--optimize-scripts", action="store_true", help=help_text)
 
@@ -43,7 +44,8 @@ def _scripts_as_written(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run scripts without TorchScript's optimizer, but for one script of each family of classes."""
     from tests.long_tests import SMOKE
 
-    optimize = request.config.getoption("--optimize-scripts") or request.node.nodeid in SMOKE
+    node = request.node.nodeid
+    optimize = request.config.getoption("--optimize-scripts") or (node in SMOKE and "script_agrees_with_eager" in node)
     with torch.jit.optimized_execution(optimize):
         yield
 
@@ -67,18 +69,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the long tests. On an accelerator, keep the tests that can run there. Put the longest first.
+    """Mark the long tests, and keep a share of them. On an accelerator, keep the tests that can run there. Put the longest first.
 
     A long test that begins last would leave the other workers of a run with nothing to do. Rules of the quick tier are
     not long.
     """
-    from tests.long_tests import SMOKE, long_tests, name_of
+    from tests.long_tests import SMOKE, in_share, long_tests, name_of
 
     names = long_tests()
     for item in items:
         is_quick_rule = getattr(item, "originalname", "") == "test_rule" and item.get_closest_marker("fast")
         if name_of(item) in names and item.nodeid not in SMOKE and not is_quick_rule:
             item.add_marker("long")
+    share = config.getoption("--share")
+    items[:] = [item for item in items if not item.get_closest_marker("long") or in_share(item, share)]
     if config.getoption("--device") == "cpu":
         items[:] = [item for item in items if item.path.name != "test_accelerators.py"]
     else:
