@@ -12,9 +12,9 @@ from torchonline.core.checks import check_values, one_of, passes, positive_integ
 from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.learner import Learner
-from torchonline.core.loading import load_whole
 from torchonline.core.ops import in_type_of, of_chosen
 from torchonline.core.options import described
+from torchonline.core.state_dict_checks import load_whole
 from torchonline.models.encoding import as_inputs, encoded_items, encoder_width, evaluating, typed_like
 from torchonline.models.input_scaling import (
     both_or_neither,

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 
+from torchonline.core.all_or_nothing import all_or_nothing_with, in_order, torn_error
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, shape_text
 from torchonline.core.ops import in_type_of
-from torchonline.core.stepping import all_or_nothing_with, in_order, torn_error
 from torchonline.models.encoding import evaluating, typed_like
 from torchonline.policies.scaler import StandardScaler
 from torchonline.regression.arguments import as_reward, checked_responses

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchonline.core.checks import instance_of
 from torchonline.models.batches import LoggedRounds
-from torchonline.models.frames import FileDataModule, read_frame
+from torchonline.models.file_tables import FileDataModule, read_frame
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame
 from torchonline.off_policy.columns import Columns, check_columns

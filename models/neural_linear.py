@@ -9,23 +9,23 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from torchonline.core.all_or_nothing import all_or_nothing_with
 from torchonline.core.backend import writable
 from torchonline.core.checks import check_shape, one_of, positive, positive_integer, shape_text
 from torchonline.core.citations import Citable
 from torchonline.core.inputs import ArrayLike
-from torchonline.core.loading import load_whole
 from torchonline.core.ops import of_chosen
 from torchonline.core.options import described
-from torchonline.core.stepping import all_or_nothing_with
+from torchonline.core.state_dict_checks import load_whole
 from torchonline.distributed import Ranks
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.batches import LoggedRounds, as_real, inputs_of, payoffs, typed_batch, unpacked
 from torchonline.models.checkpoints import as_head, facts, load_module, packed, plain_name
 from torchonline.models.draws import seeded_draws
+from torchonline.models.lightning_strategy import LearnerStrategy
 from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
 from torchonline.models.shared_rounds import SharedRounds
-from torchonline.models.strategy import LearnerStrategy
 from torchonline.models.weight_averages import refuse_weight_averages
 from torchonline.policies.chosen import chosen_probability, predicted
 from torchonline.policies.policy import drawn_with_probability

@@ -26,8 +26,8 @@ from torchonline import OFUL
 from torchonline.command_line import COMMANDS, is_explained, main, warning_printer
 from torchonline.command_line.commands import open_log, print_table, read_checkpoint
 from torchonline.command_line.evaluation import evaluate_head
+from torchonline.command_line.parser import LOGGERS, choose_warnings
 from torchonline.command_line.service import LearnerProcess, describe_state, make_settings, run_service
-from torchonline.command_line.tool import LOGGERS, choose_warnings
 from torchonline.feedback import follow
 from torchonline.models import BanditHead, mlp, recommended_policy
 from torchonline.off_policy import BanditLog
@@ -257,7 +257,7 @@ def test_mistakes_of_the_program_keep_their_traceback(error: Exception, monkeypa
     def fail(words: list[str]) -> None:
         raise error
 
-    monkeypatch.setattr("torchonline.command_line.tool.run_command", fail)
+    monkeypatch.setattr("torchonline.command_line.parser.run_command", fail)
     with pytest.raises(type(error)):
         main(["fit"])
 

@@ -36,7 +36,7 @@ from torchonline.policies.scaler import StandardScaler
 from torchonline.policies.shared_radius_selector import SharedRadiusSelector
 from torchonline.privacy.learners.dphdb import DPHDB
 from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
-from torchonline.regression.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
+from torchonline.regression.adaptive_ridge import AdaptiveRidgeRegression, RobustRidgeRegression
 from torchonline.regression.discounted import DiscountedHeavyTailRegression, DiscountedRidgeRegression
 from torchonline.regression.glm.local import LocalGLMRegression
 from torchonline.regression.glm.mirror_descent import GLMRegression

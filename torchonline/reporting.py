@@ -21,8 +21,8 @@ from jinja2 import Environment, StrictUndefined
 from torch import Tensor
 
 from torchonline.core.checks import instance_of, positive_integer, within
-from torchonline.core.draws import OwnDraws
 from torchonline.core.files import replace_file
+from torchonline.core.generators import OwnDraws
 from torchonline.core.ops import of_chosen
 from torchonline.feedback.log import pages
 from torchonline.metrics.by_arm import MeanByArm

@@ -16,7 +16,7 @@ import torch
 from play import one_thread, rewards_of
 
 import torchonline
-from torchonline.regression.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
+from torchonline.regression.adaptive_ridge import AdaptiveRidgeRegression, RobustRidgeRegression
 
 
 def error(rounds: data.Stream, rewards: str, renews: bool) -> float:

@@ -14,7 +14,7 @@ from torchonline.baselines import (
     TOFURegression,
 )
 from torchonline.baselines.generalized_linear.likelihood import LikelihoodEstimator
-from torchonline.core.stepping import SNAPSHOT_BYTES
+from torchonline.core.all_or_nothing import SNAPSHOT_BYTES
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,14 @@ from tests.convex_toys import Descent
 from tests.fake_device import failures
 from tests.learners import close, differences, same, snapshot, snapshot_of_script, takes_none
 from torchonline import OONS, DivergenceWarning, FreeGrad
-from torchonline.core.journal import MOST_ROUNDS
+from torchonline.core.undo_journal import MOST_ROUNDS
 from torchonline.export import to_program, to_torchscript
 from torchonline.export.programs import ConvexRound
 from torchonline.export.verification import ConvexTrial, undetermined
-from torchonline.testing.files import saved_and_loaded
-from torchonline.testing.memory import Encoder, calls, collect, operations
+from torchonline.testing.gradients_and_cost import Encoder, calls, collect, operations
 from torchonline.testing.state import addresses
 from torchonline.testing.subject import numbers_of as numbers
+from torchonline.testing.torchscript import saved_and_loaded
 from torchonline.testing.types import INPUT_TYPES, STATE_TYPES
 
 rule = convex_rule

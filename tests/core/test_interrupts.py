@@ -34,11 +34,11 @@ from torchonline import (
     StandardScaler,
     SystemIdentification,
 )
-from torchonline.core import journal
 from torchonline.core import learner as core
+from torchonline.core import undo_journal
+from torchonline.core.all_or_nothing import SNAPSHOT_BYTES, all_or_nothing
 from torchonline.core.checks import refusal
-from torchonline.core.journal import MOST_ROUNDS
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing
+from torchonline.core.undo_journal import MOST_ROUNDS
 from torchonline.policies import disjoint
 
 D = torch.float64
@@ -209,14 +209,14 @@ def test_an_undo_that_is_interrupted_begins_anew(monkeypatch: pytest.MonkeyPatch
     """A second and a third Ctrl-C do not tear the state."""
     policy, interrupts = large(), iter([1, 2])
     step(policy)
-    start, restore_ = snapshot(policy), journal.restore_
+    start, restore_ = snapshot(policy), undo_journal.restore_
 
     def restored(state: list[Any], copies: list[Any]) -> None:
         restore_(state, copies)
         for _ in interrupts:
             raise Interrupt
 
-    monkeypatch.setattr(journal, "restore_", restored)
+    monkeypatch.setattr(undo_journal, "restore_", restored)
     fail_after_writes(policy.estimator, lambda: step(policy))
     assert differences(start, snapshot(policy)) == []
     assert next(interrupts, None) is None
@@ -228,7 +228,7 @@ def test_a_refusal_of_a_large_learner_undoes_nothing(monkeypatch: pytest.MonkeyP
     for _ in range(10):
         step(policy)
     start = snapshot(policy)
-    monkeypatch.setattr(journal, "restore_", lambda *_: pytest.fail("an undo"))
+    monkeypatch.setattr(undo_journal, "restore_", lambda *_: pytest.fail("an undo"))
     with pytest.raises(ValueError, match=r"^inputs: expected"):
         policy.step(1e200 * features(100)[None], 0, 1.0)
     assert differences(start, snapshot(policy)) == []
@@ -250,7 +250,7 @@ def test_a_refused_round_does_not_come_back_with_an_interrupt(monkeypatch: pytes
         raise Interrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "_copied", interrupt)
+        patch.setattr(undo_journal, "_copied", interrupt)
         with pytest.raises(Interrupt):
             step(policy)
     assert differences(start, snapshot(policy)) == []

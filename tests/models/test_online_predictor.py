@@ -95,7 +95,10 @@ def test_a_checkpoint_goes_on(tmp_path: Path) -> None:
     again = OnlinePredictor.load_from_checkpoint(tmp_path / "a.ckpt", learner=FreeGrad(3))
     assert (again.loss, int(again.rounds)) == ("logistic", 30)
     assert torch.equal(again(x), rest(x))
-    with pytest.raises(TypeError, match=r"^learner: expected a learner built as before the fit, got None; call load_from_checkpoint\(path, learner=...\)"):
+    with pytest.raises(
+        TypeError,
+        match=r"^learner: expected a learner built as before the fit, got None; call load_from_checkpoint\(path, learner=...\)",
+    ):
         OnlinePredictor.load_from_checkpoint(tmp_path / "a.ckpt")
     fitted(rest, x[30:], y[30:])
     assert all(torch.equal(value, rest.state_dict()[name]) for name, value in whole.state_dict().items())

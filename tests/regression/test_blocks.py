@@ -37,7 +37,7 @@ from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Link, Logis
 from torchonline.models import BanditHead
 from torchonline.regression.blocks import rows_of_block
 from torchonline.regression.estimator import Estimator
-from torchonline.testing.memory import collect
+from torchonline.testing.gradients_and_cost import collect
 
 pytestmark = pytest.mark.fast
 

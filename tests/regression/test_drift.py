@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchonline import HeavyTailRegression, HuberRegression, RidgeRegression
-from torchonline.testing.memory import calls
+from torchonline.testing.gradients_and_cost import calls
 
 ROUNDS = 100_000
 CHUNK = 2_000

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = warning_printer()
-            from torchonline.command_line.tool import run_command
+            from torchonline.command_line.parser import run_command
 
             run_command(words)
             return 0

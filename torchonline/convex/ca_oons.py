@@ -11,11 +11,11 @@ from torchonline.convex.domains import Domain, projectable
 from torchonline.convex.experts.master import MsMwCMaster
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.backend import SMALL_STEP, in_python
 from torchonline.core.checks import one_of, positive_integer, positive_size, rounds_at_most
 from torchonline.core.ops import assign_, column, count_, matvec, real, row_dots, where
 from torchonline.core.options import LearnerOptions, with_former_names
-from torchonline.core.stepping import one_at_a_time
 
 METAS = ("values", "linear", "paper")
 # The number of learners without a horizon. The j-th wakes in round 2^(j-1).

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.divergence import DivergenceWatch
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.backend import SMALL_STEP, as_array, autocasts, exactly, in_python, is_readable
 from torchonline.core.checks import check_array, check_shape, check_values, positive_size, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import assign_
 from torchonline.core.options import LearnerOptions
-from torchonline.core.stepping import one_at_a_time
 
 
 class ConvexLearner(Learner):

@@ -14,11 +14,11 @@ from torchonline.convex.cla_oons import CLAOONS
 from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
+from torchonline.core.all_or_nothing import SNAPSHOT_BYTES, all_or_nothing, copied, torn_error
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, kind, non_negative, one_of, shape_text
 from torchonline.core.citations import Citable
 from torchonline.core.options import former_names, renamed_option
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, copied, torn_error
 
 ARRAY_DTYPES = (torch.float64, torch.float32, torch.float16)  # types of parameters that NumPy has
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.all_or_nothing import SNAPSHOT_BYTES, all_or_nothing, copied, give_lock_, in_order, torn_error
 from torchonline.core.averages import refuse_averages
 from torchonline.core.backend import is_readable, writable
 from torchonline.core.checks import check_state_dtype, device_or_none, instance_of, positive_integer, sizes
 from torchonline.core.citations import Citable
-from torchonline.core.journal import Journal
-from torchonline.core.loading import load_, load_problems
 from torchonline.core.options import COMMON, WithOptions, added_options, described, differs, fixed_options
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, copied, give_lock_, in_order, torn_error
+from torchonline.core.state_dict_checks import load_, load_problems
+from torchonline.core.undo_journal import Journal
 from torchonline.core.views import NumpyView, can_be_viewed
 
 # Attributes that copies do not share.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._C import _increment_version as increment_version  # torch.autograd.graph's without a call
 
 from torchonline.core.backend import is_readable
-from torchonline.core.journal import Journal
+from torchonline.core.undo_journal import Journal
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.stepping import all_or_nothing_with
+from torchonline.core.all_or_nothing import all_or_nothing_with
 from torchonline.distributed.ranks import text_of_error
 from torchonline.policies.policy import Policy, of_inputs
 from torchonline.privacy.learners.bandit import PrivateBandit

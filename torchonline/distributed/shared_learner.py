@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.all_or_nothing import all_or_nothing, all_or_nothing_with, copied, torn_error
 from torchonline.core.backend import check_keywords
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.learner import Learner
-from torchonline.core.stepping import all_or_nothing, all_or_nothing_with, copied, torn_error
 from torchonline.distributed.ranks import (
     Ranks,
     digest,

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.core.checks import instance_of
-from torchonline.core.draws import OwnDraws, generators_left_alone
 from torchonline.core.files import has_seal, replace_file, sealed
+from torchonline.core.generators import OwnDraws, generators_left_alone
 from torchonline.core.learner import Learner
 from torchonline.core.messages import install_extra
 from torchonline.export.compiled import CompiledProgram, place_in_cache
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.programs import no_blocks
-from torchonline.export.scripts import as_file
+from torchonline.export.torchscript_classes import as_file
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, check_kind, trial_of
 from torchonline.policies.arm_ids import WithArmIds
 from torchonline.policies.rules import Rule

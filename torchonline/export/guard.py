@@ -2,7 +2,7 @@
 
 A program does not raise. A round changes no buffer if the eager ``step`` would refuse its values, or if a buffer would not be
 finite afterwards. :func:`learnt_where` returns which rounds were learnt. The code does not branch on values, so torch.export can
-trace it. :mod:`torchonline.export.scripts` is the counterpart in TorchScript.
+trace it. :mod:`torchonline.export.torchscript_classes` is the counterpart in TorchScript.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from torchonline.convex.learner import ConvexLearner
-from torchonline.core.draws import OwnDraws
+from torchonline.core.generators import OwnDraws
 from torchonline.core.learner import Learner
 from torchonline.core.ops import of_chosen
 from torchonline.export.programs import BlockRound, ConvexRound, FixedRound, Round

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.all_or_nothing import SNAPSHOT_BYTES, all_or_nothing, copied
 from torchonline.core.backend import in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import positive_integer
-from torchonline.core.journal import copies_of, restore_
 from torchonline.core.ops import assign_, column, in_type_of, number, of_chosen
 from torchonline.core.options import rebuilt
-from torchonline.core.stepping import SNAPSHOT_BYTES, all_or_nothing, copied
+from torchonline.core.undo_journal import copies_of, restore_
 from torchonline.core.views import NumpyView
 from torchonline.policies.arm_ids import WithArmIds
 from torchonline.policies.composed import ComposedPolicy

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from torchonline.core.all_or_nothing import torn_error
 from torchonline.core.backend import (
     MISSING,
     SMALL_PRODUCT,
@@ -34,7 +35,6 @@ from torchonline.core.delegated import WithDelegated
 from torchonline.core.inputs import ArrayLike, check_mask, check_tensor, integer_at_hand, plain_array, plain_number
 from torchonline.core.learner import Learner
 from torchonline.core.ops import in_type_of, of_chosen
-from torchonline.core.stepping import torn_error
 from torchonline.core.views import NumpyView
 from torchonline.policies.arm_ids import found_places
 from torchonline.regression.arguments import (

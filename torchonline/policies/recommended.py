@@ -10,7 +10,7 @@ from torchonline.policies.policy import Policy
 from torchonline.policies.rules import UCB
 from torchonline.policies.scaled import ScaledPolicy
 from torchonline.policies.scaler import StandardScaler
-from torchonline.regression.adaptive import AdaptiveRidgeRegression, RobustRidgeRegression
+from torchonline.regression.adaptive_ridge import AdaptiveRidgeRegression, RobustRidgeRegression
 
 # Magnitudes double the number of features. With more features than this, they cost time and save few errors.
 MOST_WITH_MAGNITUDES = 48

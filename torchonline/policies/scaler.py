@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.backend import as_array, in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import check_values, instance_of, positive, positive_integer, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
@@ -33,7 +34,6 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.core.options import LearnerOptions
-from torchonline.core.stepping import one_at_a_time
 
 # The mean of |z| is about 0.8 for normal z.
 MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8

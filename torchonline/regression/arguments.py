@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.backend import as_array, autocasts, exactly, is_readable, with_body
 from torchonline.core.checks import check_array, check_shape, check_values, is_ordinary, refusal, shape_text
 from torchonline.core.inputs import ArrayLike, as_indices, check_tensor, plain_array, plain_number
 from torchonline.core.ops import roundoff
-from torchonline.core.stepping import one_at_a_time
 
 S = TypeVar("S")
 T = TypeVar("T")

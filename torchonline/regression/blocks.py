@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.all_or_nothing import all_or_nothing, copied, in_order, one_at_a_time
 from torchonline.core.backend import PLAIN, autocasts, exactly, is_readable
 from torchonline.core.checks import check_shape, kind, positive_integer, refusal, shape_text
 from torchonline.core.inputs import array_of, as_dense, as_tensor, check_tensor
 from torchonline.core.ops import joined, roundoff
-from torchonline.core.stepping import all_or_nothing, copied, in_order, one_at_a_time
 from torchonline.regression.arguments import as_actions, places_of_arrays, rounds_of_arrays, with_places
 
 

@@ -6,6 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_state_dtype, positive, positive_integer, positive_size
 from torchonline.core.ops import (
@@ -24,7 +25,6 @@ from torchonline.core.ops import (
 )
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_product_
-from torchonline.core.stepping import one_at_a_time
 from torchonline.regression.arguments import on_rows, step_rounds
 from torchonline.regression.blocks import learn_in_blocks
 from torchonline.regression.estimator import default_ridge

@@ -27,14 +27,23 @@ from typing import Any
 
 from torch import Tensor
 
-from torchonline.testing import arguments, batches, devices, files, looking, memory, state, types
+from torchonline.testing import (
+    arguments,
+    batches,
+    gradients_and_cost,
+    questions,
+    state,
+    torchscript,
+    types,
+    without_values,
+)
 from torchonline.testing.rules import RULES, Rule
 from torchonline.testing.subject import DeciderSubject, EstimatorSubject, Subject
 
 __all__ = ["Check", "check_decider", "check_estimator", "decider_checks", "estimator_checks"]
 
 # The modules register their rules when they are imported.
-GROUPS = (looking, state, memory, types, batches, files, arguments, devices)
+GROUPS = (questions, state, gradients_and_cost, types, batches, torchscript, arguments, without_values)
 
 
 class Check:

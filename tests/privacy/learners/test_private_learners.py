@@ -48,7 +48,7 @@ from torchonline.privacy.accounting import GaussianEvent, NonPrivateEvent
 from torchonline.privacy.learners.base import SECRET
 from torchonline.privacy.learners.vertex_choice import NoisyVertex
 from torchonline.privacy.mechanisms.discrete import DiscreteTree
-from torchonline.testing.memory import collect
+from torchonline.testing.gradients_and_cost import collect
 
 EACH = pytest.mark.parametrize("case", quick_params(CASES))
 PRIVATE = [case for case in CASES if dict(case.options).get("epsilon") != math.inf]

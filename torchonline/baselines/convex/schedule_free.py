@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.checks import within
 from torchonline.core.ops import along, assign_, count_, real
 from torchonline.core.options import LearnerOptions
-from torchonline.core.stepping import one_at_a_time
 
 
 class ScheduleFree(ConvexLearner):

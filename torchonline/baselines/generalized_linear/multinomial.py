@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core import checks
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.backend import autocasts, exactly, is_readable
 from torchonline.core.checks import check_shape, check_values, shape_text
 from torchonline.core.inputs import ArrayLike, array_of, as_indices, check_mask, check_tensor
@@ -24,7 +25,6 @@ from torchonline.core.precision_matrix import (
     refine_,
     start_of,
 )
-from torchonline.core.stepping import one_at_a_time
 from torchonline.linalg import no_longer, project_ball_
 from torchonline.regression.arguments import as_actions
 

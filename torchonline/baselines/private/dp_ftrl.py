@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.baselines.private.private_optimizer import PrivateOptimizer, rate_or_best
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
-from torchonline.core.stepping import one_at_a_time
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.point import DEFAULT_RADIUS
 from torchonline.privacy.mechanisms.base import number_of

@@ -6,9 +6,9 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.checks import non_negative, one_of, positive, within
 from torchonline.core.ops import matmul
-from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import MARGIN, REWARDS_A_ROUND, clipped
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from torchonline.baselines.private.private_optimizer import DisjointBatches, rate_or_best
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.checks import integer, within
-from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.point import DEFAULT_RADIUS
 

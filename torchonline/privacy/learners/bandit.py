@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.checks import check_shape, positive, positive_integer, shape_text
 from torchonline.core.inputs import ArrayLike, check_mask
-from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.records import record_actions, record_values

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Required, Unpack
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.backend import without_cast
 from torchonline.core.checks import integer, one_of, positive, positive_integer, within
 from torchonline.core.options import LearnerOptions
-from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.accounting import ADJACENCIES, Event, Ledger, NonPrivateEvent, RepeatedEvent
 from torchonline.privacy.learners.clock import ClockedLearner
 from torchonline.privacy.noise import NoiseSource

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.domains import CrossPolytope
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.checks import instance_of, one_of, positive, positive_integer
 from torchonline.core.ops import matmul
-from torchonline.core.stepping import one_at_a_time
 from torchonline.core.write_once import FixedList
 from torchonline.links import Gaussian, Link
 from torchonline.privacy.accounting import Event

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.domains import Domain
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.backend import SMALL_STEP, as_array, is_readable
 from torchonline.core.checks import kind, one_of, positive
 from torchonline.core.ops import assign_
-from torchonline.core.stepping import one_at_a_time
 from torchonline.core.views import NumpyView
 from torchonline.privacy.clipping import REWARDS_A_ROUND, clipped
 from torchonline.privacy.learners.base import PrivateOptions

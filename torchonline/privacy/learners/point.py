@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.checks import check_shape, positive_integer
 from torchonline.core.inputs import ArrayLike
-from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
 from torchonline.privacy.learners.released import Released

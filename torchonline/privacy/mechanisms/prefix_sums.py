@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.checks import check_shape, one_of, positive_integer, sizes
 from torchonline.core.inputs import ArrayLike
-from torchonline.core.stepping import one_at_a_time
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.base import PrivateLearner

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Any
 
 from torchonline.feedback.database_log import DatabaseLog, Execute
-from torchonline.feedback.decision_log import DecisionLog, prepare
 from torchonline.feedback.log import LogStorageError
+from torchonline.feedback.sqlite_log import DecisionLog, prepare
 
 TYPES = {
     "sqlite": DecisionLog.types,

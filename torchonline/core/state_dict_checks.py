@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.all_or_nothing import all_or_nothing, copied
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import mismatch
 from torchonline.core.inputs import as_plain
-from torchonline.core.stepping import all_or_nothing, copied
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner

@@ -6,7 +6,7 @@ Three things guard the state of a learner in Python. TorchScript files and expor
 - A lock: steps, choices, loads and copies of one learner by several threads follow one another.
 - A copy: an exception in the middle of a step, Ctrl-C included, leaves the state as it was. A small state is copied before each
   step, and any state before several rounds at once. A large state is copied once in many rounds, and a journal keeps the rounds
-  since (:mod:`torchonline.core.journal`).
+  since (:mod:`torchonline.core.undo_journal`).
 - A mark: while a step writes, the learner is marked as torn. Steps, choices, predictions, saves and copies by a signal handler
   then raise an error. The mark stays only where nothing can be undone: on an accelerator, and in a large group of an optimizer.
   Then the learner refuses calls until it is reset or a state is loaded.
@@ -22,7 +22,7 @@ from weakref import WeakSet
 from torch.compiler import is_dynamo_compiling
 
 from torchonline.core.backend import with_body
-from torchonline.core.journal import copies_of, restore_
+from torchonline.core.undo_journal import copies_of, restore_
 
 if TYPE_CHECKING:
     from torchonline.core.learner import Learner

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from torchonline import RidgeRegression
-from torchonline.core.stepping import all_or_nothing_with
+from torchonline.core.all_or_nothing import all_or_nothing_with
 
 
 def interrupted(*arguments: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchonline import OFUL, EpsilonGreedy, RidgeRegression, SquareCB, ThompsonSampling
-from torchonline.core.draws import OwnDraws, generators_left_alone
+from torchonline.core.generators import OwnDraws, generators_left_alone
 from torchonline.export import to_onnx, to_program, to_torchscript
 
 
