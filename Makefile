@@ -20,7 +20,7 @@ READY := $(VENV)/ready
 help:
 	@echo "make demo      the default bandit beside Greedy, LinUCB and Vowpal Wabbit: a table, a figure, a file"
 	@echo "make test      the tests that are not long: some minutes"
-	@echo "make test-rest the long tests, three quarters of an hour; SHARE=2/6 runs a sixth of their cases"
+	@echo "make test-rest the long tests, about an hour; SHARE=2/7 runs a seventh of their cases"
 	@echo "make test-all  all tests, and all scripts with TorchScript's optimizer"
 	@echo "make test-fast its quick tier: every public class once, in about a minute"
 	@echo "make lint      ruff, and mypy and pyright on an installed copy"

@@ -541,6 +541,7 @@ class BanditHead(Policy):
             type(inputs) is Tensor
             and inputs.dim() == self.item_dims
             and not batch
+            and not inputs.is_meta
             and self._modules.get("scaler") is None
         ):
             return inputs  # fast path: a third of the time
@@ -550,6 +551,8 @@ class BanditHead(Policy):
                 inputs = as_inputs(inputs, self.encoder, state)
             else:  # the scaler gets the inputs unrounded
                 inputs = as_tensor("inputs", inputs, typed_like(self.encoder, state).device)
+        if inputs.is_meta and not self._like().is_meta:
+            raise ValueError(f"inputs: expected a tensor on {self._like().device}, got one on meta")
         if self.scaler is not None:
             check_inputs(self.scaler, inputs)
         lead = inputs.dim() - self.item_dims

@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ``--optimize-scripts`` runs TorchScript with its optimizer, which takes four times as long as the scripts themselves.
     """
     parser.addoption("--device", default="cpu", help="device of the learners in tests that run on any, such as cuda")
-    parser.addoption("--share", default="0/1", help="the share of the cases of long tests to run, such as 2/6")
+    parser.addoption("--share", default="0/1", help="the share of the cases of long tests to run, such as 2/7")
     help_text = "let TorchScript optimize the scripts of all tests, not only those of tests.long_tests.SMOKE"
     parser.addoption("--optimize-scripts", action="store_true", help=help_text)
 
@@ -87,7 +87,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.path.name != "test_accelerators.py"]
     else:
         items[:] = [item for item in items if item.get_closest_marker("any_device")]
-    items.sort(key=lambda item: item.path.name not in ("test_examples.py", "test_export.py"))
+    first = ("test_distributed.py", "test_typing.py", "test_examples.py", "test_export.py")
+    items.sort(key=lambda item: item.path.name not in first)
 
 
 def pytest_collection_finish() -> None:

@@ -1,7 +1,7 @@
 """Which tests are long: ``make test`` leaves them to ``make test-rest``.
 
 It keeps one script and one program of each family of classes, and the rules of the contract that the quick tier checks.
-``make test-rest SHARE=2/6`` runs a sixth of the cases of the long tests; six shares make the whole.
+``make test-rest SHARE=2/7`` runs a seventh of the cases of the long tests; seven shares make the whole.
 
 ``python -m tests.long_tests .venv/results.xml`` lists, in long_tests.txt, the tests whose cases take .15 seconds or more on
 average in a report of pytest. A rule of a contract counts as a test. What is not listed is not long.
@@ -40,7 +40,7 @@ def long_tests() -> frozenset[str]:
 
 
 def in_share(item: Any, share: str) -> bool:
-    """Return whether a case is in a share of the long ones, such as ``"2/6"``."""
+    """Return whether a case is in a share of the long ones, such as ``"2/7"``."""
     number, shares = map(int, share.split("/"))
     return zlib.crc32(item.nodeid.encode()) % shares == number % shares
 

@@ -66,6 +66,13 @@ class Blind(UCB):
         return super().select(inputs)
 
 
+class Hopeful(UCB):
+    """Predicts more than its estimator."""
+
+    def predict(self, inputs: Any = None) -> Tensor:
+        return super().predict(inputs) + 0.1
+
+
 class Certain(UCB):
     """Reports a propensity of one half."""
 
@@ -82,7 +89,7 @@ ESTIMATORS = {
     Leaks: "no_gradient_enters",
 }
 DECIDERS = {Worst: "choices_are_the_best_available", Blind: "choices_are_the_best_available"}
-DECIDERS[Certain] = "choices_are_the_best_available"
+DECIDERS |= {Certain: "choices_are_the_best_available", Hopeful: "choices_are_the_best_available"}
 
 
 def failing(checks: list[Any], name: str) -> str:

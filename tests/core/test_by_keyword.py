@@ -123,7 +123,7 @@ def test_a_call_without_the_action_shows_the_right_one() -> None:
         (torchonline.bandit(2), f"step(arms, action, reward) {whole}"),
         (head, f"step(arms, action, reward) {whole}"),
         (arms, "step(context, action, reward)"),
-        (FixedArms(OFUL(2), np.eye(2)), "the arms are fixed: call step(None, action, reward)"),
+        (FixedArms(OFUL(2), np.eye(2)), "call step(None, action, reward)"),
     ):
         before = snapshot(policy)
         with pytest.raises(TypeError) as caught:

@@ -176,7 +176,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         return self._scores_at(self._right_squares())
 
     def _mixture_in_python(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        return self.distribution(masked(self._scores_of_arms(), mask), self._clock())
+        return self.distribution(masked(torch.as_tensor(self._scores_of_arms()), mask), self._clock())
 
     @in_python(_mixture_in_python)
     def _mixture(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -334,17 +334,16 @@ class FixedArms(WithArmIds, PolicyLearner):
 
     @in_turn
     def _scores_of_arms_in_turn(self) -> Tensor:
-        return self._scores_of_arms()
+        return torch.as_tensor(self._scores_of_arms())
 
-    def _scores_of_arms(self) -> Tensor:
-        """Return the scores, computed on NumPy views where the rule allows it."""
+    def _scores_of_arms(self) -> Any:
+        """Return the scores, as an array if the rule allows NumPy to compute them."""
         with torch.no_grad(), self._exactly(self.arms):
             squares = self._known_squares()
             view = self._small_view() if self._is_on_arrays() else None
             if view is None:
                 return self._scores_at(squares)
-            scores = view.run(view.learner._scores_at, None if squares is None else squares.numpy())
-            return torch.from_numpy(np.asarray(scores))
+            return np.asarray(view.run(view.learner._scores_at, None if squares is None else squares.numpy()))
 
     def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
         is_block = len(rounds) > 1 and BLOCK * len(rounds) >= self.dim
@@ -364,25 +363,28 @@ class FixedArms(WithArmIds, PolicyLearner):
     def _learn_log_of_decisions(
         self, inputs: Any, action: Any, reward: Any, noise_scale: Any, block_size: Any, mask: Any
     ) -> None:
+        self._check_none(inputs, self._call("learn"))
         learn_by_step(self, block_size, mask, inputs, action, reward, noise_scale=noise_scale)
 
-    def _checked(self, inputs: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
+    def _check_none(self, inputs: Any, hint: str) -> None:
+        """Refuse inputs: fixed arms have none."""
         if inputs is not None:
-            got = f"{type(inputs).__name__}; pass a mask by name: mask=..."
-            raise TypeError(f"inputs: expected None, because the arms are fixed, got {got}")
+            raise TypeError(f"inputs: expected None, because the arms are fixed, got {type(inputs).__name__}; {hint}")
+
+    def _checked(self, inputs: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
+        self._check_none(inputs, "pass a mask by name: mask=...")
         check_state_dtype(self.arms.dtype)
         if mask is not None:
             mask = check_mask("mask", mask, (*self.batch_shape, self.arms.size(-2)), self.arms, self.validate)
         return self.arms, mask
 
     def _call(self, name: str = "step") -> str:
-        return f"the arms are fixed: call {name}(None, action, reward)"
+        return f"call {name}(None, action, reward)"
 
     def _checked_rounds(
         self, inputs: Any, action: Any, reward: Any, noise_scale: Any
     ) -> tuple[Tensor, Any, Any, Tensor | None, bool]:
-        if inputs is not None:
-            raise TypeError(f"inputs: expected None, got {type(inputs).__name__}; {self._call()}")
+        self._check_none(inputs, self._call())
         arms, dims, action = self.arms, self.batch_dims, self._placed(action)
         one = integer_at_hand(action) if not dims and arms.is_cpu else None
         index = action if one is not None else as_indices("action", action, arms.device)

@@ -142,12 +142,16 @@ def check_choices(policy: Any, x: Any, is_deterministic: bool) -> None:
     probabilities = policy.probabilities(x, mask=mask)
     torch.manual_seed(0)
     drawn, chance = policy.select_with_probability(x, mask=mask)
-    action, (low, high) = policy.select(x, mask=mask), policy.interval(x)
+    action, mean, (low, high) = policy.select(x, mask=mask), policy.predict(x), policy.interval(x)
     shape = mask.shape[:-1]
     require(action.shape == drawn.shape == chance.shape == shape, f"expected choices of shape {tuple(shape)}")
     require(action.dtype == drawn.dtype == torch.int64, "expected choices of type int64")
-    for answer in (policy(x), policy.predict(x), low, high, probabilities):
+    for answer in (policy(x), mean, low, high, probabilities):
         require(answer.shape == mask.shape, f"expected shape {tuple(mask.shape)}, got {tuple(answer.shape)}")
+    if policy.has_arm_inputs and not policy.has_encoder and policy.learner is policy.estimator:
+        own = (policy.estimator(x), *policy.estimator.interval(x))
+        for name, mine, theirs in zip(("predict", "interval", "interval"), (mean, low, high), own, strict=True):
+            close(mine, theirs, 1e-6, f"{name}, beside the estimator's")
     require(not probabilities[~mask].any(), "an unavailable arm has a positive probability")
     close(probabilities.sum(-1), torch.ones(shape, dtype=probabilities.dtype), 1e-6)
     place, drawn_place = places_of(policy, action, mask.size(-1)), places_of(policy, drawn, mask.size(-1))

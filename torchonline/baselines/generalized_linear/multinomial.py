@@ -194,23 +194,23 @@ class MultinomialLogisticBandit(Learner):
         return self.radius_scale * self.squared_radius.clamp(min=0.0).sqrt()
 
     @one_at_a_time
-    def outcome_probabilities(self, x: ArrayLike) -> Tensor:
+    def outcome_probabilities(self, inputs: ArrayLike) -> Tensor:
         """Estimate all probabilities: ``(*B, ..., d)`` to ``(*B, ..., K + 1)``."""
-        x = self._checked_rows("x", x, 1)
+        x = self._checked_rows("inputs", inputs, 1)
         with exactly(x) if autocasts(x) else nullcontext():
             return _probabilities(self._logits(x)).reshape(x.shape[:-1] + (self.outcomes,))
 
     @one_at_a_time
-    def forward(self, x: ArrayLike) -> Tensor:
+    def forward(self, inputs: ArrayLike) -> Tensor:
         """Return the estimated expected revenue: ``(*B, ..., d)`` to ``(*B, ...)``."""
-        x = self._checked_rows("x", x, 1)
+        x = self._checked_rows("inputs", inputs, 1)
         with exactly(x) if autocasts(x) else nullcontext():
             return (_probabilities(self._logits(x)) @ self.payoff).reshape(x.shape[:-1])
 
     @one_at_a_time
-    def interval(self, x: ArrayLike) -> tuple[Tensor, Tensor]:
+    def interval(self, inputs: ArrayLike) -> tuple[Tensor, Tensor]:
         """Bound the expected revenue: ``(*B, ..., d)`` to ``(*B, ...)`` twice."""
-        x = self._checked_rows("x", x, 1)
+        x = self._checked_rows("inputs", inputs, 1)
         with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
             low, high = self._bounds(x.detach())
             return low.reshape(x.shape[:-1]), high.reshape(x.shape[:-1])
