@@ -3,8 +3,9 @@
 import ast
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 
-from tests.long_tests import ROOT, SMOKE, long_tests, measured
+from tests.long_tests import ROOT, SMOKE, in_share, long_tests, measured
 
 
 @functools.cache
@@ -29,6 +30,13 @@ def test_smoke_tests_are_of_long_tests() -> None:
     for name in SMOKE:
         path, function = name.partition("[")[0].split("::")
         assert function in functions(ROOT / path)
+
+
+def test_each_case_is_in_one_share() -> None:
+    for i in range(50):
+        item = SimpleNamespace(nodeid=f"tests/test_a.py::test_b[{i}]")
+        assert in_share(item, "0/1")
+        assert sum(in_share(item, f"{weekday}/7") for weekday in range(1, 8)) == 1
 
 
 def test_a_report_is_read(tmp_path: Path) -> None:
