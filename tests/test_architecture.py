@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import torchonline
-from docs.site_parts.arguments import arguments_of, section
+from docs.site_parts.arguments import section
 from tests import policy_arguments
 from tests.fake_device import environment
 from tests.learners import public_classes
@@ -330,7 +330,7 @@ def test_policies_explain_their_arguments_as_their_estimators_do() -> None:
     stale = []
     for cls, estimator in policy_arguments.policies().items():
         text = Path(inspect.getsourcefile(cls) or "").read_text()
-        if policy_arguments.rewritten(text, cls.__name__, arguments_of(estimator)) != text:
+        if policy_arguments.rewritten(text, cls.__name__, policy_arguments.arguments(cls, estimator)) != text:
             stale.append(cls.__name__)
     assert stale == []
     assert "OFUL" in {cls.__name__ for cls in policy_arguments.policies()}

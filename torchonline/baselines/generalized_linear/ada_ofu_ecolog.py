@@ -302,22 +302,8 @@ class AdaECOLog(UCB[AdaECOLogRegression]):
     In the first ``warm_up_rounds`` rounds, if given, the scores are :math:`\|x_k\|_{U^{-1}}`. The guarantee is the estimator's.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds. The history has room for as many warm-up rounds.
-        warm_up_rounds: number of rounds of pure exploration at the start (OFU-ECOLog); None for warm-up rounds that the data
-            decide (ada-OFU-ECOLog). The paper asks for a number of order :math:`\kappa S^6d^2\log^2T`.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
-            (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
-            :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for d.
-        delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, horizon, warm_up_rounds, theta_bound, feature_bound, ridge, delta: as in :class:`AdaECOLogRegression`.
+        radius_scale, batch_shape, dtype, device, validate: as in :class:`AdaECOLogRegression`.
 
     Example:
         >>> AdaECOLog(2, horizon=1000).select(torch.eye(2))

@@ -28,22 +28,8 @@ class CappedGLBOMD(UCB[GLMRegression]):
     Cost of a decision among K arms: that of UCB, O(K d^2). :class:`~torchonline.FixedArms` does not support it.
 
     Args:
-        dim: d, number of features.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that are impossible under the link.
-        radius: "empirical", "tight" or "paper".
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
-            (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
-            :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for d.
-        delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, link, radius, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape: as in :class:`GLMRegression`.
+        dtype, device, validate: as in :class:`GLMRegression`.
 
     Example:
         >>> arms = torch.tensor([[0.5, 0.0], [0.0, 0.8]], dtype=torch.float64)

@@ -110,22 +110,8 @@ class DiscountedGLB(UCB[DiscountedGLMRegression]):
     r"""Optimism over :class:`DiscountedGLMRegression`: a heuristic.
 
     Args:
-        dim: d, number of features.
-        discount: :math:`\gamma`, below 1 and at least 1 - 1/d, which is a memory of d rounds; at least 1/2 for d = 1.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that are impossible under the link.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
-            (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
-            :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for d / (1 + R S), as in :class:`~torchonline.LocalGLMRegression`.
-        delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, discount, link, theta_bound, feature_bound, ridge, delta, radius_scale: as in :class:`DiscountedGLMRegression`.
+        batch_shape, dtype, device, validate: as in :class:`DiscountedGLMRegression`.
 
     Example:
         >>> DiscountedGLB(2, discount=0.99).select(torch.eye(2))

@@ -94,23 +94,8 @@ class GLMUCB(UCB[GLMUCBRegression]):
     and the cost.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the history has room for.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that are impossible under the link.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
-            (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
-            :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for d; or "growing" for :math:`\lambda_t = d\log(2+t)` after t rounds, as in the
-            experiments of Zhang, Xu, Zhao and Sugiyama (2025).
-        delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, horizon, link, theta_bound, feature_bound, ridge, delta, radius_scale: as in :class:`GLMUCBRegression`.
+        batch_shape, dtype, device, validate: as in :class:`GLMUCBRegression`.
 
     Example:
         >>> GLMUCB(2, horizon=1000).select(torch.eye(2))

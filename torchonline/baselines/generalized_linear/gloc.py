@@ -112,21 +112,8 @@ class GLOC(UCB[GLOCRegression]):
     r"""GLOC: optimism over :class:`GLOCRegression`, with the same arguments.
 
     Args:
-        dim: d, number of features.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that are impossible under the link.
-        theta_bound: S > 0, a bound on the norm of the true parameter. A bound that makes :math:`\kappa` less than 1e-12 is
-            refused.
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
-            :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for d.
-        delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype: as in :class:`GLOCRegression`.
+        device, validate: as in :class:`GLOCRegression`.
 
     Example:
         >>> GLOC(2).select(torch.eye(2))

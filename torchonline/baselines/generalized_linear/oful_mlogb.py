@@ -88,20 +88,8 @@ class OFULMLogB(UCB[MLogBRegression]):
     r"""OFUL-MLogB: optimism over :class:`MLogBRegression`, with the same arguments.
 
     Args:
-        dim: d, number of features.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
-            (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
-            :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for :math:`84\sqrt2\,d\,(1 + LS)L^2`. With less than the guarantee requires, the radius
-            is a heuristic.
-        delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device: as in :class:`MLogBRegression`.
+        validate: as in :class:`MLogBRegression`.
 
     Example:
         >>> OFULMLogB(2).select(torch.eye(2))

@@ -150,22 +150,8 @@ class OFULogR(LevelSetUCB):
     The guarantee is the estimator's.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the history has room for.
-        constants: "theory", or "program" for the radius of the authors' program.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
-            (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
-            :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`, the same in all rounds; None or "growing" for the paper's growing ridge, as in its authors'
-            program.
-        delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies b and the radius; other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, horizon, constants, theta_bound, feature_bound, ridge, delta, radius_scale: as in :class:`OFULogRRegression`.
+        batch_shape, dtype, device, validate: as in :class:`OFULogRRegression`.
 
     Example:
         >>> OFULogR(2, horizon=1000).select(torch.eye(2))

@@ -127,23 +127,8 @@ class RarelySwitchingGLB(UCB[RarelySwitchingRegression]):
     :class:`~torchonline.LocalGLB`; widths are at most :math:`\sqrt{\text{growth}}` times as large as with the newest statistics.
 
     Args:
-        dim: d, number of features.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that are impossible under the link.
-        growth: factor of the determinant, above 1; the literature uses 2.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
-            (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones: where :math:`S\|x\|` is large, the
-            interval of a predictor leaves no curvature, and the statistics would not grow. With a link whose self-concordance R
-            is the same everywhere (all but ``Gamma`` and ``CustomLink``), an L that is too large costs nothing.
-        ridge: :math:`\lambda > 0`; None for d / (1 + R S), which depends on L only with those two links.
-        delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, link, growth, theta_bound, feature_bound, ridge, delta, radius_scale: as in :class:`RarelySwitchingRegression`.
+        batch_shape, dtype, device, validate: as in :class:`RarelySwitchingRegression`.
 
     Example:
         >>> RarelySwitchingGLB(2).select(torch.eye(2))

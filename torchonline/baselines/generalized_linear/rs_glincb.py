@@ -182,26 +182,8 @@ class RSGLinCB(UCB[RSGLinCBRegression]):
     other arm. The estimator documents the status of its constants and the cost.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the constants and the history are for.
-        link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
-            refuses rewards that are impossible under the link.
-        constants: "theory", or "program" for those of the paper's experiments.
-        warm_up_factor: factor of :math:`\gamma`, whose square is in the bound for warm-up rounds; None for 25 in theory,
-            recalled, and for 1 in the program.
-        radius_factor: factor of the radius; None for 150 in theory, recalled, and for 4 in the program.
-        theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
-            (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones. Too large costs
-            :class:`GLMRegression` regret (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for the value above, by ``constants``.
-        delta: probability in (0, 1) that the confidence set ever fails.
-        radius_scale: multiplies the radius of choices; the update uses the radius of the proof. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. The proofs are for float64.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, horizon, link, constants, warm_up_factor, radius_factor, theta_bound: as in :class:`RSGLinCBRegression`.
+        feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`RSGLinCBRegression`.
 
     Example:
         >>> RSGLinCB(2, horizon=1000).select(torch.eye(2))

@@ -171,24 +171,9 @@ class AdaOFUL(UCB[AdaOFULRegression]):
     r"""AdaOFUL: optimism over :class:`AdaOFULRegression`, with the same arguments.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the constants are for.
-        noise_scale: :math:`\nu \ge 0`, the standard deviation of the noise, in units of the reward. A round's own value is the
-            ``noise_scale`` of its ``step``. 1/2 holds for rewards in [0, 1]; larger noise needs a larger number.
-        theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
-            length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features.
-        ridge: :math:`\lambda > 0`; None for d / S^2.
-        delta: in (0, 1).
-        minimum_scale: :math:`\sigma_{\min} > 0`; None for 1 / sqrt(T).
-        scale_factor, linear_factor: 36 in :math:`c_0 = (36\,\ell)^{-1/2}` and 42 in :math:`c_1 = 1/(42\,\ell)`.
-        ridge_factor, radius_factor: :math:`b_1` and :math:`b_2`.
-        radius_scale: multiplies the radius. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, horizon, noise_scale, theta_bound, feature_bound, ridge, delta, minimum_scale: as in :class:`AdaOFULRegression`.
+        scale_factor, linear_factor, ridge_factor, radius_factor, radius_scale, batch_shape: as in :class:`AdaOFULRegression`.
+        dtype, device, validate: as in :class:`AdaOFULRegression`.
 
     Example:
         >>> AdaOFUL(2, horizon=1000).select(torch.eye(2))

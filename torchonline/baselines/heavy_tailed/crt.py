@@ -116,23 +116,8 @@ class CRT(UCB[CRTRegression]):
     r"""CRT: optimism over :class:`CRTRegression`, with the same arguments.
 
     Args:
-        dim: d, number of features.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger
-            noise needs a larger number.
-        theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
-            length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features.
-        ridge: :math:`\lambda > 0`; V starts at :math:`\lambda I`.
-        delta: in (0, 1).
-        truncation: g > 0, in units of the reward; the paper's 1.
-        radius_factor: c > 0; less than the paper's 2 voids the guarantee.
-        radius_scale: multiplies the radius. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, moment_order, noise_scale, theta_bound, feature_bound, ridge, delta, truncation: as in :class:`CRTRegression`.
+        radius_factor, radius_scale, batch_shape, dtype, device, validate: as in :class:`CRTRegression`.
 
     Example:
         >>> CRT(2).select(torch.eye(2))

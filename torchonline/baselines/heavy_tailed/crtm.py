@@ -93,25 +93,8 @@ class CRTM(UCB[CRTMRegression]):
     r"""CRTM: optimism over :class:`CRTMRegression`, with the same arguments.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the constants are for.
-        link: how the mean reward depends on the predictor, see :class:`LinkedEstimator`: one of :mod:`torchonline.links`; None
-            for the identity. A ``theta_bound`` that makes :math:`\kappa` less than 1e-12 is refused.
-        feature_bound: L > 0, a bound on the norm of features.
-        truncation, radius_factor: g > 0 and c > 0, inferred.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger
-            noise needs a larger number.
-        theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
-            length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, horizon, link, feature_bound, truncation, radius_factor, moment_order, noise_scale: as in :class:`CRTMRegression`.
+        theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`CRTMRegression`.
 
     Example:
         >>> CRTM(2, horizon=1000).select(torch.eye(2))

@@ -174,28 +174,9 @@ class HeavyOFUL(UCB[HeavyOFULRegression]):
     r"""HEAVY-OFUL: optimism over :class:`HeavyOFULRegression`, with its arguments.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the constants are for.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger
-            noise needs a larger number.
-        theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
-            length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
-        feature_bound: L > 0, a bound on the norm of features.
-        ridge: :math:`\lambda > 0`; None for d / S^2.
-        delta: in (0, 1); None for 1 / (8 T), as in :class:`~torchonline.HvtUCB`.
-        minimum_scale: :math:`\sigma_{\min} > 0`; None for 1 / sqrt(T).
-        scale_factor, linear_factor: 23 in :math:`c_0 = (23\,\ell)^{-1/2}`, 48 in :math:`c_1 = (\log 3T)^{2e}/(48\,\ell^{2/p})`.
-        ridge_factor, radius_factor: :math:`b_1` and :math:`b_2`.
-        recursive_scale: whether the last term of :math:`\sigma_t` is :math:`q\sqrt{2\beta_{t-1}/(\tau_0t^e)}`, with the radius
-            :math:`\beta_{t-1}`, as in :class:`~torchonline.HuberRegression` at alpha 1. ``radius_scale`` then changes
-            :math:`\sigma` too. We know of no theorem for it.
-        radius_scale: multiplies the radius. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, horizon, moment_order, noise_scale, theta_bound, feature_bound, ridge, delta: as in :class:`HeavyOFULRegression`.
+        minimum_scale, scale_factor, linear_factor, ridge_factor, radius_factor: as in :class:`HeavyOFULRegression`.
+        recursive_scale, radius_scale, batch_shape, dtype, device, validate: as in :class:`HeavyOFULRegression`.
 
     Example:
         >>> HeavyOFUL(2, horizon=1000).select(torch.eye(2))

@@ -109,24 +109,8 @@ class MoM(UCB[MoMRegression]):
     r"""MoM on fixed arms: optimism over :class:`MoMRegression`, with its arguments.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the constants are for.
-        repeats: r, rewards in an epoch; None for :math:`\lceil T^{(1+\varepsilon)/(1+3\varepsilon)}\rceil`, or k if that is
-            more.
-        groups: k, at most r; None for :math:`\lceil 8\log(2m/\delta)\rceil`, or r if that is less. Fewer void the guarantee.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger
-            noise needs a larger number.
-        theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
-            length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, horizon, repeats, groups, moment_order, noise_scale, theta_bound, ridge, delta: as in :class:`MoMRegression`.
+        radius_scale, batch_shape, dtype, device, validate: as in :class:`MoMRegression`.
 
     Example:
         >>> MoM(2, horizon=1000).select(torch.eye(2))

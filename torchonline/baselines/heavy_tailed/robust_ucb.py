@@ -99,20 +99,8 @@ class RobustUCB(UCB[RobustUCBRegression]):
     r"""RobustUCB: optimism over :class:`RobustUCBRegression`, with its arguments.
 
     Args:
-        dim: d, 1 or the number of arms.
-        horizon: T, number of rounds that the constants are for.
-        ridge: :math:`\lambda > 0`; None for 1.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger
-            noise needs a larger number.
-        theta_bound: S > 0, a bound on the size of every mean reward.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, horizon, ridge, moment_order, noise_scale, theta_bound, delta, radius_scale: as in :class:`RobustUCBRegression`.
+        batch_shape, dtype, device, validate: as in :class:`RobustUCBRegression`.
 
     Example:
         >>> RobustUCB(3, horizon=1000).select(torch.eye(3))

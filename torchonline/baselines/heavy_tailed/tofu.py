@@ -129,23 +129,8 @@ class TOFU(UCB[TOFURegression]):
     r"""TOFU: optimism over :class:`TOFURegression`, with the same arguments.
 
     Args:
-        dim: d, number of features.
-        horizon: T, number of rounds that the constants are for.
-        feature_bound: L > 0, a bound on the norm of features.
-        radius_factor: c > 0.
-        moment_order: p in (1, 2].
-        noise_scale: :math:`\nu \ge 0`, the p-norm of the noise, in units of the reward. 1/2 holds for rewards in [0, 1]; larger
-            noise needs a larger number.
-        theta_bound: S > 0, a bound on the norm of the true parameter. S = 1 allows mean rewards from -1 to 1 along features of
-            length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
-        ridge: :math:`\lambda > 0`; None for d.
-        delta: in (0, 1).
-        radius_scale: multiplies the radius. Other than 1 it is a heuristic.
-        batch_shape: ``*B``, independent learners in one module.
-        dtype: torch.float64 or torch.float32, of the state. Use float32 where the last digits do not matter.
-        device: where the state lives.
-        validate: whether each call checks values (NaN, infinity, ranges). Shapes and types are always checked. On an
-            accelerator, a check of values makes the host wait for the device.
+        dim, horizon, feature_bound, radius_factor, moment_order, noise_scale, theta_bound: as in :class:`TOFURegression`.
+        ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`TOFURegression`.
 
     Example:
         >>> TOFU(2, horizon=1000).select(torch.eye(2))
