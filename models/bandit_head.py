@@ -136,7 +136,7 @@ class BanditHead(Policy):
         self.item_dims = self.feature_dims + self.has_arm_inputs
         if is_of_arms and actions is not None:
             embeddings = check_tensor("actions", actions, chosen.estimator.theta_hat).detach().clone()
-            if is_readable(embeddings) and not embeddings.is_meta:
+            if is_readable(embeddings):
                 check_values("actions", embeddings)
             self.encoder_width = encoder_width(embeddings, self.combine, self.encoder_width)
         self.register_buffer("actions", writable(embeddings))

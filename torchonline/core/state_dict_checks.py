@@ -172,7 +172,7 @@ def _broken_values(learner: "Learner", loaded: Mapping[str, Any], prefix: str) -
     problems, values, may_be_infinite = [], {}, (*learner.unbounded, "constants")
     for name, value in loaded.items():
         value = as_plain(name, value.detach())
-        if not is_readable(value) or value.is_meta:
+        if not is_readable(value):
             continue
         own = name.removeprefix(prefix)
         values[own] = value

@@ -428,7 +428,7 @@ class FixedArms(WithArmIds, PolicyLearner):
             own = f" or {shape_text((*self.batch_shape, 'K', self.dim))}" if self.batch_dims else ""
             wanted = f"{shape_text(('K', self.dim))}{own} with K > 0"
             raise ValueError(f"{name}: expected shape {wanted}, got {shape_text(rows.shape)}")
-        if self.validate and is_readable(rows) and not rows.is_meta:
+        if self.validate and is_readable(rows):
             check_values(name, rows)
         return rows.detach().clone(memory_format=torch.contiguous_format)
 
@@ -456,7 +456,7 @@ class FixedArms(WithArmIds, PolicyLearner):
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         problems = super()._load_problems(state_dict, prefix)
         arms = state_dict.get(f"{prefix}arms")
-        if not problems and arms is not None and is_readable(arms) and not arms.is_meta:
+        if not problems and arms is not None and is_readable(arms):
             if not bool(torch.isfinite(arms).all()):
                 problems.append(f"{prefix}arms: expected finite values, got infinity")
         return problems
