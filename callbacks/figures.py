@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import pytorch_lightning as pl
 
-from torchonline.core.figures import axes_of_figure
+from torchonline.core.axes import axes_of_figure
 
 # Names of failed figures, by trainer.
 _FAILED: WeakKeyDictionary[pl.Trainer, set[str]] = WeakKeyDictionary()

@@ -13,7 +13,7 @@ from torchonline.core.messages import counted
 from torchonline.models.pass_guard import PassGuard, clocks
 from torchonline.privacy.composition import private_learners, total_ledger
 from torchonline.privacy.learners.base import PrivateLearner
-from torchonline.privacy.spending import draw_spending
+from torchonline.privacy.plots import draw_spending
 
 
 class PrivacySpendLogger(PassGuard):

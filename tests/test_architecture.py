@@ -66,7 +66,7 @@ ALLOWED = {
     "torchmetrics": ("torchonline.metrics", "torchonline.diagnostics", *OUTSIDE),
     "pytorch_lightning": OUTSIDE,
     "lightning": OUTSIDE,
-    "matplotlib": ("torchonline.core.figures", "torchonline.reporting"),
+    "matplotlib": ("torchonline.core.axes", "torchonline.reporting"),
     "sklearn": ("torchonline.datasets",),
     "dp_accounting": ("torchonline.baselines.private.noisy_sgd",),
     "statsmodels": (),

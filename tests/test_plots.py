@@ -17,7 +17,7 @@ from torchmetrics import Metric
 import torchonline.metrics
 from tests.pictures import PICTURES, TOLERANCE, arms, distance, kept, learnt, pixels, regret
 from torchonline import DPTOFW
-from torchonline.core.figures import GREY, axes_or_new, label_right
+from torchonline.core.axes import GREY, axes_or_new, label_right
 from torchonline.diagnostics import NoiseDiagnostic
 from torchonline.metrics import ActionShares, CumulativeRegret, LogHistogram
 

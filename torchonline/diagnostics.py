@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchonline.core.axes import GREY, axes_or_new, label_end, label_right
 from torchonline.core.backend import with_keywords
 from torchonline.core.checks import check_shape, positive, positive_integer, sizes, within
-from torchonline.core.figures import GREY, axes_or_new, label_end, label_right
 from torchonline.core.inputs import one_of_many
 from torchonline.core.messages import counted
 from torchonline.metrics.base import ExactMetric, check_finite, check_rounds, level_of_caller, of_one_rank

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import torchonline
-from torchonline.core.figures import axes_or_new
+from torchonline.core.axes import axes_or_new
 from torchonline.core.messages import counted, install_extra
 from torchonline.datasets import digits
 from torchonline.export import to_onnx

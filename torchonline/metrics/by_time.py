@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchonline.core.figures import axes_or_new
+from torchonline.core.axes import axes_or_new
 from torchonline.metrics.base import check_rounds
 from torchonline.metrics.curve import TotalsByRound
 from torchonline.metrics.plots import draw_band, extremes, finished

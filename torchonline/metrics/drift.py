@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchonline.core.axes import GREY, label_end, next_style
 from torchonline.core.checks import (
     check_values,
     instance_of,
@@ -17,7 +18,6 @@ from torchonline.core.checks import (
     sizes,
     within,
 )
-from torchonline.core.figures import GREY, label_end, next_style
 from torchonline.metrics.base import ExactMetric, check_rounds, level_of_caller, of_one_rank
 from torchonline.metrics.plots import axes_for, finished, results_of
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchonline.core.axes import GREY
 from torchonline.core.checks import finite_number, positive, positive_integer
-from torchonline.core.figures import GREY
 from torchonline.metrics.base import ExactMetric, check_finite
 from torchonline.metrics.plots import axes_for, draw_band, finished, results_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.core.figures import axes_or_new, label_end, label_right, next_style, note_if_empty
+from torchonline.core.axes import axes_or_new, label_end, label_right, next_style, note_if_empty
 
 # Up to this many values of a batch of learners are shown one by one; more are shown as their mean and range.
 MOST_LINES = 8

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchonline.core.axes import axes_or_new
 from torchonline.core.checks import check_values
-from torchonline.core.figures import axes_or_new
 from torchonline.metrics.base import check_finite
 from torchonline.metrics.curve import TotalsByRound
 from torchonline.metrics.plots import check_result, draw_band, finished, results_of

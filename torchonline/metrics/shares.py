@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchonline.core.axes import GREY
 from torchonline.core.checks import positive_integer
-from torchonline.core.figures import GREY
 from torchonline.core.inputs import as_indices, check_indices
 from torchonline.metrics.curve import TotalsByRound
 from torchonline.metrics.plots import axes_for, draw_bands, draw_results, finished, label_bands

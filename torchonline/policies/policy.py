@@ -488,7 +488,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
             interval: proved in all rounds if theta_bound = 1
             and noise_scale = 0.5 hold, delta = 0.01
         """
-        from torchonline.regression.pictures import draw_confidence
+        from torchonline.regression.plots import draw_confidence
 
         policy, x = self._decider(inputs, False)
         return draw_confidence(policy, x, ax, names, mask, index, label, self._why_heuristic())

@@ -314,7 +314,7 @@ class Estimator(BlockEstimator):
             >>> axes.get_xlabel()
             'coordinate 0 of the parameter'
         """
-        from torchonline.regression.pictures import draw_confidence_set
+        from torchonline.regression.plots import draw_confidence_set
 
         return draw_confidence_set(self, ax, coordinates, index, truth, label, style)
 

@@ -231,7 +231,7 @@ class PrivateLearner(ClockedLearner):
             TypeError: ``ax`` is something else, such as a delta passed by position.
             ValueError: ``delta`` or ``continuations`` is out of range, or the learner's epsilon is infinite.
         """
-        from torchonline.privacy.spending import draw_spending
+        from torchonline.privacy.plots import draw_spending
 
         if isinstance(ax, (int, float)):
             raise TypeError(f"ax: expected matplotlib axes or None, got {ax}; if it is delta, plot_privacy(delta={ax})")

@@ -1,4 +1,4 @@
-"""Pictures of confidence: the intervals of arms, and confidence sets."""
+"""Plots of confidence: the intervals of arms, and confidence sets."""
 
 import math
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.axes import GREY, axes_or_new, label_top, next_style
 from torchonline.core.checks import shape_text
-from torchonline.core.figures import GREY, axes_or_new, label_top, next_style
 from torchonline.core.inputs import one_of_many
 from torchonline.regression.estimator import Estimator
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchonline.core.figures import GREY, axes_or_new, label_right
+from torchonline.core.axes import GREY, axes_or_new, label_right
 from torchonline.privacy.accounting import Ledger
 
 # Points of the curve.
