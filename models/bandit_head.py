@@ -351,12 +351,6 @@ class BanditHead(Policy):
     def _why_heuristic(self) -> str:
         return "" if self.scaler is None else "the inputs are scaled"
 
-    def number_of_actions(self, inputs: Any = None) -> int:
-        """Return K, the number of arms of a decision on ``inputs``."""
-        return self._count(
-            self._checked_items(inputs, self._learner().batch_shape) if self.has_arm_inputs else self._like()
-        )
-
     def reset(self) -> None:
         """Reset the policy and the scalers to their initial state, in place.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchonline import UCB, DisjointArms, RidgeRegression
 from torchonline.models import BanditHead
+from torchonline.policies.composed import ComposedPolicy
 from torchonline.testing import check_estimator, decider_checks, estimator_checks
 
 
@@ -52,6 +53,32 @@ class Leaks(RidgeRegression):
         super().step(x, reward, noise_scale=noise_scale)
 
 
+class Reversed(RidgeRegression):
+    """Learns the opposite of the rewards."""
+
+    def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        super()._observe(x, -reward, noise_scale)
+
+
+class Grudging(ComposedPolicy):
+    """Learns the opposite of the rewards."""
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__(policy, None, policy.batch_shape, policy.dim)
+        self._create_buffers()
+
+    def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        super()._learn_round(x, place, -reward, noise_scale)
+
+
+class Swapped(Grudging):
+    """Returns the ends of an interval in the wrong order."""
+
+    def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = super()._bounds(x)
+        return high, low
+
+
 class Worst(UCB):
     """Plays the arm with the lowest score, against the scores."""
 
@@ -87,9 +114,17 @@ ESTIMATORS = {
     Keeps: "reset_forgets_everything",
     Takes: "a_refused_step_changes_nothing",
     Leaks: "no_gradient_enters",
+    Reversed: "predictions_follow_rewards",
 }
 DECIDERS = {Worst: "choices_are_the_best_available", Blind: "choices_are_the_best_available"}
+DECIDERS |= {Grudging: "predictions_follow_rewards", Swapped: "predictions_follow_rewards"}
 DECIDERS |= {Certain: "choices_are_the_best_available", Hopeful: "choices_are_the_best_available"}
+
+
+def built(cls: Any, **options: Any) -> Any:
+    """Return a faulty policy: a rule, or an arrangement of one."""
+    estimator = RidgeRegression(3, **options)
+    return cls(UCB(estimator) if issubclass(cls, ComposedPolicy) else estimator)
 
 
 def failing(checks: list[Any], name: str) -> str:
@@ -107,7 +142,7 @@ def test_faulty_estimators_are_caught(cls: Any) -> None:
 
 @pytest.mark.parametrize("cls", DECIDERS)
 def test_faulty_deciders_are_caught(cls: Any) -> None:
-    assert failing(decider_checks(lambda **options: cls(RidgeRegression(3, **options))), DECIDERS[cls])
+    assert failing(decider_checks(lambda **options: built(cls, **options)), DECIDERS[cls])
 
 
 BAD_MAKERS: dict[str, Callable[[], Any]] = {

@@ -102,6 +102,7 @@ class PolicyFile(Guarded):
     if TYPE_CHECKING:
         item_dims: int
         steps_by_itself: bool
+        width: int
         choice: Any
         _given: Any
         _read: Any
@@ -123,6 +124,13 @@ class PolicyFile(Guarded):
         _own_scale: Any
         _plain_step: Any
 
+    def _guard_given(self, inputs: Tensor | None) -> Tensor:
+        """Return the inputs, of the right number of features: others may broadcast."""
+        given = self._given(inputs)
+        if self.width >= 0 and given.size(-1) != self.width:
+            raise ValueError(f"inputs: expected {self.width} features in the last dimension, got {given.size(-1)}")
+        return given
+
     def _decisions(self, inputs: Tensor) -> list[int]:
         """Return the shape of the decisions if each arm has inputs."""
         return list(inputs.shape[: inputs.dim() - self.item_dims])
@@ -130,7 +138,7 @@ class PolicyFile(Guarded):
     @torch.jit.export
     def select(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            given = self._given(inputs)
+            given = self._guard_given(inputs)
             if self._count(given) == 0:
                 return torch.full(self._decisions(given), -1, dtype=torch.int64, device=given.device)
             x = self._read(given)
@@ -142,7 +150,7 @@ class PolicyFile(Guarded):
     @torch.jit.export
     def probabilities(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            given = self._given(inputs)
+            given = self._guard_given(inputs)
             if self._count(given) == 0:
                 return torch.zeros(self._decisions(given) + [0], dtype=self._like().dtype, device=given.device)
             x = self._read(given)
@@ -166,7 +174,7 @@ class PolicyFile(Guarded):
     @torch.jit.export
     def step(self, inputs: Tensor | None, action: Tensor, reward: Tensor, noise_scale: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            given, rows = self._given(inputs), self._dims()
+            given, rows = self._guard_given(inputs), self._dims()
             count, is_one = self._count(given), action.dim() == rows
             if count == 0:
                 return torch.zeros_like(action, dtype=torch.bool)
@@ -208,7 +216,7 @@ class PolicyFile(Guarded):
     ) -> Tensor:
         with torch.no_grad():
             self._check_mask_of_log(mask)
-            given, rows = self._given(inputs), self._dims()
+            given, rows = self._guard_given(inputs), self._dims()
             count, is_one = self._count(given), action.dim() == rows
             if count == 0:
                 return torch.zeros_like(action, dtype=torch.bool)
@@ -356,4 +364,6 @@ def _kind(module: nn.Module) -> tuple[type, dict[str, Any]]:
         mixin: type = HintedFile if isinstance(module, HintedLearner) else ConvexFile
         return ExpertsFile if hasattr(module, "set_available") else mixin, {"asks_values": module.needs_values}
     policy: Any = module
-    return PolicyFile, {"steps_by_itself": policy.has_own_step}
+    # An encoder checks its inputs itself, and fixed arms have none.
+    width = policy._learner().dim if policy.takes_inputs and not policy.has_encoder else -1
+    return PolicyFile, {"steps_by_itself": policy.has_own_step, "width": width}

@@ -324,10 +324,15 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self._named(place), probability
 
     def _step_in_python(
-        self, inputs: ArrayLike | None, action: ArrayLike, reward: ArrayLike = MISSING, *, noise_scale: Any = None
+        self,
+        inputs: ArrayLike | None,
+        action: ArrayLike = MISSING,
+        reward: ArrayLike = MISSING,
+        *,
+        noise_scale: Any = None,
     ) -> None:
-        if reward is MISSING:
-            raise TypeError(f"step() takes (inputs, action, reward), got no reward; {self._call()}")
+        if action is MISSING or reward is MISSING:
+            raise self._missing("step", action is MISSING)
         self._learn_decisions(inputs, action, reward, noise_scale)
 
     @torch.jit.export
@@ -365,18 +370,19 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _learn_in_python(
         self,
         inputs: ArrayLike | None,
-        action: ArrayLike,
+        action: ArrayLike = MISSING,
         reward: ArrayLike = MISSING,
         *,
         noise_scale: ArrayLike | None = None,
         block_size: int | None = None,
         mask: ArrayLike | None = None,
     ) -> None:
-        if reward is MISSING:
-            raise TypeError(f"learn() takes (inputs, action, reward), got no reward; {self._call('learn')}")
+        if action is MISSING or reward is MISSING:
+            raise self._missing("learn", action is MISSING)
         if mask is not None and not self.takes_mask:
             raise TypeError(
-                f"mask: expected None for {type(self).__name__}, which may learn rounds in order, got a mask"
+                f"mask: expected None for {type(self).__name__}, which cannot leave out rounds, got a mask; select the rounds "
+                "first: learn(inputs[mask], action[mask], reward[mask])"
             )
         if self.has_own_step:
             learn_by_step(self, block_size, mask, inputs, action, reward, noise_scale=noise_scale)
@@ -494,7 +500,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return draw_confidence(policy, x, ax, names, mask, index, label, self._why_heuristic())
 
     def number_of_actions(self, inputs: ArrayLike | None = None) -> int:
-        """Return K, the number of arms of a decision on the given inputs."""
+        """Return K, the number of arms of a decision; of one on ``inputs`` if each arm has its own inputs."""
+        if not self.has_arm_inputs:
+            return self._count(self._like())
         policy, x = self._decider(inputs, False)
         return policy._count(policy._checked(x, None)[0])
 
@@ -553,18 +561,23 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Return why no theorem covers the intervals, if the policy knows a reason."""
         return ""
 
+    def _missing(self, name: str, is_action: bool) -> TypeError:
+        """Return the error for a call of :meth:`step` or :meth:`learn` with too few arguments."""
+        lost = "action" if is_action else "reward"
+        return TypeError(f"{name}() takes (inputs, action, reward), got no {lost}; {self._call(name)}")
+
     def _call(self, name: str = "step") -> str:
         """Return how to call :meth:`step`, for errors."""
-        if self.item_dims == 1:
+        if not self.has_arm_inputs:
             return f"call {name}(context, action, reward)"
         if name == "learn":
             return (
                 "call learn(arms, action, reward) with all arms of each decision, or pass the chosen arms' features as the "
-                "only arms: learn(rows.unsqueeze(-2), zeros, rewards)"
+                f"only arms: learn(rows.unsqueeze(-{self.item_dims}), zeros, rewards)"
             )
         return (
             "call step(arms, action, reward) with all arms of the decision, or pass the chosen arm's features as the only "
-            "arm: step(x.unsqueeze(-2), 0, reward)"
+            f"arm: step(x.unsqueeze(-{self.item_dims}), 0, reward)"
         )
 
     def _decider(self, inputs: Any, with_gradients: bool = True) -> "tuple[Policy, Any]":

@@ -62,10 +62,12 @@ class Check:
 
     def __call__(self) -> None:
         """Raise AssertionError if the learner breaks the rule."""
+        frozen = gc.get_freeze_count()
         try:
             self.rule.check(self.subject)
         finally:
-            gc.unfreeze()
+            if not frozen:  # what a check has frozen, and not its caller
+                gc.unfreeze()
 
     def __str__(self) -> str:
         return self.__name__

@@ -115,6 +115,25 @@ def a_log_moves_the_estimate(subject: Subject) -> None:
         require(any(name.endswith("theta_hat") for name in changed), f"learn changed {changed}, and no theta_hat")
 
 
+@rule(7)
+def predictions_follow_rewards(subject: Subject) -> None:
+    """Where rewards were higher, the prediction is higher; bounds hold the mean of a new learner."""
+    other, round_ = (each | {"noise_scale": None} for each in subject.stream(3, seed=2)[1:])
+    x, predictions = round_[subject.features], []
+    for reward in (0.0, 2.0):
+        learner = subject.build()
+        ask = learner.predict if subject.decides else learner
+        (low, high), mean = learner.interval(x), ask(x)
+        require(((low <= mean + 1e-6) & (mean <= high + 1e-6)).all(), "interval: the mean of a new learner is outside")
+        for _ in range(20 if subject.rounds_after(40) else 21):  # some learners have just begun anew
+            for each, response in ((other, 0.0), (round_, reward)):
+                possible = subject.possible(torch.full(subject.output_shape, response, dtype=torch.float64))
+                learner.step(**subject.arguments(each | {subject.response: possible}, torch.tensor(0)))
+        predictions.append(ask(x)[0] if subject.decides else ask(x))
+    said = f"the mean is {predictions[0].tolist()} after rewards of 0, and {predictions[1].tolist()} after rewards of 2"
+    require((predictions[0] < predictions[1]).all(), f"{said}, or what is possible next to them")
+
+
 def require_rounds(learner: Any, count: int) -> None:
     """Require that all learners of a batch have counted so many rounds."""
     require((learner.rounds == count).all(), f"rounds: expected {count}, got {learner.rounds}")
