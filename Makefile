@@ -5,7 +5,7 @@ PYTHON ?= python3.11
 TORCH ?= torch==2.13.0
 VENV ?= .venv
 PYTEST_ARGS ?=
-SHARE ?= 0/1
+SHARE ?= 1/1
 
 # Python keeps what it has compiled, even if the environment says not to: tests start many processes, which would all compile.
 export PYTHONDONTWRITEBYTECODE :=

@@ -18,11 +18,11 @@ torch.set_num_threads(1)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--device cuda`` runs the contract, and what else has the mark ``any_device``, on an accelerator.
 
-    ``--optimize-scripts`` runs TorchScript with its optimizer, which takes four times as long as the scripts themselves.
+    ``--optimize-scripts`` leaves TorchScript's optimizer on. It takes four times as long as running the scripts.
     """
     parser.addoption("--device", default="cpu", help="device of the learners in tests that run on any, such as cuda")
-    parser.addoption("--share", default="0/1", help="the share of the cases of long tests to run, such as 2/7")
-    help_text = "let TorchScript optimize the scripts of all tests, not only those of tests.long_tests.SMOKE"
+    parser.addoption("--share", default="1/1", help="the share of the cases of long tests to run, such as 2/7")
+    help_text = "let TorchScript optimize the scripts of all tests, not only those that tests/long_tests.py names"
     parser.addoption("--optimize-scripts", action="store_true", help=help_text)
 
 
@@ -41,11 +41,13 @@ def _seed() -> None:
 
 @pytest.fixture(autouse=True)
 def _scripts_as_written(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Run scripts without TorchScript's optimizer, but for one script of each family of classes."""
-    from tests.long_tests import SMOKE
+    """Run scripts without TorchScript's optimizer, but for one script of each family of classes.
 
-    node = request.node.nodeid
-    optimize = request.config.getoption("--optimize-scripts") or (node in SMOKE and "script_agrees_with_eager" in node)
+    Other threads, and processes that a test starts, have the optimizer.
+    """
+    from tests.long_tests import OPTIMIZED, SMOKE
+
+    optimize = request.config.getoption("--optimize-scripts") or request.node.nodeid in SMOKE | OPTIMIZED
     with torch.jit.optimized_execution(optimize):
         yield
 

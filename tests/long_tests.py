@@ -3,10 +3,12 @@
 It keeps one script and one program of each family of classes, and the rules of the contract that the quick tier checks.
 ``make test-rest SHARE=2/7`` runs a seventh of the cases of the long tests; seven shares make the whole.
 
-``python -m tests.long_tests .venv/results.xml`` lists, in long_tests.txt, the tests whose cases take .15 seconds or more on
-average in a report of pytest. A rule of a contract counts as a test. What is not listed is not long.
+``python -m tests.long_tests .venv/results.xml .venv/results_rest.xml`` lists, in long_tests.txt, the tests whose cases take .15
+seconds or more on average in the reports of pytest. Tests that the reports lack stay as they are. A rule of a contract counts
+as a test. Unlisted tests are not long.
 """
 
+import re
 import sys
 import zlib
 from collections import defaultdict
@@ -32,6 +34,14 @@ SMOKE = {
     "tests/export/test_blocks.py::test_a_program_of_arms_learns_blocks_as_learn_does[arms-batch0]",
     "tests/export/test_export.py::test_encoder_and_head_are_one_artifact[per arm-batch0]",
 }
+# Further cases that run in each share, and as the smoke tests with TorchScript's optimizer, as users' files do.
+OPTIMIZED = {
+    "tests/contract/test_contract.py::test_rule[GLBOMD()-script_agrees_with_eager]",
+    "tests/contract/test_contract.py::test_rule[RadiusSelector(ucb)-script_agrees_with_eager]",
+    "tests/contract/test_contract.py::test_rule[ScaledPolicy(ridge)-script_agrees_with_eager]",
+    "tests/export/test_guard.py::test_500_poisoned_rounds_leave_no_trace[arms]",
+    "tests/policies/test_fixed_arms.py::test_files_go_on_learning[OFUL-batch0]",
+}
 
 
 def long_tests() -> frozenset[str]:
@@ -41,8 +51,11 @@ def long_tests() -> frozenset[str]:
 
 def in_share(item: Any, share: str) -> bool:
     """Return whether a case is in a share of the long ones, such as ``"2/7"``."""
-    number, shares = map(int, share.split("/"))
-    return zlib.crc32(item.nodeid.encode()) % shares == number % shares
+    match = re.fullmatch(r"(\d+)/(\d+)", share)
+    number, shares = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= shares:
+        raise ValueError(f"share: expected k/n with k from 1 to n, such as 2/7, got {share!r}")
+    return item.nodeid in OPTIMIZED or zlib.crc32(item.nodeid.encode()) % shares == number % shares
 
 
 def name_of(item: Any) -> str:
@@ -65,8 +78,12 @@ def measured(report: Path) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    seconds = measured(Path(sys.argv[1]))
+    seconds = defaultdict(list)
+    for report in sys.argv[1:]:
+        for name, each in measured(Path(report)).items():
+            seconds[name] += each
     names = {name for name, each in seconds.items() if sum(each) / len(each) >= LIMIT}
+    names |= {name for name in long_tests() if name not in seconds}
     FILE.write_text("".join(f"{name}\n" for name in sorted(names)))
     rest = [value for name, each in seconds.items() if name not in names for value in each]
     print(f"{len(names)} tests are long; {len(rest)} cases of others take {sum(rest):.0f} seconds")

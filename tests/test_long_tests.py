@@ -5,7 +5,9 @@ import functools
 from pathlib import Path
 from types import SimpleNamespace
 
-from tests.long_tests import ROOT, SMOKE, in_share, long_tests, measured
+import pytest
+
+from tests.long_tests import OPTIMIZED, ROOT, SMOKE, in_share, long_tests, measured
 
 
 @functools.cache
@@ -26,16 +28,23 @@ def test_long_tests_exist() -> None:
     assert lost == []
 
 
-def test_smoke_tests_are_of_long_tests() -> None:
-    for name in SMOKE:
-        path, function = name.partition("[")[0].split("::")
-        assert function in functions(ROOT / path)
+def test_named_cases_are_of_long_tests() -> None:
+    for node in SMOKE | OPTIMIZED:
+        test, _, ids = node.partition("[")
+        rule = f"[{ids.rstrip(']').rpartition('-')[2]}]" if test.endswith("::test_rule") else ""
+        assert test + rule in long_tests(), node
+
+
+@pytest.mark.parametrize("share", ["0/7", "8/7", "2", "-1/7", "a/b"])
+def test_a_wrong_share_is_refused(share: str) -> None:
+    with pytest.raises(ValueError, match=r"^share: expected k/n with k from 1 to n"):
+        in_share(SimpleNamespace(nodeid="tests/test_a.py::test_b"), share)
 
 
 def test_each_case_is_in_one_share() -> None:
     for i in range(50):
         item = SimpleNamespace(nodeid=f"tests/test_a.py::test_b[{i}]")
-        assert in_share(item, "0/1")
+        assert in_share(item, "1/1")
         assert sum(in_share(item, f"{weekday}/7") for weekday in range(1, 8)) == 1
 
 

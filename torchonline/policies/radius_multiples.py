@@ -1,4 +1,4 @@
-"""Multiples of a radius, and a master that learns the best one."""
+"""Multiples of a radius, and a selector that learns the best one."""
 
 import math
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Disjoint arms, and a master that learns the best multiple of the radius."""
+"""Disjoint arms, and a selector that learns the best multiple of the radius."""
 
 from torch import Tensor
 
@@ -10,10 +10,10 @@ from torchonline.regression.estimator import Estimator
 
 
 class RadiusSelector(RadiusMultiples, DisjointArms):
-    r"""UCB at several multiples of the radius, and a master that learns the best one.
+    r"""UCB at several multiples of the radius, and a selector that learns the best one.
 
     All multiples share the estimators. In a round, each multiple s names the arm
-    :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The master plays the arm of one
+    :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The selector plays the arm of one
     multiple, and credits every multiple that named the played arm. ``rule`` says how:
 
     - ``"ucb"``: with the count :math:`n_s` and the mean gain :math:`\bar g_s` of the rounds in which s named the played
@@ -27,11 +27,11 @@ class RadiusSelector(RadiusMultiples, DisjointArms):
       after the played arm a. A loss is 1 minus the gain. Guarantee: over T rounds, the sum of the played losses exceeds the sum
       of the losses of the arms that the best multiple named, on the same history, by at most :math:`4\sqrt{T\min(K, M)\log M}`
       in expectation, for any statistics (docs/radius_selector_theory.md). This is not the regret against that multiple played
-      alone, whose statistics would differ. Conditions: the master chooses the arms, without a mask; each reward is learnt
+      alone, whose statistics would differ. Conditions: the selector chooses the arms, without a mask; each reward is learnt
       before the next decision; K does not change.
 
     A gain is the rank of the reward: the share of the last 256 rewards, this one included, that are below it; equal rewards
-    count half. So the master ignores the unit, the origin, the range and the tails of rewards, and also how much one reward
+    count half. So the selector ignores the unit, the origin, the range and the tails of rewards, and also how much one reward
     exceeds another: a multiple that wins rarely but by a lot looks bad. The guarantee holds for ranks. With a ``reward_range``,
     gains are rewards, scaled and clipped to [0, 1].
 

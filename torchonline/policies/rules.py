@@ -99,7 +99,7 @@ class Rule(Policy[E]):
 
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
         """Return scores, given predictors and widths: ``(*B, ..., K)`` three times."""
-        raise NotImplementedError
+        raise NotImplementedError("scores_of: expected a rule that implements it, or _scores")
 
     def _scores(self, features: Tensor) -> Tensor:
         predictor = self.estimator.predictor(features)

@@ -1,4 +1,4 @@
-"""Arms with features, and a master that learns the best multiple of the radius."""
+"""Arms with features, and a selector that learns the best multiple of the radius."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from torchonline.regression.estimator import Estimator
 
 
 class SharedRadiusSelector(RadiusMultiples, ComposedPolicy):
-    r"""UCB on arms with features, and a master that learns the best radius multiple.
+    r"""UCB on arms with features, and a selector that learns the best radius multiple.
 
-    The master is that of :class:`RadiusSelector`. A round::
+    The selector is that of :class:`RadiusSelector`. A round::
 
         k = policy.select(arms)
         policy.step(arms, k, reward)

@@ -161,7 +161,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
     in round t, with residuals before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
 
-    :class:`UCB` and the radius masters raise low estimates before they add the radius times the width. In
+    :class:`UCB` and the radius selectors raise low estimates before they add the radius times the width. In
     :class:`DisjointArms`, the estimate of an unplayed arm is at least the mean reward of all arms: its model starts from 0,
     which may be less than any arm pays. With a ``floor``, for rewards of at least 0, every estimate is at least the smaller of
     the floor and half of that mean. Far from the contexts in which an arm was played, ridge regression may predict rewards far

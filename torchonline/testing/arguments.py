@@ -28,7 +28,7 @@ def with_last(good: Tensor, value: float) -> Tensor:
 
 
 def no_floats(good: Tensor, is_real: bool = False) -> dict[str, Any]:
-    """Return values that are no dense floats on the learner's device.
+    """Return values that are not dense floats on the learner's device.
 
     Tensors of integers and booleans are welcome where ``is_real``, as rewards are.
     """
@@ -87,7 +87,7 @@ def wrong_shapes(good: Tensor, batch_dims: int, features: bool, item_dims: int =
 
 
 def no_actions(good: Tensor, arms: int) -> dict[str, Any]:
-    """Return values that are no action among so many arms."""
+    """Return invalid actions among so many arms."""
     return {
         "a string": "all",
         "a number": 1.5,
@@ -103,7 +103,7 @@ def no_actions(good: Tensor, arms: int) -> dict[str, Any]:
 
 
 def no_masks(mask: Tensor, features: int) -> dict[str, Any]:
-    """Return values that are no mask of the shape of ``mask``."""
+    """Return invalid masks of the shape of ``mask``."""
     return {
         "a string": "all",
         "a list of integers": mask.int().tolist(),
