@@ -215,7 +215,8 @@ def nothing_but_buffers_evolves(subject: Subject) -> None:
         subject.play(learner, subject.stream(20, batch_shape))
         after = numbers_of(learner)
         require(
-            after == before, f"{[name for name in after if after[name] != before.get(name)]} changed, but is not a buffer"
+            after == before,
+            f"{[name for name in after if after[name] != before.get(name)]} changed, but is not a buffer",
         )
 
 
