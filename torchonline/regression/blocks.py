@@ -164,6 +164,8 @@ class Log:
             one, several = learner.features_shape, (*learner.batch_shape, "n", learner.dim)
             raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(x.shape)}")
         wanted = lead + learner.output_shape
+        if policy is not None and is_one and len(reward.shape) == dims + 1:
+            raise policy._one_round(x.shape, reward.shape, "learn")
         check_shape(learner.response, reward, wanted)
         if scales is not None:
             check_shape("noise_scale", scales, wanted)
