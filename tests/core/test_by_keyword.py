@@ -138,3 +138,11 @@ def test_a_call_without_the_action_shows_the_right_one() -> None:
         ValueError, match=r"^inputs: expected shape .*, got \(2\); call step\(arms, action, reward\) with all arms"
     ):
         OFUL(2).step(x, 0, 1.0)
+    with pytest.raises(TypeError, match=r"^step\(\) takes \(inputs, action, reward\), got no action; "):
+        OFUL(2).step(x, reward=1.0)
+    rows = torch.ones(5, 2)
+    for call in (OFUL(2).learn, OFUL(2).step):  # the chosen arms' features, without their dimension of arms
+        with pytest.raises(
+            ValueError, match=r"^inputs: expected shape \(n, K, 2\) for n actions and rewards, got \(5, 2\); "
+        ):
+            call(rows, [0] * 5, torch.ones(5))

@@ -40,6 +40,7 @@ from torchonline.policies.arm_ids import found_places
 from torchonline.regression.arguments import (
     as_actions,
     checked_responses,
+    depth,
     learn_on_tensors,
     places_of_arrays,
     rounds_of_arrays,
@@ -701,13 +702,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
         wanted = " or ".join(map(shape_text, sizes))
         return ValueError(f"inputs: expected shape {wanted}{more}, got {shape_text(shape)}{how}")
 
-    def _one_round(self, shape: Any, rewards: Any, name: str) -> ValueError:
-        """Return the error for the inputs of one decision beside several rewards."""
+    def _one_round(self, shape: Any, name: str) -> ValueError:
+        """Return the error for the inputs of one decision beside several actions and rewards."""
         sizes = (*self._learner().batch_shape, "n", *("K",) * (self.item_dims - 1), self._learner().dim)
-        beside = f"beside rewards of shape {shape_text(rewards)}"
-        return ValueError(
-            f"inputs: expected shape {shape_text(sizes)} {beside}, got {shape_text(shape)}; {self._call(name)}"
-        )
+        wanted = f"{shape_text(sizes)} for n actions and rewards"
+        return ValueError(f"inputs: expected shape {wanted}, got {shape_text(shape)}; {self._call(name)}")
 
     @in_turn
     def _learn_decisions(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
@@ -768,8 +767,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
         extra = x.dim() - self.item_dims - dims
         if extra > 1:
             raise self._wrong_shape(x.shape, ("n",))
-        if extra == 0 and np.ndim(reward) == dims + 1:
-            raise self._one_round(x.shape, np.shape(reward), "step")
+        if extra == 0 and depth(action) == depth(reward) == dims + 1:
+            raise self._one_round(x.shape, "step")
         shape = x.shape[: dims + extra]
         reward, noise_scale = checked_responses("reward", reward, noise_scale, self._state(), shape)
         place = self._checked_places(action, shape, x.device, self._count(x))

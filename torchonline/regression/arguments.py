@@ -163,6 +163,11 @@ def as_reward(reward: Any) -> Tensor:
     return torch.tensor(reward, dtype=torch.float64, device="cpu") if type(reward) is float else reward
 
 
+def depth(value: Any) -> int:
+    """Return the number of dimensions of a tensor or an array; 1 for a list and 0 for a number."""
+    return int(getattr(value, "ndim", isinstance(value, (list, tuple))))
+
+
 def as_actions(action: Any, shape: tuple[int, ...], device: torch.device, count: int, may_ask: bool) -> Tensor:
     """Return indices of arms below ``count`` as a tensor, or raise.
 

@@ -12,7 +12,7 @@ from torchonline.core.backend import PLAIN, autocasts, exactly, is_readable
 from torchonline.core.checks import check_shape, kind, positive_integer, refusal, shape_text
 from torchonline.core.inputs import array_of, as_dense, as_tensor, check_tensor
 from torchonline.core.ops import joined, roundoff
-from torchonline.regression.arguments import as_actions, places_of_arrays, rounds_of_arrays, with_places
+from torchonline.regression.arguments import as_actions, depth, places_of_arrays, rounds_of_arrays, with_places
 
 
 def most_inflation(like: Tensor, dim: int) -> float:
@@ -164,8 +164,8 @@ class Log:
             one, several = learner.features_shape, (*learner.batch_shape, "n", learner.dim)
             raise ValueError(f"x: expected shape {shape_text(one)} or {shape_text(several)}, got {shape_text(x.shape)}")
         wanted = lead + learner.output_shape
-        if policy is not None and is_one and len(reward.shape) == dims + 1:
-            raise policy._one_round(x.shape, reward.shape, "learn")
+        if policy is not None and is_one and depth(action) == len(reward.shape) == dims + 1:
+            raise policy._one_round(x.shape, "learn")
         check_shape(learner.response, reward, wanted)
         if scales is not None:
             check_shape("noise_scale", scales, wanted)
