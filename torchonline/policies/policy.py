@@ -345,7 +345,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
         only arm: ``policy.step(x.unsqueeze(-2), 0, reward)``.
 
         Args:
-            inputs: of the decision, as :meth:`select` takes them; or of n rounds, with a dimension n after ``*B``.
+            inputs: of the decision, as :meth:`select` takes them; or of n rounds, with a dimension n after ``*B``. Only what is
+                learnt, such as the chosen arm's row, is checked for NaN and infinity.
             action: the chosen arm, as :meth:`select` returns it, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
             reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
             noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
