@@ -351,6 +351,12 @@ class BanditHead(Policy):
     def _why_heuristic(self) -> str:
         return "" if self.scaler is None else "the inputs are scaled"
 
+    def number_of_actions(self, inputs: Any = None) -> int:
+        """Return K, the number of arms of a decision on ``inputs``, without encoding them."""
+        if not self.has_arm_inputs:
+            return super().number_of_actions()
+        return self._count(self._checked_items(inputs, self._learner().batch_shape))
+
     def reset(self) -> None:
         """Reset the policy and the scalers to their initial state, in place.
 
