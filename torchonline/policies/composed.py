@@ -158,12 +158,13 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
             x, old, weight, target, arm = early.recall(place)
             new = along(weight, x) * scaler._scaled_again(x)
             factor = along(real(due, x), x)
-            is_safe = self._replace_(arm, factor * old, factor * new, target)
+            due_weight = number(real(due, x)) * weight
+            is_safe = self._replace_(arm, factor * old, factor * new, target, due_weight)
             early.renew_(place, x, where(along(due & is_safe, old), new, old), weight, target, arm)
 
-    def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+    def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor, weight: Tensor) -> Tensor:
         """Replace features in an arm's estimator: see :meth:`Estimator._replace_`."""
-        return self.policy.estimator._replace_(old, new, target)
+        return self.policy.estimator._replace_(old, new, target, weight)
 
     def _last_target(self) -> Tensor:
         """Return the target of the last round, ``(*B)``."""

@@ -371,18 +371,18 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _remember(self, index: Tensor, before: dict[str, Tensor]) -> None:
         """Record the statistics that an interrupted step must restore."""
 
-    def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any) -> Any:
+    def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any, weight: Any) -> Any:
         if not self.is_view:
-            return self._replace_gathered(arm, old, new, target)
-        return self.__dict__["of_arm"][int(arm)][0]._replace_(old, new, target)
+            return self._replace_gathered(arm, old, new, target, weight)
+        return self.__dict__["of_arm"][int(arm)][0]._replace_(old, new, target, weight)
 
     @in_python(_replace_in_python)
-    def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
-        return self._replace_gathered(arm, old, new, target)
+    def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        return self._replace_gathered(arm, old, new, target, weight)
 
-    def _replace_gathered(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
+    def _replace_gathered(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor, weight: Tensor) -> Tensor:
         index = self._copy_chosen_(arm.to(torch.int64))
-        is_safe = self.arm._replace_(old, new, target)
+        is_safe = self.arm._replace_(old, new, target, weight)
         self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
         return is_safe
 

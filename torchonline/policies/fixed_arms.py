@@ -250,7 +250,9 @@ class FixedArms(WithArmIds, PolicyLearner):
     def _scores_at(self, squares: Tensor | None) -> Tensor:
         """Return the scores for given squares: ``(*B, K)`` twice."""
         estimator = self.policy.estimator
-        predictor = matvec(self.arms, estimator.theta_hat)
+        predictor, offset = matvec(self.arms, estimator.parameter()), estimator.offset()
+        if offset is not None:
+            predictor = predictor + along(offset, predictor)
         if squares is None:  # the policy uses no widths
             return self.policy.scores_of(predictor, predictor)
         allowance = estimator.width_allowance()

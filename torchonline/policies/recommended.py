@@ -16,8 +16,8 @@ from torchonline.regression.adaptive_ridge import AdaptiveRidgeRegression, Robus
 MOST_WITH_MAGNITUDES = 48
 # For the features of an encoder.
 RIDGE_OF_ENCODERS = 2.0
-# Appended to scaled features: the ridge shrinks an arm's intercept a quarter as much as its other parameters.
-INTERCEPT = 2.0
+# Appended to scaled features: the ridge shrinks an arm's intercept a sixth as much as its other parameters.
+INTERCEPT = 2.5
 
 BOUNDED = (
     "ridge regression whose radius follows its residuals, with a floor and without a cut, because rewards are bounded"
@@ -38,13 +38,14 @@ class Kind:
     ridge_divisors: tuple[int, int] = (4, 5)
 
 
-UNIT = Kind(AdaptiveRidgeRegression, BOUNDED, "LocalGLMRegression", {"floor": 0.15, "radius_scale": 0.6}, (6, 5))
+ANY_LEVEL = {"zero_odds": 0.0, "radius_scale": 0.65}
+UNIT = Kind(AdaptiveRidgeRegression, BOUNDED, "LocalGLMRegression", {"floor": 0.15, "radius_scale": 0.55}, (6, 5))
 KINDS = {
     "binary": replace(UNIT, options=UNIT.options | {"ceiling": 1.0}),
     "unit": UNIT,
-    "count": Kind(RobustRidgeRegression, CUT, "LocalGLMRegression with link=Poisson()"),
-    "real": Kind(RobustRidgeRegression, CUT, "RidgeRegression"),
-    "heavy": Kind(RobustRidgeRegression, CUT, "HeavyTailRegression", {"quantile": 0.9, "radius_scale": 0.65}, (3, 3)),
+    "count": Kind(RobustRidgeRegression, CUT, "LocalGLMRegression with link=Poisson()", ANY_LEVEL),
+    "real": Kind(RobustRidgeRegression, CUT, "RidgeRegression", ANY_LEVEL),
+    "heavy": Kind(RobustRidgeRegression, CUT, "HeavyTailRegression", {"quantile": 0.9, "radius_scale": 0.5}, (3, 3)),
 }
 
 

@@ -3,12 +3,10 @@
 import math
 from typing import Any, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import on_arrays
-from torchonline.core.checks import LARGEST, passes, positive, positive_integer, within
+from torchonline.core.checks import LARGEST, non_negative, passes, positive, positive_integer, within
 from torchonline.core.ops import (
     along,
     ascending,
@@ -29,6 +27,7 @@ from torchonline.core.ops import (
     number,
     put_,
     real,
+    sigmoid,
     sqrt,
     total,
     weighted,
@@ -41,30 +40,26 @@ from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 # Because of rounding, a round is not replaced if it holds more than this share of the information in its direction.
 MOST_OF_A_DIRECTION = {torch.float64: 0.999, torch.float32: 0.99}
 
+# The odds, before the first round, of predictions that shrink to 0 against those that shrink to the mean reward.
+ZERO_ODDS = 10.0
+
 # The tolerance for rewards below 0 and, in units of the ceiling, for rewards above it.
 ROUNDING = 1e-6
-
-
-def _at_mean_of_arrays(estimate: Any, rounds: Any, mean: Any) -> Any:
-    if rounds.all():
-        return estimate  # the usual case: all arms have been played
-    return np.where(along(rounds, estimate) == 0, np.maximum(estimate, along(mean, estimate)), estimate)
-
-
-@on_arrays(_at_mean_of_arrays)
-def at_mean(estimate: Tensor, rounds: Tensor, mean: Tensor) -> Tensor:
-    """Raise the estimates of arms without rounds to the mean reward, ``(*B)``."""
-    return torch.where(along(rounds, estimate) == 0, torch.maximum(estimate, along(mean, estimate)), estimate)
 
 
 class AdaptiveEstimator(Estimator):
     """Base of the ridge regressions whose radius follows their residuals.
 
-    A subclass implements :meth:`_keep_`: how a residual updates the spread, and what the parameter learns.
+    A prediction is a mean of two: ridge regression on rewards, and ridge regression on rewards minus the mean reward of all
+    rounds, plus that mean. See :class:`AdaptiveRidgeRegression`. A subclass implements :meth:`_keep_`: how a residual updates
+    the spread, and what the parameter learns.
     """
 
     takes_one_row = True
-    pooled: tuple[str, ...] = ("seen", "spread", "gain", "target")
+    pooled: tuple[str, ...] = ("seen", "spread", "gain", "target", "pooled_loss_gap")
+    ones_hat: Tensor
+    loss_gap: Tensor
+    pooled_loss_gap: Tensor
     seen: Tensor
     spread: Tensor
     gain: Tensor
@@ -76,12 +71,16 @@ class AdaptiveEstimator(Estimator):
         dim: int,
         ridge: float | None,
         radius_scale: float,
+        zero_odds: float,
         noise_scale: float = 1.0,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         ridge = positive_integer("dim", dim) / 5.0 if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, noise_scale, restart_every=restart_every, **options)
+        self.zero_odds = non_negative("zero_odds", zero_odds)
+        # Without odds, the weight of the mean is always 1: exp(-1e4) is 0.
+        self.log_odds = math.log(self.zero_odds) if self.zero_odds > 0.0 else -1e4
         # A round without noise would outweigh all others forever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         # TorchScript does not see a module's constants.
@@ -99,41 +98,67 @@ class AdaptiveEstimator(Estimator):
         spread = torch.tensor(self.noise_scale, dtype=torch.float64)
         zero = torch.zeros((), dtype=torch.float64)
         own = {"seen": torch.zeros((), dtype=torch.int64), "spread": spread, "gain": zero, "target": zero.clone()}
-        return super()._initial_state() | own
+        own |= {"ones_hat": torch.zeros(self.dim, dtype=torch.float64), "loss_gap": zero.clone()}
+        return super()._initial_state() | own | {"pooled_loss_gap": zero.clone()}
 
     def radius(self) -> Tensor:
         return self.radius_scale * number(self.spread)
 
-    def raised(self, predictor: Tensor) -> Tensor:
-        return at_mean(predictor, self.rounds, self._mean_reward())
+    def parameter(self) -> Tensor:
+        return self.theta_hat - along(self._shift(), self.ones_hat) * self.ones_hat
+
+    def offset(self) -> Tensor | None:
+        return self._shift()
 
     def _mean_reward(self) -> Tensor:
-        """Return the mean reward of all arms, or 0 before the first round."""
+        """Return the mean reward of all arms, or 0 before the first round: ``(*B)``."""
         gain = number(self.gain)
         return gain / at_least(real(self.seen, gain), 1.0)
+
+    def _weight_of_mean(self) -> Tensor:
+        """Return the weight of the predictions that shrink to the mean reward: ``(*B)``."""
+        own, pooled = number(self.loss_gap), number(self.pooled_loss_gap)
+        return sigmoid(-0.5 * (own + pooled / (real(self.rounds, own) + 1.0)) - self.log_odds)
+
+    def _shift(self) -> Tensor:
+        """Return the mean reward times its weight: ``(*B)``."""
+        return self._weight_of_mean() * self._mean_reward()
 
     def _keep_(self, residual: Tensor) -> Tensor:
         """Update the spread, and return the residual that the parameter learns from."""
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        theta_hat, weight = self.theta_hat, self.noise_scale / noise_scale
+        theta_hat, ones_hat, weight = self.theta_hat, self.ones_hat, self.noise_scale / noise_scale
         a = weighted(x, weight)
         V_inv_a = matvec(self.V_inv, a)
         quadratic = dot(a, V_inv_a)
         self._check_growth(x, quadratic)
-        predictor = dot(a, theta_hat)
+        to_zero, short = dot(a, theta_hat), weight - dot(a, ones_hat)
+        correction = self._mean_reward() * short
+        predictor = to_zero + self._weight_of_mean() * correction
         residual = self._keep_(weight * reward - predictor)
         count_(self.seen)
         target = predictor + residual
         increase_(self.gain, target / weight)
         assign_(self.target, target)
-        theta_hat += V_inv_a * along(residual / (1.0 + quadratic), x)
+        error = target - to_zero
+        gap = self._loss(error - correction) - self._loss(error)
+        increase_(self.loss_gap, gap)
+        increase_(self.pooled_loss_gap, gap)
+        theta_hat += V_inv_a * along(error / (1.0 + quadratic), x)
+        ones_hat += V_inv_a * along(short / (1.0 + quadratic), x)
         self._add_outer_(a, V_inv_a, quadratic)
 
+    def _loss(self, error: Tensor) -> Tensor:
+        """Return the squared error in units of the spread, at most 4: ``(*B)`` twice."""
+        spread = number(self.spread)
+        size = minimum(abs(error), 2.0 * spread) / spread
+        return size * size
+
     @torch.jit.export
-    def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
-        theta_hat, V = self.theta_hat, self._precision()
+    def _replace_(self, old: Tensor, new: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        theta_hat, ones_hat, V = self.theta_hat, self.ones_hat, self._precision()
         V_inv_a = matvec(self.V_inv, old)
         quadratic, cross, growth = dot(old, V_inv_a), dot(new, V_inv_a), dot(new, matvec(self.V_inv, new))
         most = self.most_of_a_direction
@@ -144,13 +169,25 @@ class AdaptiveEstimator(Estimator):
         factor = real(is_safe, quadratic)
         a, V_inv_a, quadratic = along(factor, old) * old, along(factor, old) * V_inv_a, factor * quadratic
         theta_hat -= V_inv_a * along((target - dot(a, theta_hat)) / (1.0 - quadratic), a)
+        ones_hat -= V_inv_a * along((weight - dot(a, ones_hat)) / (1.0 - quadratic), a)
         remove_outer_(V, a, V_inv_a, quadratic)
         a = along(factor, new) * new
         V_inv_a = matvec(self.V_inv, a)
         quadratic = dot(a, V_inv_a)
         theta_hat += V_inv_a * along((target - dot(a, theta_hat)) / (1.0 + quadratic), a)
+        ones_hat += V_inv_a * along((weight - dot(a, ones_hat)) / (1.0 + quadratic), a)
         add_outer_(V, a, V_inv_a, quadratic)
         return is_safe
+
+    # TorchScript does not compile the methods below.
+
+    def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
+        # A state of an earlier version: its predictions go on shrinking to 0, because nothing tells its fit of ones.
+        names, rounds = ("ones_hat", "loss_gap", "pooled_loss_gap"), state_dict.get(f"{prefix}rounds")
+        if isinstance(rounds, Tensor) and not any(f"{prefix}{name}" in state_dict for name in names):
+            state_dict[f"{prefix}ones_hat"] = torch.zeros_like(state_dict[f"{prefix}theta_hat"])
+            for name in names[1:]:
+                state_dict[f"{prefix}{name}"] = torch.full_like(state_dict[f"{prefix}gain"], 1e9)
 
 
 class AdaptiveRidgeRegression(AdaptiveEstimator):
@@ -200,7 +237,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     guarantee = "none"
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
     takes_one_row = True  # raised() does too
-    pooled = ("squares", "seen", "spread", "gain", "target")
+    pooled = (*AdaptiveEstimator.pooled, "squares")
     squares: Tensor
 
     def __init__(
@@ -212,11 +249,12 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         radius_scale: float = 0.8,
         floor: float | None = None,
         ceiling: float | None = None,
+        zero_odds: float = ZERO_ODDS,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         noise_scale = positive("noise_scale", noise_scale)
-        super().__init__(dim, ridge, radius_scale, noise_scale, restart_every, **options)
+        super().__init__(dim, ridge, radius_scale, zero_odds, noise_scale, restart_every, **options)
         self.squared_noise = self.noise_scale**2
         self.floor = None if floor is None else positive("floor", floor)
         self.ceiling = None if ceiling is None else positive("ceiling", ceiling)
@@ -226,10 +264,9 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         return super()._initial_state() | {"squares": torch.zeros((), dtype=torch.float64)}
 
     def raised(self, predictor: Tensor) -> Tensor:
-        mean = self._mean_reward()
-        if self.floor is not None:
-            predictor = maximum(predictor, along(at_most(0.5 * mean, self.floor), predictor))
-        return at_mean(predictor, self.rounds, mean)
+        if self.floor is None:
+            return predictor
+        return maximum(predictor, along(at_most(0.5 * self._mean_reward(), self.floor), predictor))
 
     def possible_reward(self, values: Tensor) -> Tensor:
         values = values if self.floor is None else values.clamp(min=0.0)
@@ -321,7 +358,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
 
     guarantee = "none"
     statistics_depend_on = ("ridge", "restart_every", "cut", "quantile", "window", "warmup")
-    pooled = ("residuals", "spread", "seen", "gain", "target")
+    pooled = (*AdaptiveEstimator.pooled, "residuals")
     residuals: Tensor
 
     def __init__(
@@ -334,10 +371,11 @@ class RobustRidgeRegression(AdaptiveEstimator):
         cut: float = 1.0,
         window: int = 256,
         warmup: int = 10,
+        zero_odds: float = ZERO_ODDS,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        super().__init__(dim, ridge, radius_scale, restart_every=restart_every, **options)
+        super().__init__(dim, ridge, radius_scale, zero_odds, restart_every=restart_every, **options)
         self.quantile = within("quantile", quantile, 0.0, 1.0)
         self.cut = positive("cut", cut)
         self.window, self.warmup = positive_integer("window", window), positive_integer("warmup", warmup)
@@ -349,6 +387,8 @@ class RobustRidgeRegression(AdaptiveEstimator):
     def _keep_(self, residual: Tensor) -> Tensor:
         residuals = self.residuals
         size, seen = abs(residual), real(self.seen, residuals)
+        # The first reward sets the level, and tells nothing of the spread.
+        size = where(seen > 0.0, size, 0.0 * size)
         first = 3.0 * number(largest(residuals))
         put_(residuals, number(self.seen) % self.window, size)
         count = at_most(seen + 1.0, float(self.window))
@@ -360,7 +400,7 @@ class RobustRidgeRegression(AdaptiveEstimator):
         below, above = entry(ordered, unused + low), entry(ordered, unused + minimum(low + 1.0, count - 1.0))
         limit = self.cut * (below + (position - low) * (above - below))
         limit = where(seen < self.warmup, first, limit)
-        limit = number(where(limit <= 0.0, size + math.inf, limit))
+        limit = number(where((limit <= 0.0) | (seen == 0.0), size + math.inf, limit))
         kept = minimum(residuals, column(limit))
         square = number(total(kept * kept) / count)
         # A spread of 0 would end exploration on an arm that never pays.

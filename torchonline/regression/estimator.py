@@ -41,6 +41,8 @@ OF_CONFIDENCE = (
     "_observe_block",
     "radius",
     "width_matrix",
+    "parameter",
+    "offset",
     "predictor",
     "width",
     "_squared_width",
@@ -186,8 +188,8 @@ class Estimator(BlockEstimator):
         # Refuse before the first write.
         raise NotImplementedError
 
-    def _replace_(self, old: Tensor, new: Tensor, target: Tensor) -> Tensor:
-        """Replace the features of an earlier round: ``(*B, d)`` twice, ``(*B)``.
+    def _replace_(self, old: Tensor, new: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        """Replace the features of an earlier round: ``(*B, d)`` twice, ``(*B)`` twice.
 
         Features and ``target``, the response that was learnt, are multiplied by the round's weight; 0 changes nothing. Return
         whether the round was replaced: a round that outweighs the others stays.
@@ -210,6 +212,14 @@ class Estimator(BlockEstimator):
         """
         # V grows by a multiple of xx'.
         return [matvec(self.width_matrix(), x)]
+
+    def parameter(self) -> Tensor:
+        """Return the parameter of predictions, ``(*B, d)``; by default ``theta_hat``."""
+        return self.theta_hat
+
+    def offset(self) -> Tensor | None:
+        """Return what is added to all predictions, ``(*B)``, or None."""
+        return None
 
     def _response(self, predictor: Tensor) -> Tensor:
         """Return the mean reward at a predictor: by default, the predictor itself."""
@@ -237,13 +247,16 @@ class Estimator(BlockEstimator):
 
     @on_rows
     def predictor(self, x: Tensor) -> Tensor:
-        """Return the linear predictor x'theta_hat: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        """Return the linear predictor x'theta + offset: ``(*B, ..., d)`` to ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
+        theta, offset = self.parameter(), self.offset()
         if self.batch_dims == 0:
-            return rows_times(x, self.theta_hat)
-        if self._is_shared(x):
-            return matvec(self.theta_hat, x)
-        return rows_times(self.grouped(x), self.theta_hat[..., None]).reshape(x.shape[:-1])
+            predictor = rows_times(x, theta)
+        elif self._is_shared(x):
+            predictor = matvec(theta, x)
+        else:
+            predictor = rows_times(self.grouped(x), theta[..., None]).reshape(x.shape[:-1])
+        return predictor if offset is None else predictor + along(offset, predictor)
 
     @torch.jit.export
     @on_rows
