@@ -108,7 +108,8 @@ def test_robust_arms_share_a_window(is_small: bool) -> None:
     arms = on_tensors(DisjointArms(RobustRidgeRegression(DIM, window=7, warmup=3), ARMS), is_small)
     references = [RobustReference(DIM, window=7, warmup=3) for _ in range(ARMS)]
     for one in references:
-        one.residuals, one.learnt = references[0].residuals, references[0].learnt
+        one.residuals, one.targets = references[0].residuals, references[0].targets
+        one.all_gaps = references[0].all_gaps
     probes = torch.randn(9, DIM, dtype=D)
     for x, k, reward, scale in zip(*rounds(60), strict=True):
         arms.step(x, k, reward, noise_scale=scale)
@@ -126,7 +127,7 @@ def test_adaptive_arms_share_the_sum_of_squares() -> None:
     arms, (context, action, reward, _) = DisjointArms(AdaptiveRidgeRegression(DIM), ARMS), rounds()
     squares = 0.25
     for x, k, value in zip(context, action, reward, strict=True):
-        squares += float(value - arms.estimator.theta_hat[k] @ x) ** 2
+        squares += float(value - arms.predict(x)[k]) ** 2
         arms.step(x, k, value)
     close(arms.estimator.radius(), torch.full((ARMS,), 0.8 * math.sqrt(squares / 41), dtype=D))
 
@@ -134,7 +135,10 @@ def test_adaptive_arms_share_the_sum_of_squares() -> None:
 def test_batches_share_within_a_learner_only() -> None:
     arms = DisjointArms(RobustRidgeRegression(DIM, window=4, warmup=1, batch_shape=(2,)), ARMS)
     arms.step(torch.ones(2, DIM), torch.tensor([0, 2]), torch.tensor([1.0, 7.0]))
-    assert arms.estimator.residuals[..., 0].tolist() == [[1.0] * ARMS, [7.0] * ARMS]
+    arms.step(torch.zeros(2, DIM), torch.tensor([1, 1]), torch.tensor([1.0, 7.0]))
+    sizes = [float(value) for value in arms.estimator.residuals[:, 0, 1]]
+    assert arms.estimator.residuals[..., 1].tolist() == [[size] * ARMS for size in sizes]
+    assert sizes[0] < sizes[1]
     assert arms.estimator.rounds.tolist() == [[1, 0, 0], [0, 0, 1]]
 
 

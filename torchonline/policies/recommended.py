@@ -16,8 +16,8 @@ from torchonline.regression.adaptive_ridge import AdaptiveRidgeRegression, Robus
 MOST_WITH_MAGNITUDES = 48
 # For the features of an encoder.
 RIDGE_OF_ENCODERS = 2.0
-# Appended to scaled features: the ridge shrinks an arm's intercept a sixth as much as its other parameters.
-INTERCEPT = 2.5
+# Appended to scaled features: the ridge shrinks an arm's intercept a ninth as much as its other parameters.
+INTERCEPT = 3.0
 
 BOUNDED = (
     "ridge regression whose radius follows its residuals, with a floor and without a cut, because rewards are bounded"
@@ -39,7 +39,7 @@ class Kind:
 
 
 ANY_LEVEL = {"zero_odds": 0.0, "radius_scale": 0.65}
-UNIT = Kind(AdaptiveRidgeRegression, BOUNDED, "LocalGLMRegression", {"floor": 0.15, "radius_scale": 0.55}, (6, 5))
+UNIT = Kind(AdaptiveRidgeRegression, BOUNDED, "LocalGLMRegression", {"floor": 0.15, "radius_scale": 0.5}, (6, 5))
 KINDS = {
     "binary": replace(UNIT, options=UNIT.options | {"ceiling": 1.0}),
     "unit": UNIT,

@@ -117,8 +117,9 @@ class AdaptiveEstimator(Estimator):
 
     def _weight_of_mean(self) -> Tensor:
         """Return the weight of the predictions that shrink to the mean reward: ``(*B)``."""
-        own, pooled = number(self.loss_gap), number(self.pooled_loss_gap)
-        return sigmoid(-0.5 * (own + pooled / (real(self.rounds, own) + 1.0)) - self.log_odds)
+        own, pooled, spread = number(self.loss_gap), number(self.pooled_loss_gap), number(self.spread)
+        gap = own + pooled / (real(self.rounds, own) + 1.0)
+        return sigmoid(-gap / at_least(2.0 * spread * spread, 1e-37) - self.log_odds)
 
     def _shift(self) -> Tensor:
         """Return the mean reward times its weight: ``(*B)``."""
@@ -151,9 +152,8 @@ class AdaptiveEstimator(Estimator):
         self._add_outer_(a, V_inv_a, quadratic)
 
     def _loss(self, error: Tensor) -> Tensor:
-        """Return the squared error in units of the spread, at most 4: ``(*B)`` twice."""
-        spread = number(self.spread)
-        size = minimum(abs(error), 2.0 * spread) / spread
+        """Return the squared error, cut at twice the spread: ``(*B)`` twice."""
+        size = minimum(abs(error), 2.0 * number(self.spread))
         return size * size
 
     @torch.jit.export
@@ -187,7 +187,7 @@ class AdaptiveEstimator(Estimator):
         if isinstance(rounds, Tensor) and not any(f"{prefix}{name}" in state_dict for name in names):
             state_dict[f"{prefix}ones_hat"] = torch.zeros_like(state_dict[f"{prefix}theta_hat"])
             for name in names[1:]:
-                state_dict[f"{prefix}{name}"] = torch.full_like(state_dict[f"{prefix}gain"], 1e9)
+                state_dict[f"{prefix}{name}"] = torch.full_like(state_dict[f"{prefix}gain"], 1e30)
 
 
 class AdaptiveRidgeRegression(AdaptiveEstimator):
