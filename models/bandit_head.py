@@ -333,6 +333,9 @@ class BanditHead(Policy):
         with nullcontext() if with_gradients else torch.no_grad(), evaluating(self.encoder):
             return self.policy, self._arms(inputs)
 
+    def _given_tensor(self, inputs: Any) -> Tensor:
+        return self._checked_items(inputs, self._learner().batch_shape)
+
     def _learners(self) -> list[Learner]:
         return [self._learner(), *([] if self.scaler is None else [self.scaler])]
 

@@ -139,7 +139,7 @@ def test_batches_share_within_a_learner_only() -> None:
     sizes = [float(value) for value in arms.estimator.residuals[:, 0, 1]]
     assert arms.estimator.residuals[..., 1].tolist() == [[size] * ARMS for size in sizes]
     assert sizes[0] < sizes[1]
-    assert arms.estimator.rounds.tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert arms.estimator.rounds.tolist() == [[1, 1, 0], [0, 1, 1]]
 
 
 @pytest.mark.parametrize("build", [ESTIMATORS["ridge"], ESTIMATORS["heavy tail"], ESTIMATORS["local"]])

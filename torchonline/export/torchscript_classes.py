@@ -120,6 +120,7 @@ class PolicyFile(Guarded):
         _check_mask_of_log: Any
         _like: Any
         _clock: Any
+        _untied: Any
         _dims: Any
         _own_scale: Any
         _plain_step: Any
@@ -145,6 +146,7 @@ class PolicyFile(Guarded):
             possible, scores = self._can_score(given, x), masked(self._scored(x), mask)
             if mask is not None:
                 possible = possible & mask.any(-1)
+            scores = self._untied(scores, given)
             return self._named_if_any(torch.where(possible, self.choice(scores, self._clock()), -1))
 
     @torch.jit.export

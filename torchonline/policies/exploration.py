@@ -12,6 +12,7 @@ from torchonline.core.options import described
 from torchonline.policies.default_estimator import RidgeOptions
 from torchonline.policies.policy import E, one_hot
 from torchonline.policies.rules import Rule
+from torchonline.policies.ties import shares_of_best
 
 
 class Exploration(Rule[E]):
@@ -77,7 +78,7 @@ class EpsilonGreedy(Exploration[E]):
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
         epsilon = (self.epsilon * (1.0 + rounds.to(scores.dtype)) ** -self.decay).clamp(max=1.0)
         epsilon = along(epsilon, scores)
-        return (1.0 - epsilon) * one_hot(scores) + epsilon * uniform(scores)
+        return (1.0 - epsilon) * shares_of_best(scores) + epsilon * uniform(scores)
 
 
 class SquareCB(Exploration[E]):

@@ -37,6 +37,7 @@ from torchonline.core.learner import Learner
 from torchonline.core.ops import in_type_of, of_chosen
 from torchonline.core.views import NumpyView
 from torchonline.policies.arm_ids import found_places
+from torchonline.policies.ties import has_tie, untied
 from torchonline.regression.arguments import (
     as_actions,
     checked_responses,
@@ -265,16 +266,17 @@ class Policy(Citable, WithDelegated, Generic[E]):
         if not self.has_encoder:
             return self._choice_now(inputs, mask)
         policy, x = self._decider(inputs, False)
-        return policy.select(x, mask)
+        return policy._choice_now(x, mask, self._given_tensor(inputs))
 
     @torch.jit.export
     @in_python(_select_in_python)
     def select(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Return the chosen arm of each decision: int64, ``(*B, ...)``.
 
-        The arm is an index, or an id if arms may come and go. Changes no state. Of equal scores the first is chosen, but
-        rounding may separate the scores of equal arms. So before the first reward, a deterministic policy may choose the first
-        arm in all decisions of a batch.
+        The arm is an index, or an id if arms may come and go. Changes no state. Among arms with equal scores, up to rounding, a
+        deterministic policy draws one by a hash of the inputs, the number of rounds and the arm. So decisions that are made from
+        one state, before rewards come, do not all go to the first of such arms, and the same decision in the same state has the
+        same arm. :meth:`probabilities` gives these arms equal shares.
 
         Args:
             inputs: of one decision, or of many made from the same state; see the class.
@@ -286,7 +288,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
             ValueError: a shape, device or value is wrong, or a decision has no available arm.
         """
         with torch.no_grad():
-            scores = masked(self._scored(self._read(self._given(inputs).detach())), mask)
+            given = self._given(inputs).detach()
+            scores = self._untied(masked(self._scored(self._read(given)), mask), given)
             return self._named(self.choice(scores, self._clock()))
 
     def _probabilities_in_python(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> Tensor:
@@ -412,6 +415,12 @@ class Policy(Citable, WithDelegated, Generic[E]):
         self._check_mask_of_log(mask)
         place = self._placed(action)
         self._learn_rounds(self._chosen(self._given(inputs), place), place, reward, noise_scale, block_size, mask)
+
+    def _untied(self, scores: Tensor, inputs: Tensor) -> Tensor:
+        """Return scores in which ties of a deterministic policy are broken: see :func:`untied`."""
+        if self.is_random or self._draws() > 1:
+            return scores
+        return untied(scores, inputs, self._clock())
 
     def _scored(self, x: Tensor) -> Tensor:
         """Return the scores of encoded inputs."""
@@ -615,17 +624,27 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return exactly(x) if autocasts(x) else nullcontext()
 
     @in_turn
-    def _choice_now(self, inputs: Any, mask: Any) -> Tensor:
-        """Return the choices, on NumPy views where that is faster."""
+    def _choice_now(self, inputs: Any, mask: Any, given: Tensor | None = None) -> Tensor:
+        """Return the choices, on NumPy views where that is faster.
+
+        ``given`` are the inputs before an encoder, if there is one.
+        """
         scores, mask = self._scores_now(inputs, mask)
-        if isinstance(scores, Tensor):
-            with torch.no_grad():
-                return self._named(self.choice(masked(scores, mask), self._clock()))
-        if mask is not None:
-            scores = np.where(as_array(mask), scores, -math.inf)
-        if not self.is_random:
-            return self._named(best_of(scores))
-        return self._named(self.choice(torch.from_numpy(scores), self._clock()))
+        if not isinstance(scores, Tensor):
+            if mask is not None:
+                scores = np.where(as_array(mask), scores, -math.inf)
+            if not (self.is_random or has_tie(scores)):
+                return self._named(best_of(scores))
+            scores, mask = torch.from_numpy(scores), None
+        with torch.no_grad():
+            scores = masked(scores, mask)
+            if not self.is_random and has_tie(scores):
+                scores = self._untied(scores, self._given_tensor(inputs) if given is None else given)
+            return self._named(self.choice(scores, self._clock()))
+
+    def _given_tensor(self, inputs: Any) -> Tensor:
+        """Return the inputs before an encoder as a tensor, of checked arguments."""
+        return check_tensor("inputs", inputs, self._state()) if self.takes_inputs else self._given(None)
 
     def is_deterministic(self) -> bool:
         """Return whether equal inputs and statistics give equal choices. Python only."""

@@ -17,7 +17,8 @@ from torchonline.core.options import described, differs, is_ours
 from torchonline.core.views import NumpyView, plain_twin
 from torchonline.linalg import add_diagonal
 from torchonline.policies.default_estimator import PolicySignature, RidgeOptions, estimator_or_default, suggestion
-from torchonline.policies.policy import E, Policy, drawn, one_hot
+from torchonline.policies.policy import E, Policy, drawn
+from torchonline.policies.ties import shares_of_best
 from torchonline.regression.estimator import Estimator
 
 P = ParamSpec("P")
@@ -111,7 +112,7 @@ class Rule(Policy[E]):
         return scores.argmax(-1)
 
     def distribution(self, scores: Tensor, rounds: Tensor) -> Tensor:
-        return one_hot(scores)
+        return shares_of_best(scores)
 
     def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         self.estimator._learn_round(x, reward, noise_scale)

@@ -1,0 +1,75 @@
+"""Ties among the best arms: how they are found, and which arm of them is chosen."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.backend import may_hold, on_arrays
+from torchonline.core.ops import roundoff
+
+
+@on_arrays(lambda scores: np.count_nonzero(scores >= _least_of_arrays(scores)) > scores[..., 0].size)
+def has_tie(scores: Tensor) -> bool:
+    """Return whether several arms of a decision are best; True if the host cannot tell."""
+    return may_hold(are_best(scores).sum(-1) > 1)
+
+
+def _least_of_arrays(scores: np.ndarray) -> np.ndarray:
+    best = scores.max(-1, keepdims=True)
+    return best - 8.0 * roundoff(scores) * abs(best)
+
+
+def are_best(scores: Tensor) -> Tensor:
+    """Return which arms have the largest score, up to rounding: ``(..., K)`` twice."""
+    best = scores.amax(-1, keepdim=True)
+    return scores >= best - 8.0 * roundoff(scores) * best.abs()
+
+
+def shares_of_best(scores: Tensor) -> Tensor:
+    """Return equal probabilities of the best arms, and 0 for the others: ``(..., K)`` twice."""
+    best = are_best(scores).to(scores.dtype)
+    return best / best.sum(-1, keepdim=True)
+
+
+def untied(scores: Tensor, inputs: Tensor, rounds: Tensor) -> Tensor:
+    """Return scores in which one of the best arms of each decision is left.
+
+    The arm is drawn by a hash of the inputs, the number of rounds ``(*B)`` and the arm. So equal inputs in one state have the
+    same arm, other inputs or a later state have another one, and no state changes. ``scores`` are ``(*B, ..., K)``. The first
+    dimensions of ``inputs`` are those of the decisions.
+    """
+    if not has_tie(scores):
+        return scores
+    best, lead = are_best(scores), scores.dim() - 1
+    # Integers without rounding, so that a file gets the same ones as Python: TorchScript cannot view the bits.
+    x = (
+        inputs.detach().to(torch.float64).flatten(lead)
+        if inputs.dim() > lead
+        else scores.new_zeros(1).to(torch.float64)
+    )
+    fraction, exponent = torch.frexp(x)
+    # Odd numbers, one for each entry.
+    factors = 0x5851F42D4C957F2D * (2 * torch.arange(x.size(-1), device=x.device) + 1)
+    salt = (
+        ((9007199254740992.0 * fraction).to(torch.int64) + exponent.to(torch.int64) * 0x40000000000000) * factors
+    ).sum(-1)
+    counts = rounds.reshape(list(rounds.shape) + [1] * max(salt.dim() - rounds.dim(), 0))
+    arms = torch.arange(scores.size(-1), device=scores.device)
+    rank = mixed(mixed(salt + counts).unsqueeze(-1) + arms)
+    # Half of a rank is above the least number, which the other arms have.
+    rank = torch.where(best, rank >> 1, torch.full_like(rank, -0x4000000000000001))
+    is_left = torch.zeros_like(best).scatter_(-1, rank.argmax(-1, keepdim=True), True)
+    return scores.masked_fill(best & ~is_left, -math.inf)
+
+
+def mixed(bits: Tensor) -> Tensor:
+    """Return integers each of whose bits depends on all bits of the given ones.
+
+    The generator SplitMix64 of Steele, Lea and Flood (OOPSLA 2014), with shifts that keep the sign.
+    """
+    bits = bits * -7046029254386353131 + 1
+    bits = (bits ^ (bits >> 30)) * -4658895280553007687
+    bits = (bits ^ (bits >> 27)) * -7723592293110705685
+    return bits ^ (bits >> 31)
