@@ -7,7 +7,7 @@ from torch import nn
 
 from torchonline.core.checks import one_of, sizes
 from torchonline.policies.policy import Policy
-from torchonline.policies.recommended import bandit
+from torchonline.policies.recommended import Explore, bandit
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
@@ -39,7 +39,13 @@ def mlp(widths: Sequence[int], *, activation: str = "relu") -> nn.Sequential:
 
 
 def recommended_policy(
-    dim: int, rewards: str = "unit", actions: int | None = None, *, scale: bool = True, magnitudes: bool | None = None
+    dim: int,
+    rewards: str = "unit",
+    actions: int | None = None,
+    *,
+    scale: bool = True,
+    magnitudes: bool | None = None,
+    explore: Explore | None = None,
 ) -> Policy:
     """Call :func:`torchonline.bandit` with the arguments, for configuration files.
 
@@ -49,4 +55,4 @@ def recommended_policy(
         >>> recommended_policy(3, actions=2).actions
         2
     """
-    return bandit(dim, rewards, actions, scale=scale, magnitudes=magnitudes)
+    return bandit(dim, rewards, actions, scale=scale, magnitudes=magnitudes, explore=explore)

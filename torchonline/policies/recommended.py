@@ -6,8 +6,9 @@ from typing import Any, Literal, Unpack, overload
 from torchonline.core.checks import instance_of, one_of, positive_integer
 from torchonline.core.options import LearnerOptions
 from torchonline.policies.disjoint import DisjointArms
+from torchonline.policies.exploration import EpsilonGreedy, SquareCB
 from torchonline.policies.policy import Policy
-from torchonline.policies.rules import UCB
+from torchonline.policies.rules import UCB, Rule, ThompsonSampling
 from torchonline.policies.scaled import ScaledPolicy
 from torchonline.policies.scaler import StandardScaler
 from torchonline.regression.adaptive_ridge import AdaptiveRidgeRegression, RobustRidgeRegression
@@ -23,6 +24,15 @@ BOUNDED = (
     "ridge regression whose radius follows its residuals, with a floor and without a cut, because rewards are bounded"
 )
 CUT = "ridge regression on residuals cut at a quantile, whose radius follows them, because rewards have no known scale"
+
+
+Explore = Literal["optimism", "epsilon", "squarecb", "thompson"]
+RULES: dict[str, type[Rule]] = {
+    "optimism": UCB,
+    "epsilon": EpsilonGreedy,
+    "squarecb": SquareCB,
+    "thompson": ThompsonSampling,
+}
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,7 @@ def bandit(
     actions: int,
     scale: bool = ...,
     magnitudes: bool | None = ...,
+    explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> DisjointArms: ...
 @overload
@@ -68,6 +79,7 @@ def bandit(
     *,
     scale: bool = ...,
     magnitudes: bool | None = ...,
+    explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> DisjointArms: ...
 @overload
@@ -78,6 +90,7 @@ def bandit(
     *,
     scale: Literal[True] = ...,
     magnitudes: bool | None = ...,
+    explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> ScaledPolicy: ...
 @overload
@@ -88,8 +101,9 @@ def bandit(
     *,
     scale: Literal[False],
     magnitudes: bool | None = ...,
+    explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
-) -> UCB: ...
+) -> Rule: ...
 @overload
 def bandit(
     dim: int,
@@ -98,6 +112,7 @@ def bandit(
     *,
     scale: bool = ...,
     magnitudes: bool | None = ...,
+    explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> Policy: ...
 def bandit(
@@ -107,26 +122,26 @@ def bandit(
     *,
     scale: bool = True,
     magnitudes: bool | None = None,
+    explore: Explore | None = None,
     **options: Unpack[LearnerOptions],
 ) -> Policy:
     """Return the recommended bandit for raw features and default arguments.
 
     The bandit standardises the features online, appends the magnitudes of up to 48 features and a constant, learns a linear
     model by ridge regression, and plays the arm with the largest upper confidence bound. The radius follows the residuals. The
-    constant is 2, so that the ridge shrinks an arm's intercept a quarter as much as its other parameters. The first 32 rounds
+    constant is 3, so that the ridge shrinks an arm's intercept a ninth as much as its other parameters. The first 32 rounds
     are standardised again as the scaler learns. The repr says what was chosen and why. Nothing needs tuning. No theorem holds,
     because the scaler moves and the radius is a heuristic. docs/benchmark.md compares it with other libraries, and
     docs/encoders.md puts it on an encoder. For a theorem, put the estimator that the repr names under :class:`UCB` or
     :class:`DisjointArms`.
 
-    "binary" and "unit" use :class:`AdaptiveRidgeRegression` with radius_scale=0.6 and floor=0.15. "binary" adds ceiling=1,
-    which only refuses larger rewards. The others use :class:`RobustRidgeRegression` with radius_scale=0.8; "heavy" has
-    radius_scale=0.65 and quantile=0.9.
+    "binary" and "unit" use :class:`AdaptiveRidgeRegression` with radius_scale=0.5 and floor=0.15, and refuse rewards below 0;
+    "binary" also refuses those above 1. The others use :class:`RobustRidgeRegression`: "count" and "real" with
+    radius_scale=0.65 and zero_odds=0, "heavy" with radius_scale=0.5 and quantile=0.9.
 
-    The upper bound of an unplayed action starts from the mean reward of all rounds, or from 0 if 0 is larger. So the action is
-    usually tried, but not if it is added beside one that pays far more than the mean. Ridge regression shrinks each action's
-    intercept towards 0. If rewards differ by less than a hundredth of their size, such as 1000 and 1001, the bandit may stay
-    with a worse action; subtract a typical reward. "binary" and "unit" refuse rewards below 0, and "binary" also those above 1.
+    The predictions of "count" and "real" shrink to the mean reward of all rounds. So the level of rewards does not matter: with
+    "real", choices are the same if the same number is added to all rewards, up to rounding. The other predictions shrink to 0
+    or to the mean reward, depending on which has predicted better.
 
     Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step. A step that clips residuals also sorts 256
     numbers. The m is 2 d + 1 with magnitudes, d + 1 without them, and d without a scaler.
@@ -141,10 +156,15 @@ def bandit(
             feature's range, or its ends. None for True with up to 48 features, and False with more, where magnitudes cost time
             and save few errors. The ridge is d / 6 with magnitudes (d / 4 for "count" and "real"), and (d + 1) / 5 without them;
             for "heavy", it is d / 3 and (d + 1) / 3.
+        explore: "optimism", or None: upper confidence bounds, as above; deterministic but for ties. "epsilon":
+            :class:`EpsilonGreedy`; "squarecb": :class:`SquareCB`, for "binary" and "unit"; "thompson":
+            :class:`ThompsonSampling`. With these three, every arm has a positive probability, so that the log of
+            :meth:`~Policy.select_with_probability` supports off-policy evaluation. They cost rewards (docs/benchmark.md).
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Returns:
-        A :class:`DisjointArms`. If ``actions`` is None, a :class:`ScaledPolicy`, or a :class:`UCB` with ``scale=False``.
+        A :class:`DisjointArms`. If ``actions`` is None, a :class:`ScaledPolicy`; with ``scale=False``, a rule such as
+        :class:`UCB`.
 
     Raises:
         TypeError, ValueError: an argument is wrong; the error names it.
@@ -168,13 +188,18 @@ def bandit(
         ridge = dim / kind.ridge_divisors[0] if magnitudes else (dim + 1) / kind.ridge_divisors[1]
     elif magnitudes:
         raise ValueError(f"magnitudes: expected None or False with scale=False, got {magnitudes!r}")
-    model = kind.estimator(features, ridge=ridge, **kind.options, **options)
+    rule = UCB if explore is None else RULES[one_of("explore", explore, tuple(RULES))]
+    if explore == "squarecb" and rewards not in ("binary", "unit"):
+        # Its gamma counts in units of 1 / reward.
+        raise ValueError(f'explore: expected "squarecb" with rewards="binary" or "unit" only, got rewards="{rewards}"')
+    model = rule(kind.estimator(features, ridge=ridge, **kind.options, **options))
     policy: Policy
     if actions is not None:
         policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({kind.theorem}, {actions})"
     elif scaler is not None:
         policy, instead = ScaledPolicy(model, scaler), f"UCB({kind.theorem})"
     else:
-        policy, instead = UCB(model), f"UCB({kind.theorem})"
-    policy.note = f'rewards="{rewards}": {kind.why}. A heuristic; for a theorem, and its conditions, see {instead}'
+        policy, instead = model, f"UCB({kind.theorem})"
+    told = f'rewards="{rewards}"' + ("" if explore is None else f', explore="{explore}"')
+    policy.note = f"{told}: {kind.why}. A heuristic; for a theorem, and its conditions, see {instead}"
     return policy

@@ -194,15 +194,28 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     r"""Ridge regression for bounded rewards, whose radius follows the residuals.
 
     .. math:: V \leftarrow V + xx^\top,\quad \hat\theta \leftarrow \hat\theta + V^{-1}x\,(r - x^\top\hat\theta),\qquad
-              \text{radius}^2 = \text{radius\_scale}^2\,\frac{\text{noise\_scale}^2 + \sum_{s<t}(r_s - x_s^\top\hat\theta_s)^2}t
+              \text{radius}^2 = \text{radius\_scale}^2\,\frac{\text{noise\_scale}^2 + \sum_{s<t}(r_s - p_s)^2}t
 
-    in round t, with residuals before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
+    in round t, with predictions p before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
 
-    :class:`UCB` and the radius selectors raise low estimates before they add the radius times the width. In
-    :class:`DisjointArms`, the estimate of an unplayed arm is at least the mean reward of all arms: its model starts from 0,
-    which may be less than any arm pays. With a ``floor``, for rewards of at least 0, every estimate is at least the smaller of
-    the floor and half of that mean. Far from the contexts in which an arm was played, ridge regression may predict rewards far
-    below 0. The floor helps while the other arms pay little more than the floor. Other policies use the estimates as they are.
+    A prediction is a mean of two, with weights that follow what each would have lost. With u, the ridge fit of the response 1 on
+    the same rounds, and m, the mean reward of all rounds (of all arms in :class:`DisjointArms`),
+
+    .. math:: p_0 = x^\top\hat\theta,\qquad p_1 = m + x^\top(\hat\theta - m u),\qquad p = p_0 + w\,(p_1 - p_0)
+
+    The first shrinks to 0, as ridge regression does. The second is ridge regression on rewards minus m, plus m, exactly: it
+    shrinks to the mean reward. Where a wrong arm pays 0, the first saves exploration. Where rewards have a level, the first
+    would give up good arms that were seldom played. The weight is
+
+    .. math:: w = \frac{1}{1 + \text{zero\_odds}\,\exp\bigl(G/(2\,\text{spread}^2)\bigr)}
+
+    where G sums :math:`(r - p_1)^2 - (r - p_0)^2` over rounds, each square cut at :math:`4\,\text{spread}^2`: over those of the
+    arm, plus those of all arms divided by 1 + the arm's rounds. So an arm without rounds follows the others.
+
+    With a ``floor``, for rewards of at least 0, :class:`UCB` and the radius selectors raise every estimate to at least the
+    smaller of the floor and half of the mean reward, before they add the radius times the width. Far from the contexts in which
+    an arm was played, ridge regression may predict rewards far below 0. The floor helps while the other arms pay little more
+    than the floor. Other policies use the estimates as they are.
 
     Guarantee: none. The radius is a heuristic. It has no factor of the dimension, and shrinks as predictions improve. Radius
     and default ridge, d / 5, were tuned on real data, with d standardised features and no magnitudes. :class:`RidgeRegression`
@@ -218,10 +231,13 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         radius_scale: above 0, the radius in units of the residuals' root mean square.
         floor: above 0, in units of the reward; rewards below 0 are then refused. None for no floor.
         ceiling: above 0; rewards above it are refused. It changes no estimate. None for no limit.
+        zero_odds: at least 0, the odds before the first round of predictions that shrink to 0; 0 for always to the mean reward.
 
     Shape:
+        - ``theta_hat`` and ``ones_hat``, which is u: ``(*B, d)``. :meth:`parameter` and :meth:`offset` give the prediction p.
         - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square; ``gain``, the
-          sum of rewards; ``target``, the response learnt in the last round: ``(*B)``.
+          sum of rewards; ``target``, the response learnt in the last round; ``loss_gap`` and ``pooled_loss_gap``, the two
+          sums in G: ``(*B)``.
 
     Example:
         >>> learner, x = AdaptiveRidgeRegression(1), torch.ones(1)
@@ -311,19 +327,19 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 class RobustRidgeRegression(AdaptiveEstimator):
     r"""Ridge regression on clipped residuals, for rewards in any unit, with outliers.
 
-    Let q be the quantile of the last ``window`` residuals :math:`|r - x^\top\hat\theta|`, this round's included. A round is one
-    step of ridge regression on the clipped residual. The radius follows the root mean square of the clipped residuals,
-    ``spread``:
+    Let q be the quantile of the last ``window`` residuals :math:`|r - p|`, this round's included, where p is the prediction of
+    :class:`AdaptiveRidgeRegression`. A round is one step of ridge regression on the target, which is the prediction plus the
+    clipped residual. The radius follows the root mean square of the clipped residuals, ``spread``:
 
-    .. math:: V \leftarrow V + xx^\top,\quad
-              \hat\theta \leftarrow \hat\theta + V^{-1}x\;\text{clip}(r - x^\top\hat\theta,\ \pm\text{cut}\cdot q),\qquad
+    .. math:: y = p + \text{clip}(r - p,\ \pm\text{cut}\cdot q),\quad V \leftarrow V + xx^\top,\quad
+              \hat\theta \leftarrow \hat\theta + V^{-1}x\,(y - x^\top\hat\theta),\qquad
               \text{radius} = \text{radius\_scale}\cdot\text{spread}
 
     In the first ``warmup`` rounds, a residual is clipped at three times the largest one before it instead; the first residual
-    other than 0 is not clipped. The spread starts at 1. If all residuals in the window are 0, the spread is kept; otherwise
-    exploration would stop on arms that never pay. If all rewards are multiplied by a number, so are predictions, and radii
-    after the first residual other than 0. The estimate of an unplayed arm is raised as in :class:`AdaptiveRidgeRegression`, to
-    the mean of the clipped rewards.
+    other than 0 is not clipped. The first reward sets the level: it is not clipped, and its residual counts as 0. The spread
+    starts at 1. If all residuals in the window are 0, the spread is kept; otherwise exploration would stop on arms that never
+    pay. If all rewards are multiplied by a number, so are predictions, and radii after the first residual other than 0. With
+    ``zero_odds=0``, a number that is added to all rewards is added to all predictions, and changes nothing else.
 
     Guarantee: none. The radius is a heuristic. It needs neither the noise scale nor the parameter's norm, and plays well on
     real data under heavy-tailed noise (docs/benchmark.md). Do not use it for bounded rewards that are rarely above 0: it clips
@@ -340,10 +356,11 @@ class RobustRidgeRegression(AdaptiveEstimator):
         cut: above 0, the clip level of residuals in units of the quantile.
         window: number of residuals that are kept.
         warmup: rounds before the quantile is used.
+        zero_odds: as in :class:`AdaptiveRidgeRegression`.
 
     Shape:
-        - ``residuals``, ``(*B, window)``; ``spread``; ``seen``, number of residuals so far; ``gain``, the sum of the clipped
-          rewards; ``target``, the response learnt in the last round: ``(*B)``.
+        - ``residuals``, ``(*B, window)``; ``spread``; ``seen``, number of residuals so far; ``gain``, the sum of targets;
+          ``target``, ``theta_hat``, ``ones_hat``, ``loss_gap`` and ``pooled_loss_gap`` as in :class:`AdaptiveRidgeRegression`.
 
     Example:
         >>> learner, x = RobustRidgeRegression(1), torch.ones(1)
