@@ -186,11 +186,13 @@ def test_policies_without_draws_are_certain() -> None:
 def test_epsilon_falls_as_stated() -> None:
     estimator = RidgeRegression(2)
     policy = EpsilonGreedy(estimator, epsilon=0.4, decay=0.5)
-    for t in range(1, 10):
+    policy.step([[0.0, 1.0]], 0, 1.0)  # so that the arms do not tie
+    for t in range(2, 10):
         p = policy.probabilities(torch.eye(2))
         assert p.min().item() == pytest.approx(0.4 / math.sqrt(t) / 2.0, rel=1e-12)
         policy.step([[0.0, 1.0]], 0, 1.0)
     batched = EpsilonGreedy(RidgeRegression(2, batch_shape=(2,)), epsilon=0.4, decay=0.5)
+    batched.step(torch.tensor([[0.0, 1.0]]).expand(2, 1, 2), [0, 0], [1.0, 1.0])
     batched.estimator.rounds.copy_(torch.tensor([0, 3]))
     p = batched.probabilities(torch.eye(2).expand(2, 2, 2))
     close(p.amin(-1), torch.tensor([0.2, 0.1], dtype=D), 1e-12)

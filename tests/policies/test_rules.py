@@ -152,18 +152,6 @@ def test_a_mask_means_the_best_of_the_rest(cls: Any) -> None:
     assert torch.equal(policy.select(arms, torch.ones(6, dtype=torch.bool)), policy.select(arms))
 
 
-@pytest.mark.parametrize("cls", POLICIES.values(), ids=POLICIES)
-def test_ties_take_the_lowest_index(cls: Any) -> None:
-    for batch_shape in BATCH_SHAPES:
-        policy = cls(learnt(batch_shape=batch_shape))
-        # Of one coordinate: sums of several may be rounded differently in each row, and equal arms would not tie.
-        twins = torch.tensor([0.0, 0.7, 0.0], dtype=D).expand(*batch_shape, 5, 3)
-        assert not policy.select(twins).any()
-        mask = torch.tensor([False, False, True, True, False]).expand(*batch_shape, 5)
-        assert (policy.select(twins, mask) == 2).all()
-        assert not cls(RidgeRegression(3, batch_shape=batch_shape)).select(torch.zeros(*batch_shape, 4, 3)).any()
-
-
 @pytest.mark.parametrize("build", ESTIMATORS.values(), ids=ESTIMATORS)
 @pytest.mark.parametrize("cls", [UCB, Greedy])
 def test_many_decisions_equal_a_loop(cls: Any, build: Any) -> None:

@@ -40,6 +40,7 @@ from torchonline.policies.moving_squares import (
 from torchonline.policies.policy import in_turn, masked
 from torchonline.policies.policy_learner import PolicyLearner
 from torchonline.policies.rules import Rule, as_rule
+from torchonline.policies.ties import untied
 from torchonline.regression.arguments import as_actions, checked_responses
 from torchonline.regression.blocks import learn_by_step
 from torchonline.regression.estimator import Estimator
@@ -162,6 +163,12 @@ class FixedArms(WithArmIds, PolicyLearner):
 
     def _given(self, inputs: Tensor | None) -> Tensor:
         return self.arms
+
+    def _untied(self, scores: Tensor, inputs: Tensor) -> Tensor:
+        if self.is_random:
+            return scores
+        # As if the arms were given with the decision.
+        return untied(scores, self.arms.expand(list(scores.shape[:-1]) + list(self.arms.shape[-2:])), self._clock())
 
     def _count(self, inputs: Tensor) -> int:
         return self.arms.size(-2)

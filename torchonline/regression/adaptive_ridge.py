@@ -196,7 +196,8 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     .. math:: V \leftarrow V + xx^\top,\quad \hat\theta \leftarrow \hat\theta + V^{-1}x\,(r - x^\top\hat\theta),\qquad
               \text{radius}^2 = \text{radius\_scale}^2\,\frac{\text{noise\_scale}^2 + \sum_{s<t}(r_s - p_s)^2}t
 
-    in round t, with predictions p before learning. The sum starts with one residual of ``noise_scale``, 1/2 for rewards in [0, 1].
+    in round t, with predictions p before learning. The sum starts with one residual of ``noise_scale``, which is 1/2 for rewards
+    in [0, 1].
 
     A prediction is a mean of two, with weights that follow what each would have lost. With u, the ridge fit of the response 1 on
     the same rounds, and m, the mean reward of all rounds (of all arms in :class:`DisjointArms`),

@@ -1,0 +1,137 @@
+"""Ties among the best arms: which arm is chosen, and what the probabilities say."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from tests.learners import differences, snapshot
+from torchonline import (
+    UCB,
+    AdaptiveRidgeRegression,
+    DisjointArms,
+    EpsilonGreedy,
+    FixedArms,
+    Greedy,
+    RidgeRegression,
+    bandit,
+)
+from torchonline.policies.ties import are_best, has_tie, shares_of_best, untied
+
+pytestmark = pytest.mark.fast
+
+D = torch.float64
+NAN, INF = float("nan"), float("inf")
+
+
+def contexts(count: int, dim: int = 4) -> torch.Tensor:
+    return torch.randn(count, dim, generator=torch.Generator().manual_seed(0), dtype=D)
+
+
+def test_each_of_the_best_arms_has_its_share_of_decisions() -> None:
+    """In a state in which all arms are alike, before any reward: 3000 contexts, and five standard deviations."""
+    policy, x = bandit(4, actions=5), contexts(3000)
+    counts = policy.select(x).bincount(minlength=5)
+    assert (counts - 600).abs().max() < 5 * (3000 * 0.2 * 0.8) ** 0.5
+    assert torch.equal(policy.probabilities(x[0]), torch.full((5,), 0.2, dtype=D))
+    # Pairs of neighbours are independent too: the places differ as often as chance says.
+    place = policy.select(x)
+    assert abs(int((place[1:] == place[:-1]).sum()) - 600) < 5 * (3000 * 0.2 * 0.8) ** 0.5
+
+
+def test_the_same_decision_has_the_same_arm_and_a_later_state_another_draw() -> None:
+    policy, x = bandit(4, actions=50), contexts(100)
+    before, first = snapshot(policy), policy.select(x)
+    assert torch.equal(policy.select(x), first)
+    assert torch.equal(torch.stack([policy.select(row) for row in x]), first)
+    assert differences(before, snapshot(policy)) == []
+    resumed = bandit(4, actions=50)
+    resumed.load_state_dict(policy.state_dict())
+    assert torch.equal(resumed.select(x), first)
+    policy.step(x[0], int(first[0]), 0.0)
+    assert float((policy.select(x) == first).double().mean()) < 0.2
+
+
+def test_files_and_kinds_of_inputs_draw_the_same_arm() -> None:
+    policy = UCB(RidgeRegression(3))
+    x = torch.eye(3)[torch.randint(3, (200, 4, 3), generator=torch.Generator().manual_seed(1))[..., 0]]
+    chosen = policy.select(x)
+    assert chosen.unique().numel() == 4
+    script = torch.jit.script(copy.deepcopy(policy))
+    for inputs in (x, x.double()):
+        assert torch.equal(script.select(inputs), chosen)
+        assert torch.equal(policy.select(inputs), chosen)
+    assert torch.equal(policy.select(x.numpy()), chosen)
+    assert torch.equal(policy.select(x.tolist()), chosen)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("cls", [UCB, Greedy])
+def test_a_mask_leaves_only_its_arms(cls: Any, batch_shape: tuple[int, ...]) -> None:
+    policy = cls(RidgeRegression(3, batch_shape=batch_shape))
+    twins = torch.tensor([0.0, 0.7, 0.0], dtype=D).expand(*batch_shape, 5, 3)
+    mask = torch.tensor([False, False, True, True, False]).expand(*batch_shape, 5)
+    assert bool(((policy.select(twins, mask) == 2) | (policy.select(twins, mask) == 3)).all())
+    expected = torch.tensor([0.0, 0.0, 0.5, 0.5, 0.0], dtype=D).expand(*batch_shape, 5)
+    assert torch.equal(policy.probabilities(twins, mask), expected)
+
+
+def test_nothing_changes_where_there_is_no_tie() -> None:
+    policy, arms = UCB(RidgeRegression(3)), torch.randn(200, 6, 3, dtype=D)
+    scores = policy(arms)
+    assert not has_tie(scores)
+    assert untied(scores, arms, policy.rounds) is scores
+    assert torch.equal(policy.select(arms), scores.argmax(-1))
+
+
+def test_ties_are_found_up_to_rounding() -> None:
+    for dtype in (D, torch.float32):
+        one = torch.tensor(1000.0, dtype=dtype)
+        near, far = one * (1.0 - torch.finfo(dtype).eps), one * (1.0 - 100.0 * torch.finfo(dtype).eps)
+        scores = torch.stack([one, near, far, -one])
+        for form in (scores, scores.numpy()):
+            assert has_tie(form)
+        assert are_best(scores).tolist() == [True, True, False, False]
+        assert shares_of_best(scores).tolist() == [0.5, 0.5, 0.0, 0.0]
+        assert not has_tie(scores[1:])
+        assert not has_tie(scores[1:].numpy())
+
+
+def test_infinite_scores_do_not_break_a_choice() -> None:
+    for row in ([INF, 1.0, INF], [-INF, 2.0, -INF], [NAN, 1.0, 1.0], [-INF, -INF, -INF]):
+        scores = torch.tensor([row], dtype=D)
+        for chosen in (untied(scores, contexts(1), torch.zeros((), dtype=torch.int64)),):
+            assert chosen.shape == scores.shape
+            assert torch.equal(chosen.argmax(-1) >= 0, torch.ones(1, dtype=torch.bool))
+
+
+def test_fixed_arms_draw_as_the_policy_does() -> None:
+    arms = torch.eye(6, dtype=D)
+    fixed, policy = FixedArms(UCB(RidgeRegression(6)), arms), UCB(RidgeRegression(6))
+    seen = set()
+    for _ in range(4):
+        k = fixed.select()
+        assert torch.equal(k, policy.select(arms))
+        seen.add(int(k))
+        fixed.step(None, k, 0.0)
+        policy.step(arms, k, 0.0)
+    assert len(seen) == 4  # a played arm is no longer among the best
+
+
+def test_randomized_policies_share_the_best_arm_too() -> None:
+    policy = EpsilonGreedy(RidgeRegression(2), epsilon=0.4)
+    assert torch.equal(policy.probabilities(torch.eye(2)), torch.full((2,), 0.5, dtype=D))
+
+
+def test_rewards_that_come_in_batches_are_learnt_as_well_as_single_ones() -> None:
+    """200 decisions from one state. With ties to the first arm, 0.1 of the first 200 decisions would be right."""
+    labels = torch.arange(400) % 10
+    x = torch.eye(10, dtype=D)[labels] + 0.1 * contexts(400, 10)
+    arms = DisjointArms(AdaptiveRidgeRegression(10), 10)
+    for block in range(2):
+        part = slice(200 * block, 200 * (block + 1))
+        k = torch.stack([arms.select(row) for row in x[part]])
+        right = (k == labels[part]).double()
+        arms.step(x[part], k, right)
+    assert float(right.mean()) > 0.5
