@@ -99,7 +99,7 @@ class ECOLogRegression(GeneralizedEstimator):
         return self.radius_scale * sqrt(self.start + by_noise + 4.0 * log(1.0 + rounds))
 
     def posterior_scale(self) -> Tensor:
-        """Return the scale of :class:`~torchonline.GLMRegression`, for a rate of 1 + D / 2: ``(*B)``."""
+        """Return the scale for steps of 1 + D / 2 times Newton's: ``(*B)``."""
         return self._scale_of_steps(0.5 * self.inverse_rate)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

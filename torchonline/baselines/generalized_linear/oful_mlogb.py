@@ -71,7 +71,7 @@ class MLogBRegression(GeneralizedEstimator):
         return self.radius_scale * sqrt(self.start + 2.0 * self.eta * (by_noise + by_dimension))
 
     def posterior_scale(self) -> Tensor:
-        r"""Return :math:`\eta/\sqrt{2\eta-1}`, as in :class:`~torchonline.GLMRegression`: ``(*B)``."""
+        r"""Return :math:`\eta/\sqrt{2\eta-1}`, as mirror descent has it: ``(*B)``."""
         return self._scale_of_steps(self.eta)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

@@ -131,7 +131,7 @@ class GeneralizedEstimator(Estimator):
         return 0.0 * real(self.rounds, self.theta_hat) + 1.0
 
     def _scale_of_steps(self, rate: float) -> Tensor:
-        r"""Return the posterior scale of an estimate that takes ``rate`` times Newton's steps.
+        r"""Return the posterior scale for steps of ``rate`` times Newton's: ``(*B)``.
 
         For a rate :math:`\eta \ge 1`, the error of the estimate has the covariance :math:`\eta^2/(2\eta-1)\,V^{-1}` after many
         rounds, which is :math:`V^{-1}` at 1. The posterior given this estimate alone is as wide.
