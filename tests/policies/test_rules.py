@@ -273,7 +273,9 @@ class Banded(RidgeRegression):
 
 def test_a_file_has_the_radius_whatever_calls_it() -> None:
     learner = Banded(3)
-    close(torch.jit.script(learner).radius(), learner.radius())
+    script = torch.jit.script(learner)
+    close(script.radius(), learner.radius())
+    close(script.posterior_scale(), learner.posterior_scale())
 
 
 class Logged(UCB):

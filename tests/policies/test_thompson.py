@@ -179,7 +179,8 @@ def test_a_smaller_noise_scale_makes_narrower_draws() -> None:
     for noise_scale in (0.5, 0.05):
         torch.manual_seed(0)
         policy = ThompsonSampling(DIM, noise_scale=noise_scale)
-        policy.learn(torch.randn(9, 1, DIM, dtype=D), torch.zeros(9, dtype=torch.int64), torch.randn(9, dtype=D))
+        for _ in range(9):
+            policy.step(torch.randn(1, DIM, dtype=D), 0, torch.randn((), dtype=D))
         found.append(policy(torch.eye(DIM, dtype=D)) - policy.estimator.theta_hat)
     close(found[1], 0.1 * found[0], 1e-12)
 
