@@ -235,9 +235,9 @@ class ThompsonSampling(Rule[E]):
 
     - ``scale="posterior"``: the estimator's ``posterior_scale``. Over :class:`~torchonline.RidgeRegression` s is the noise scale
       R. If the parameter has the prior :math:`N(0, R^2/\lambda\,I)` and the noise is Gaussian with standard deviation R
-      (:math:`R_t` in a round that has its own), the draw has exactly the law of the parameter given the past. The regret among
-      K arms, averaged over this prior, is then :math:`\tilde O(\sqrt{dT\log K})` (Russo and Van Roy). For one parameter no
-      theorem holds. The other estimators approximate a posterior:
+      (:math:`R_t` in a round that has its own), the draw has exactly the law of the parameter given the past. Then the regret
+      among K arms of bounded length, averaged over this prior, is :math:`\tilde O(\sqrt{dT\log K})` (Russo and Van Roy). No
+      theorem covers each single parameter. The other estimators approximate a posterior:
 
       - ridge regressions whose radius follows their residuals: s is ``spread``, an estimate of the noise scale;
       - generalized linear models: s is 1, Laplace's approximation. M is the inverse of the prior's precision
