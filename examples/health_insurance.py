@@ -155,7 +155,7 @@ def make_policy(name: str, radius_scale: float, told: Promises, horizon: int, or
         )
     if name == "OFUL":
         return OFUL(DIM, noise_scale=told.deviation, **options)
-    return ThompsonSampling(RidgeRegression(DIM, noise_scale=told.deviation, **options))
+    return ThompsonSampling(RidgeRegression(DIM, noise_scale=told.deviation, **options), scale="theorem")
 
 
 def play(name: str, radius_scale: float, told: Promises, log: Log, families: Tensor, orders: int) -> Result:

@@ -63,6 +63,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "link": ["logistic", 1.0, torch.sigmoid, torch.nn.Sigmoid(), torchonline.Logistic],
     "estimator": [None, "OFUL", torch.nn.Linear(3, 1), Estimator],
     # Of policies that draw, and of the robust regression.
+    "scale": ["Posterior", "radius", "", None, 1.0, True],
     "draws": [0, -1, 1.5, True, "3", None],
     "epsilon": [0.0, 1.1, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     **{name: [-1.0, *NOT_FINITE, *NOT_A_NUMBER] for name in ("decay", "exponent")},

@@ -23,6 +23,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ from torchonline.environments import StudentT
 NOISE, ARMS = StudentT(2.1, scale=0.1), 10
 LEARNERS = {
     "UCB": (UCB, RidgeRegression),
-    "Thompson": (ThompsonSampling, RidgeRegression),
+    "Thompson": (partial(ThompsonSampling, scale="theorem"), RidgeRegression),
     "heavy-tailed UCB": (UCB, HeavyTailRegression),
 }
 RADIUS_SCALES, RIDGES = (0.03, 0.1, 0.3), (1.0, 10.0)

@@ -841,7 +841,7 @@ def extensions(of: Figures) -> list[Claim]:
         Claim(
             "Extension, Section 3.2: Thompson sampling",
             "the set allows it",
-            "`ThompsonSampling`",
+            '`ThompsonSampling(..., scale="theorem")`',
             "run: five times LocalGLB's regret for clicks, four for counts",
             MAIN,
             f"S = 3, clicks {of.regret('Thompson', 'logistic', 3)}, counts {of.regret('Thompson', 'Poisson', 3)}; LocalGLB "

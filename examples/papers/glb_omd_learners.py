@@ -179,7 +179,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "GLB-OMD, tight": Algorithm(glb_omd("tight")),
     "GLB-OMD, paper": Algorithm(glb_omd("paper")),
     "GLB-OMD, theorem": Algorithm(theorem),
-    "Thompson": Algorithm(lambda problem: ThompsonSampling(LocalGLMRegression(**problem.options()))),
+    "Thompson": Algorithm(lambda problem: ThompsonSampling(LocalGLMRegression(**problem.options()), scale="theorem")),
     "Greedy": Algorithm(lambda problem: Greedy(LocalGLMRegression(**problem.options())), has_set=False),
     "OFUL": Algorithm(oful, has_set=False),
     "GLOC": Algorithm(rival(GLOC)),

@@ -46,7 +46,8 @@ def test_scores_are_what_they_say(build: Any) -> None:
             assert torch.equal(policy.select(arms), policy(arms).argmax(-1))
 
 
-# Thompson sampling: for any features X of an arm set, the scores of one decision are N(X theta, radius^2 X M X').
+# Thompson sampling: for any features X of an arm set, the scores of one decision are N(X theta, s^2 X M X'), where s is
+# the posterior's scale or the radius.
 
 
 def draws(policy: ThompsonSampling, arms: Tensor) -> Tensor:
@@ -65,8 +66,9 @@ def law_is_right(scores: Tensor, mean: Tensor, covariance: Tensor) -> bool:
     return bool(right_mean and ((sample - covariance).abs() < 5.0 * error_of_covariance).all())
 
 
+@pytest.mark.parametrize("scale", ["posterior", "theorem"])
 @pytest.mark.parametrize("build", ESTIMATORS.values(), ids=ESTIMATORS)
-def test_draws_have_the_law_of_the_confidence_ellipsoid(build: Any) -> None:
+def test_draws_have_the_law_of_the_ellipsoid(build: Any, scale: str) -> None:
     """Accepted at the right scale and centre, rejected at 2/3 and 3/2 of it and off centre."""
     for batch_shape in BATCH_SHAPES:
         estimator = build(batch_shape=batch_shape)
@@ -74,8 +76,8 @@ def test_draws_have_the_law_of_the_confidence_ellipsoid(build: Any) -> None:
         # x'My from the public width, by polarisation: no need to know which matrix it comes from.
         pairs = arms.unsqueeze(-2) + arms.unsqueeze(-3), arms.unsqueeze(-2) - arms.unsqueeze(-3)
         inner = (estimator.width(pairs[0]) ** 2 - estimator.width(pairs[1]) ** 2) / 4.0
-        radius = estimator.radius()[..., None, None]
-        scores = draws(ThompsonSampling(estimator), arms)
+        radius = (estimator.radius() if scale == "theorem" else estimator.posterior_scale())[..., None, None]
+        scores = draws(ThompsonSampling(estimator, scale=scale), arms)
         mean = estimator(arms)
         assert law_is_right(scores, mean, radius**2 * inner)
         for factor in (2 / 3, 3 / 2):
@@ -259,7 +261,9 @@ class Banded(RidgeRegression):
 
 def test_a_file_has_the_radius_whatever_calls_it() -> None:
     learner = Banded(3)
-    close(torch.jit.script(learner).radius(), learner.radius())
+    script = torch.jit.script(learner)
+    close(script.radius(), learner.radius())
+    close(script.posterior_scale(), learner.posterior_scale())
 
 
 class Logged(UCB):

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import positive_integer
+from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.delegated import delegated
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, matmul, roundoff, trace
@@ -227,15 +227,37 @@ class UCB(Rule[E]):
 
 
 class ThompsonSampling(Rule[E]):
-    r"""Posterior sampling: draw a parameter from the ellipsoid and play its best arm.
+    r"""Posterior sampling: draw a parameter from its posterior and play its best arm.
 
-    .. math:: \tilde\theta = \hat\theta + \beta M^{1/2}\eta,\quad \eta \sim N(0, I),\qquad
+    .. math:: \tilde\theta = \hat\theta + s M^{1/2}\eta,\quad \eta \sim N(0, I),\qquad
               \text{score}_k = x_k^\top\tilde\theta
 
-    with the estimator's ``radius`` :math:`\beta`. Each decision uses one draw for all its arms. Draws follow torch's global
-    seed. A fork copies the seed, so give each forked worker a different one. Over ridge regression, under sub-Gaussian noise,
-    the regret is :math:`\tilde O(d^{3/2}\sqrt T)` (Abeille and Lazaric, Linear Thompson sampling revisited, AISTATS 2017); over
-    other estimators no theorem holds. Cost of a decision: O(d^3) for a Cholesky factor, then O(K d).
+    with the M of the estimator's ``width``. Each decision uses one draw for all its arms. The scale s is one of two:
+
+    - ``scale="posterior"``: the estimator's ``posterior_scale``. Over :class:`~torchonline.RidgeRegression` s is the noise scale
+      R. If the parameter has the prior :math:`N(0, R^2/\lambda\,I)` and the noise is Gaussian with standard deviation R
+      (:math:`R_t` in a round that has its own), the draw has exactly the law of the parameter given the past. Then the regret
+      among K arms of bounded length, averaged over this prior, is :math:`\tilde O(\sqrt{dT\log K})` (Russo and Van Roy). No
+      theorem covers each single parameter. The other estimators approximate a posterior:
+
+      - ridge regressions whose radius follows their residuals: s is ``spread``, an estimate of the noise scale;
+      - generalized linear models: s is 1, Laplace's approximation. M is the inverse of the prior's precision
+        :math:`\lambda I` plus the Fisher information. :class:`~torchonline.LocalGLMRegression` counts less than this
+        information in early rounds, so its draws are wider then. :class:`~torchonline.GLMRegression` has the larger error of
+        its steps, :math:`s = \eta/\sqrt{2\eta-1}`;
+      - heavy-tailed and Huber regressions: s is 1, because M is in units of the noise;
+      - all others: s is the noise scale.
+
+    - ``scale="theorem"``: the estimator's ``radius``, which ``radius_scale`` multiplies. Over ridge regression, under
+      sub-Gaussian noise, the regret is :math:`\tilde O(d^{3/2}\sqrt T)` for every parameter within ``theta_bound`` (Abeille and
+      Lazaric); over other estimators no theorem holds. These draws are several times wider, and the regret is usually much
+      larger.
+
+    ``radius_scale`` does not multiply the posterior's scale. Over ridge regression, a smaller ``noise_scale`` makes the
+    posterior's draws narrower; ``delta``, ``theta_bound`` and ``radius`` do not change them.
+
+    Draws follow torch's global seed. A fork copies the seed, so give each forked worker a different one. Cost of a decision:
+    O(d^3) for a Cholesky factor, then O(K d).
 
     :meth:`probabilities` averages over ``draws`` parameters: an estimate of a probability p has a standard error of
     :math:`\sqrt{p(1-p)/\text{draws}}`, and costs O(K d) for each draw. :meth:`select_with_probability` chooses by one of these
@@ -244,6 +266,7 @@ class ThompsonSampling(Rule[E]):
     Args:
         estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or
             d, the number of features, for :class:`~torchonline.RidgeRegression`.
+        scale: "posterior" or "theorem", the scale of the draws.
         draws: number of parameters drawn for :meth:`probabilities`.
         dim: d, in place of ``estimator``.
         noise_scale, theta_bound, ridge, delta, radius, radius_scale, restart_every, batch_shape, dtype, device, validate: as in
@@ -254,24 +277,44 @@ class ThompsonSampling(Rule[E]):
         >>> policy = ThompsonSampling(RidgeRegression(2))
         >>> policy.select(torch.eye(2, dtype=torch.float64))
         tensor(0)
+
+    Reference:
+        Russo and Van Roy, Learning to optimize via posterior sampling, Mathematics of Operations Research 39 (2014). Abeille and
+        Lazaric, Linear Thompson sampling revisited, AISTATS 2017.
     """
 
-    def __init__(self, estimator: E | int | None = None, *, draws: int = 1000, **options: Unpack[RidgeOptions]) -> None:
+    __constants__ = (*Rule.__constants__, "scale")
+
+    def __init__(
+        self,
+        estimator: E | int | None = None,
+        *,
+        scale: str = "posterior",
+        draws: int = 1000,
+        **options: Unpack[RidgeOptions],
+    ) -> None:
         super().__init__(estimator, **options)
+        self.scale = one_of("scale", scale, ("posterior", "theorem"))
         self.draws = positive_integer("draws", draws)
 
     def extra_repr(self) -> str:
         return described(self, vars(self))
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Modules pickled by version 0.1 drew at the theorem's scale.
+        super().__setstate__({"scale": "theorem"} | state)
+
     def _scores(self, features: Tensor) -> Tensor:
         """Return the scores of a fresh draw: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator, arms = self.estimator, features.to(self.estimator.theta_hat.dtype)
+        scale = estimator.posterior_scale() if self.scale == "posterior" else estimator.radius()
         matrix = estimator.width_matrix()
         factor, _ = torch.linalg.cholesky_ex(add_diagonal(matrix, 8.0 * roundoff(matrix) * trace(matrix)))
         noise = estimator.grouped(torch.randn_like(arms[..., 0, :]))
-        noise = along(estimator.radius(), noise) * matmul(noise, factor.mT)
-        theta = (estimator.theta_hat.unsqueeze(-2) + noise).reshape(arms.shape[:-2] + (arms.size(-1), 1))
-        return matmul(arms, theta).squeeze(-1)
+        noise = along(scale, noise) * matmul(noise, factor.mT)
+        theta = (estimator.parameter().unsqueeze(-2) + noise).reshape(arms.shape[:-2] + (arms.size(-1), 1))
+        scores, offset = matmul(arms, theta).squeeze(-1), estimator.offset()
+        return scores if offset is None else scores + along(offset, scores)
 
 
 class Greedy(Rule[E]):

@@ -104,6 +104,10 @@ class AdaptiveEstimator(Estimator):
     def radius(self) -> Tensor:
         return self.radius_scale * number(self.spread)
 
+    def posterior_scale(self) -> Tensor:
+        """Return the spread, which estimates the noise scale: ``(*B)``."""
+        return number(self.spread)
+
     def parameter(self) -> Tensor:
         return self.theta_hat - along(self._shift(), self.ones_hat) * self.ones_hat
 

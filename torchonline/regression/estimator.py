@@ -19,6 +19,7 @@ from torchonline.core.ops import (
     matvec,
     maximum,
     minimum,
+    real,
     roundoff,
     row_dots,
     rows_times,
@@ -119,7 +120,8 @@ class Estimator(BlockEstimator):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        torch.jit.export(cls.radius)  # files have it even if nothing else calls it
+        for method in (cls.radius, cls.posterior_scale):
+            torch.jit.export(method)  # files have it even if nothing else calls it
         if not cls.__dict__.keys().isdisjoint(ON_ROWS) and "takes_one_row" not in cls.__dict__:
             cls.takes_one_row = False
         if not cls.__dict__.keys().isdisjoint(OF_CONFIDENCE) and "guarantee" not in cls.__dict__:
@@ -182,6 +184,16 @@ class Estimator(BlockEstimator):
     def radius(self) -> Tensor:
         """Return the confidence radius times ``radius_scale``: ``(*B, *output_shape)``."""
         raise NotImplementedError
+
+    def posterior_scale(self) -> Tensor:
+        r"""Return the scale of the posterior: ``(*B, *output_shape)``.
+
+        The posterior of the parameter is :math:`N(\hat\theta, s^2M)`, with this scale s and the M of :meth:`width_matrix`.
+        :class:`~torchonline.ThompsonSampling` draws from it. By default s is ``noise_scale``: right if M is the inverse of a V
+        that adds :math:`xx^\top` for each reward. An estimator overrides it if M is in other units. ``radius_scale`` does not
+        multiply it.
+        """
+        return 0.0 * real(self.rounds, self.theta_hat) + self.noise_scale
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from one round: ``(*B, d)``, ``(*B, *output_shape)`` twice."""

@@ -91,6 +91,10 @@ class HeavyTailCertificate(Estimator):
     def width_matrix(self) -> Tensor:
         return self.P
 
+    def posterior_scale(self) -> Tensor:
+        """Return 1, because P estimates the covariance of the estimate: ``(*B)``."""
+        return 0.0 * real(self.rounds, self.theta_hat) + 1.0
+
     def width_allowance(self) -> Tensor | None:
         # It makes up for most of what P may have lost to rounding.
         return 8.0 * roundoff(self.P) * trace(self.P)

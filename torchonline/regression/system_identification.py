@@ -158,6 +158,10 @@ class SystemIdentification(HeavyTailCertificate):
         root = sqrt(self.logdet[..., None] + (self.log_term + self.ridge * ratio * ratio))
         return self.noise_scale * (self.radius_scale * (root + self.bias[..., None]))
 
+    def posterior_scale(self) -> Tensor:
+        """Return each output's noise scale, the unit of P: ``(*B, n)``."""
+        return 1.0 * self.noise_scale
+
     @torch.jit.export
     @one_at_a_time
     def error_bound(self) -> Tensor:

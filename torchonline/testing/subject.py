@@ -222,7 +222,7 @@ class EstimatorSubject(Subject):
     def ask(self, learner: Any, round_: Round) -> list[Tensor]:
         x = round_["x"]
         many = x.unsqueeze(-2).expand(*x.shape[:-1], 6, x.size(-1))
-        seen = [learner(x), learner.width(x), learner.radius(), *learner.interval(x)]
+        seen = [learner(x), learner.width(x), learner.radius(), learner.posterior_scale(), *learner.interval(x)]
         return seen + [learner(many), learner.width(many), *learner.interval(many)]
 
 

@@ -188,6 +188,10 @@ class AdaECOLogRegression(LikelihoodEstimator):
         start = 4.0 * self.ridge * self.theta_bound**2
         return self.radius_scale * sqrt(start + by_noise + 2.0 * self.excess_sum + 4.0 * log(1.0 + rounds))
 
+    def posterior_scale(self) -> Tensor:
+        """Return the scale for steps of 1 + D / 2 times Newton's: ``(*B)``."""
+        return (1.0 + 0.5 * self.diameter) / sqrt(1.0 + self.diameter)
+
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight = 1.0 / (noise_scale * noise_scale)
         self._check_length(dot(x, x))

@@ -98,6 +98,10 @@ class ECOLogRegression(GeneralizedEstimator):
         by_noise = self.inverse_rate * (0.5 * self.inverse_rate * nu + 2.0 * self.excess_loss)
         return self.radius_scale * sqrt(self.start + by_noise + 4.0 * log(1.0 + rounds))
 
+    def posterior_scale(self) -> Tensor:
+        """Return the scale for steps of 1 + D / 2 times Newton's: ``(*B)``."""
+        return self._scale_of_steps(0.5 * self.inverse_rate)
+
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight, square = 1.0 / (noise_scale * noise_scale), dot(x, x)
         self._check_length(square)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchonline.baselines.generalized_linear.likelihood import HistoryOptions, LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
-from torchonline.core.ops import along, log, sqrt
+from torchonline.core.ops import along, log, real, sqrt
 from torchonline.linalg import logdet
 from torchonline.links import Link
 from torchonline.policies.rules import UCB, takes_arguments_of
@@ -76,6 +76,13 @@ class GLMUCBRegression(LikelihoodEstimator):
         information = logdet(self.V) - self.dim * log(ridge)
         root = sqrt(information - 2.0 * math.log(self.delta))
         return self.radius_scale * (self.factor * root + sqrt(ridge) * self.theta_bound)
+
+    def posterior_scale(self) -> Tensor:
+        """Return the largest scale that Laplace's approximation may have: ``(*B)``.
+
+        V counts no slopes, and the Fisher information is at least c V.
+        """
+        return 0.0 * real(self.rounds, self.theta_hat) + 1.0 / math.sqrt(self.slowest)
 
     def _fit(self, member: Member) -> None:
         ridge = self._ridge_of(member)

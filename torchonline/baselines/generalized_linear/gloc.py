@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, sqrt
+from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, real, sqrt
 from torchonline.linalg import project_ball_
 from torchonline.links import Link
 from torchonline.policies.rules import UCB, takes_arguments_of
@@ -86,6 +86,13 @@ class GLOCRegression(GeneralizedEstimator):
         log_term = self.log_term + 0.5 * log1p(self.log_rate * (self.log_start + 2.0 * regret))
         square = self.start + 4.0 * regret + 8.0 * self.noise_term * log_term - self.residual_sum
         return self.radius_scale * sqrt(at_least(square, 0.0))
+
+    def posterior_scale(self) -> Tensor:
+        r"""Return the largest scale that Laplace's approximation may have: ``(*B)``.
+
+        V counts no slopes, and the Fisher information is at least :math:`\kappa V`.
+        """
+        return 0.0 * real(self.rounds, self.theta_hat) + 1.0 / math.sqrt(self.smallest_slope)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, iterate = self.theta_hat, self.iterate

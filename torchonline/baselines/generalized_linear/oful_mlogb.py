@@ -70,6 +70,10 @@ class MLogBRegression(GeneralizedEstimator):
         by_dimension = 6.0 * self.eta * self.dim * log1p(self.growth * (rounds + 1.0))
         return self.radius_scale * sqrt(self.start + 2.0 * self.eta * (by_noise + by_dimension))
 
+    def posterior_scale(self) -> Tensor:
+        r"""Return :math:`\eta/\sqrt{2\eta-1}`, as mirror descent has it: ``(*B)``."""
+        return self._scale_of_steps(self.eta)
+
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         weight = 1.0 / (noise_scale * noise_scale)
         self._check_length(dot(x, x))

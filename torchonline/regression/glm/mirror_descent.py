@@ -124,6 +124,13 @@ class GLMRegression(MixtureEstimator):
         information = logdet(add_diagonal(self.V, 0.0 * self.squared_radius - half) / half)
         return self.radius_scale * sqrt(6.0 * self.eta**2 * information + self.start)
 
+    def posterior_scale(self) -> Tensor:
+        r"""Return the scale of Laplace's approximation for steps of eta: ``(*B)``.
+
+        It is :math:`\eta/\sqrt{2\eta-1}`, the error of the estimate in units of V: 1 for an :math:`\eta` of 1.
+        """
+        return self._scale_of_steps(self.eta)
+
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, eta = self.theta_hat, self.eta
         weight, square = 1.0 / (noise_scale * noise_scale), dot(x, x)
