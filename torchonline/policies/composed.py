@@ -15,7 +15,10 @@ from torchonline.policies.policy_learner import PolicyLearner
 from torchonline.policies.rules import Rule
 from torchonline.policies.scaler import StandardScaler, check_scaler
 from torchonline.regression.block_learner import BlockLearner
-from torchonline.regression.blocks import learns_at_once
+from torchonline.regression.blocks import learns_at_once, rows_of_block
+
+# Rounds that are learnt in order before the first block under a moving scaler.
+FIRST_BLOCK = 256
 
 
 class ComposedPolicy(PolicyLearner, BlockLearner):
@@ -88,8 +91,33 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
         moving = self._rounds_until_freeze()
         if moving > 0:
-            return min(moving, 8192)
+            return min(moving, self._rows_while_moving(block_size))
         return self.policy.estimator._rows_of_next_part(done, block_size, mask)
+
+    def _rows_while_moving(self, block_size: int | None) -> int:
+        """Return how many rounds to learn next while the scaler moves."""
+        scaler = self.scaler
+        if scaler is None or not self._moves_in_blocks():
+            return 8192
+        rounds, window = int(self.rounds), scaler.window
+        if rounds < FIRST_BLOCK:
+            return FIRST_BLOCK - rounds
+        size = window * (rows_of_block(rounds, self.dim) // window)
+        if block_size is not None:
+            size = window * (block_size // window)
+        return max(size, window)
+
+    def _moves_in_blocks(self) -> bool:
+        """Return whether rounds can be learnt at once while the scaler moves."""
+        scaler, estimator = self.scaler, self.policy.estimator
+        if (
+            scaler is None
+            or self.batch_dims > 0
+            or scaler.freeze_after is not None
+            or estimator.restart_every is not None
+        ):
+            return False
+        return estimator.has_pooled_blocks and not self.has_own_step and estimator._can_ask(self.rounds)
 
     def _learn_part(
         self,
@@ -104,11 +132,47 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         if self._learns_blocks_now():
             self._learn_rows_at_once(x, reward, noise_scale, mask)
         else:
-            for i in range(x.size(rows)):
+            done = 0
+            if mask is None and self._is_moving_block(x.size(rows)):
+                place = torch.zeros_like(reward, dtype=torch.int64) if action is None else action
+                done = self._learn_while_moving(x, place, reward, noise_scale)
+            for i in range(done, x.size(rows)):
                 pay = reward.select(rows, i)
                 # A policy that learns from the chosen row alone has no use for the place.
                 place = pay if action is None else action.select(rows, i)
                 self._learn_round(x.select(rows, i), place, pay, noise_scale.select(rows, i))
+
+    def _is_in_order(self, rows: int, block_size: int | None) -> bool:
+        return not (self._learns_blocks_now() or self._is_moving_block(rows))
+
+    def _is_moving_block(self, rows: int) -> bool:
+        """Return whether the next ``rows`` rounds are learnt at once while the scaler moves."""
+        scaler = self.scaler
+        if scaler is None or rows < scaler.window or not self._moves_in_blocks():
+            return False
+        rounds, estimator = int(self.rounds), self.policy.estimator
+        # With few rounds for each arm, its Cholesky factor takes more time than rounds in order.
+        return (
+            rounds >= FIRST_BLOCK
+            and rounds % scaler.window == 0
+            and 8 * rows >= estimator.dim * estimator.rounds.numel()
+        )
+
+    def _learn_while_moving(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> int:
+        """Learn whole windows of rounds at once; return how many rounds were learnt."""
+        scaler, done = self.scaler, 0
+        if scaler is not None:
+            end = x.size(0) // scaler.window * scaler.window
+            while done < end:
+                features = scaler._observe_windows_(x[done:end])
+                count = features.size(0)
+                if count == 0:
+                    return done
+                some = slice(done, done + count)
+                self.policy.estimator._observe_arms_(features, place[some], reward[some], noise_scale[some])
+                done += count
+                self.rounds.add_(count)
+        return done
 
     def _learn_rows_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
         """Learn n rounds of each learner at once, or only the rounds in a mask.

@@ -162,7 +162,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
         moving = self._rounds_until_freeze()
         if moving > 0:
-            return min(moving, 8192)
+            return min(moving, self._rows_while_moving(block_size))
         if block_size is not None:
             return max(block_size, 1)
         if self._can_count():
@@ -181,9 +181,11 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     ) -> None:
         if action is None:  # TorchScript needs this to rule out None
             raise TypeError("action: expected integers, got None")
-        rows = self.batch_dims
-        if self._is_in_order(x.size(rows), block_size):
-            for i in range(x.size(rows)):
+        rows, done = self.batch_dims, 0
+        if mask is None and self._is_moving_block(x.size(rows)):
+            done = self._learn_while_moving(x, action, reward, noise_scale)
+        if not self._learns_blocks_now() or self._is_in_order(x.size(rows), block_size):
+            for i in range(done, x.size(rows)):
                 self._learn_round(
                     x.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
                 )
@@ -194,7 +196,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         # With fewer than d / 8 rounds for each arm, blocks take more time than rounds in order.
         rounds = self.policy.estimator.rounds
         is_short = block_size is None and 8 * rows < self.policy.estimator.dim * rounds.size(-1)
-        return is_short or not self._learns_blocks_now()
+        return not self._is_moving_block(rows) and (is_short or not self._learns_blocks_now())
 
     def _learn_at_once(
         self,

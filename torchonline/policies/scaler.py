@@ -361,6 +361,54 @@ class StandardScaler(Learner):
         if may_hold(due):
             self._review_(due)
 
+    def _observe_windows_(self, x: Tensor) -> Tensor:
+        """Learn from whole windows of rows, ``(n, d)``; return the features of the rows that were learnt, ``(n', m)``.
+
+        Each row is standardised by the rows before it, as in order. The scaler is one without ``batch_shape`` that does not
+        freeze, at the start of a window. After a window in which a feature has changed, the rest is left. Where a feature has
+        no scale yet, nothing is learnt. Not on arrays.
+        """
+        origin, squares, first = self.mean, self.squares, int(self.rounds)
+        offset, n = x - origin, x.size(0)
+        if bool(((squares == 0.0) & (offset != 0.0)).any()):
+            return self._standardised(x[:0])
+        before = (first + torch.arange(n + 1, device=x.device)).to(x.dtype).unsqueeze(-1)
+        share, kept, most = self._share(before), offset, squarable(x)
+        shift, sums = torch.zeros_like(offset), torch.zeros_like(offset)
+        # Clipped rows change the moments of later rows: a few passes settle which rows are clipped, and where.
+        for _ in range(4):
+            kept = kept.clamp(-most, most)
+            shift = torch.cat([torch.zeros_like(kept[:1]), kept.cumsum(0)]) / before
+            sums = torch.cat([torch.zeros_like(kept[:1]), (kept * kept).cumsum(0)]) + squares - before * shift * shift
+            sums = sums.clamp(min=0.0)
+            gap = offset - shift[:-1]
+            if not has_far(gap, sums[:-1], share[:-1]):
+                break
+            kept = shift[:-1] + cut(gap, sums[:-1], share[:-1])
+        windows = x.view(-1, self.window, x.size(-1))
+        ends = shift[self.window :: self.window].unsqueeze(-2) + origin
+        scale, squares_then = share[self.window :: self.window].unsqueeze(-2), sums[self.window :: self.window]
+        far = is_far(windows - ends, squares_then.unsqueeze(-2), scale).sum(-2)
+        has_changed = ((far >= self.needed) & (squares_then > 0.0)).any(-1)
+        last = self.window * (int(has_changed.to(torch.uint8).argmax()) + 1) if bool(has_changed.any()) else n
+        factor = torch.sqrt(before[:last]) * before[:last] / (before[:last] + 1.0)
+        features = standardised(
+            x[:last],
+            origin + shift[:last],
+            sums[:last],
+            before[:last] / (before[:last] + 1.0),
+            factor,
+            self.clip,
+            self.magnitudes,
+            self.intercept,
+        )
+        self.mean.copy_(origin + shift[last])
+        self.squares.copy_(sums[last])
+        self.recent.copy_(x[last - self.window : last])
+        self.rounds += last
+        self._review_(self.rounds > 0)
+        return features
+
     def _share(self, count: Tensor) -> Tensor:
         """Return the factor of a squared offset in the clip level, 0 in the first rows."""
         return (count >= self.window) * (count - 1.0) / self.squared_reach

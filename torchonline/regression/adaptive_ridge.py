@@ -34,7 +34,8 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.core.options import LearnerOptions
-from torchonline.core.precision_matrix import add_outer_, remove_outer_
+from torchonline.core.precision_matrix import add_outer_, add_squares_, gram, remove_outer_, solved
+from torchonline.regression.blocks import learns_at_once
 from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 
 # Because of rounding, a round is not replaced if it holds more than this share of the information in its direction.
@@ -64,7 +65,7 @@ class AdaptiveEstimator(Estimator):
     spread: Tensor
     gain: Tensor
     target: Tensor
-    can_replace = True
+    can_replace, has_pooled_blocks = True, True
 
     def __init__(
         self,
@@ -93,6 +94,10 @@ class AdaptiveEstimator(Estimator):
         # A subclass may learn from other features than the given ones, which would then stay in its statistics.
         if "_observe" in cls.__dict__ and "can_replace" not in cls.__dict__:
             cls.can_replace = False
+        if not learns_at_once(cls, "_observe_arms_", ("_observe",)) or not learns_at_once(
+            cls, "_keep_all_", ("_keep_",)
+        ):
+            cls.has_pooled_blocks = False
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         spread = torch.tensor(self.noise_scale, dtype=torch.float64)
@@ -133,6 +138,10 @@ class AdaptiveEstimator(Estimator):
         """Update the spread, and return the residual that the parameter learns from."""
         raise NotImplementedError
 
+    def _keep_all_(self, residuals: Tensor) -> Tensor:
+        """Update the spread with the residuals of a block, ``(n)``, and return those that are learnt. Not on arrays."""
+        raise NotImplementedError
+
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, ones_hat, weight = self.theta_hat, self.ones_hat, self.noise_scale / noise_scale
         a = weighted(x, weight)
@@ -159,6 +168,41 @@ class AdaptiveEstimator(Estimator):
         """Return the squared error, cut at twice the spread: ``(*B)`` twice."""
         size = minimum(abs(error), 2.0 * number(self.spread))
         return size * size
+
+    def _observe_arms_(self, x: Tensor, arm: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from n rounds at once, from the statistics before the first of them. Not on arrays.
+
+        Shapes are ``(n, d)`` and ``(n)`` three times. The learner is one without ``batch_shape``, whose rounds are of arm 0, or
+        the batch of the arms. The parameters are those of rounds in order, except for what is clipped.
+        """
+        theta_hat, ones_hat = self.theta_hat.view(-1, self.dim), self.ones_hat.view(-1, self.dim)
+        V, V_inv, lost = self._precision()
+        arms, weight = theta_hat.size(0), self.noise_scale / noise_scale
+        a = weight.unsqueeze(-1) * x
+        to_zero, short = (a * theta_hat[arm]).sum(-1), weight - (a * ones_hat[arm]).sum(-1)
+        correction = self._mean_reward().reshape(-1)[0] * short
+        predictor = to_zero + self._weight_of_mean().reshape(-1)[arm] * correction
+        target = predictor + self._keep_all_(weight * reward - predictor)
+        error, most = target - to_zero, 2.0 * self.spread.reshape(-1)[0]
+        gap = torch.minimum((error - correction).abs(), most) ** 2 - torch.minimum(error.abs(), most) ** 2
+        self.loss_gap.view(-1).index_add_(0, arm, gap)
+        self.pooled_loss_gap += gap.sum()
+        self.gain += (target / weight).sum()
+        self.target.copy_(target[-1].expand_as(self.target))
+        self.seen += arm.size(0)
+        counts = torch.bincount(arm, minlength=arms)
+        self.rounds.view(-1).add_(counts)
+        order, squares, moved = arm.argsort(stable=True), torch.zeros_like(V).view(-1, self.dim, self.dim), []
+        sums = torch.stack([error, short], -1)
+        for rows in order.split(counts.tolist()):
+            part = a[rows]
+            moved.append(gram(part, sums[rows]))
+            squares[len(moved) - 1] = gram(part, part)
+        factor, inflation = add_squares_((V, V_inv, lost), squares.view_as(V))
+        self._check_block(inflation)
+        change = solved(factor.view(-1, self.dim, self.dim), torch.stack(moved))
+        theta_hat += change[..., 0]
+        ones_hat += change[..., 1]
 
     @torch.jit.export
     def _replace_(self, old: Tensor, new: Tensor, target: Tensor, weight: Tensor) -> Tensor:
@@ -328,6 +372,12 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         assign_(self.spread, sqrt((squares + self.squared_noise) / (real(self.seen, squares) + 2.0)))
         return residual
 
+    def _keep_all_(self, residuals: Tensor) -> Tensor:
+        squares, spread = self.squares, self.spread
+        squares += (residuals * residuals).sum()
+        spread.copy_(((squares + self.squared_noise) / (self.seen.to(squares.dtype) + 1.0 + residuals.size(0))).sqrt())
+        return residuals
+
 
 class RobustRidgeRegression(AdaptiveEstimator):
     r"""Ridge regression on clipped residuals, for rewards in any unit, with outliers.
@@ -428,3 +478,16 @@ class RobustRidgeRegression(AdaptiveEstimator):
         # A spread of 0 would end exploration on an arm that never pays.
         assign_(self.spread, where(square == 0.0, number(self.spread), sqrt(square)))
         return clip(residual, limit)
+
+    def _keep_all_(self, residuals: Tensor) -> Tensor:
+        # All residuals are clipped at the quantile of those before the block.
+        window, spread = self.residuals.view(-1, self.window), self.spread
+        seen, size = int(self.seen.reshape(-1)[0]), residuals.abs()
+        limit = self.cut * torch.quantile(window[0, : min(seen, self.window)], self.quantile)
+        limit = torch.where(limit > 0.0, limit, torch.full_like(limit, math.inf))
+        last = min(size.size(0), self.window)
+        place = (seen + size.size(0) - last + torch.arange(last, device=size.device)) % self.window
+        window[:, place] = size[size.size(0) - last :].to(window.dtype)
+        square = (torch.minimum(window[0, : min(seen + size.size(0), self.window)], limit) ** 2).mean()
+        spread.copy_(torch.where(square > 0.0, square.sqrt(), spread.reshape(-1)[0]).expand_as(spread))
+        return torch.minimum(torch.maximum(residuals, -limit), limit)

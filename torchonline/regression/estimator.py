@@ -109,6 +109,8 @@ class Estimator(BlockEstimator):
     guarantee = ""
     # Whether the features of an earlier round can be replaced by others.
     can_replace = False
+    # Whether the rounds of several arms that share statistics can be learnt at once, by `_observe_arms_`.
+    has_pooled_blocks = False
     # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for all learners of a batch.
     takes_one_row = True
     # Whether a step can run on NumPy views.
@@ -198,6 +200,10 @@ class Estimator(BlockEstimator):
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from one round: ``(*B, d)``, ``(*B, *output_shape)`` twice."""
         # Refuse before the first write.
+        raise NotImplementedError
+
+    def _observe_arms_(self, x: Tensor, arm: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn from n rounds of several arms at once: ``(n, d)`` and ``(n)`` three times."""
         raise NotImplementedError
 
     def _replace_(self, old: Tensor, new: Tensor, target: Tensor, weight: Tensor) -> Tensor:
