@@ -431,10 +431,11 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         actions: list[Tensor] = []
         try:
             if self.feedback == "round":
-                for round_ in zip(x, rewards, strict=True):
+                for round_ in zip(x, rewards, inputs, strict=True):
                     actions.append(self._decide_and_learn(*round_))
             else:
-                actions.extend(self._decide_and_learn(x.movedim(0, lead), rewards.movedim(0, lead)).unbind(lead))
+                batch = (value.movedim(0, lead) for value in (x, rewards, inputs))
+                actions.extend(self._decide_and_learn(*batch).unbind(lead))
         finally:
             # The policy has learnt these rounds, even if the next one raised an error.
             if actions:
@@ -527,10 +528,10 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
             # The first round sets the dtypes. Integer rewards may be followed by real ones.
             self.replay.push(inputs, action, as_real(reward, self.head.policy.estimator.theta_hat.dtype))
 
-    def _decide_and_learn(self, x: Tensor, rewards: Tensor) -> Tensor:
+    def _decide_and_learn(self, x: Tensor, rewards: Tensor, given: Tensor) -> Tensor:
         """Decide and learn. Return the actions.
 
-        ``x`` holds features, or inputs if the head has a scaler.
+        ``x`` holds features, or inputs if the head has a scaler; ``given`` holds inputs.
         """
         if self.head.scaler is not None:
             action = self.head.select(x)
@@ -538,7 +539,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
                 self._see(self.head.encode(x), action)
             self.head.step(x, action, of_chosen(rewards, self._places(action)))
             return action
-        action = self.head.policy.select(x)
+        action = self.head.policy._choice_now(x, None, given)
         if self.watched:
             self._see(x, action)
         learn = self.head.policy.learn if action.dim() > self._batch_dims() else self.head.policy.step

@@ -78,6 +78,7 @@ def same_state(one: nn.Module, other: nn.Module) -> bool:
 
 def looks(head: BanditHead, x: Any) -> list[Tensor]:
     """Return all that a head says of two decisions without learning."""
+    torch.manual_seed(0)
     found = [head.encode(x), head(x), head.predict(x), *head.interval(x), head.select(x), head.probabilities(x)]
     return [*found, *head.select_with_probability(x), head.chosen_features(x, torch.zeros(2, dtype=torch.int64))]
 

@@ -116,8 +116,10 @@ def test_the_probabilities_of_a_policy(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, policy.probabilities(context.to(dtype), mask=mask).double())
     assert ips(log, policy).value == pytest.approx(float((2.0 * found[torch.arange(50), log.action]).mean()), rel=1e-12)
     arms = DisjointArms(Greedy(RidgeRegression(2)), actions=3)
+    arms.step(context[:, 0].double(), torch.zeros(50, dtype=torch.int64), context[:, 0, 0].abs().double())
+    positive = arms.predict(context[:, 0].double())[:, 0] > 0.0
     one = BanditLog(arms=3, action=[0] * 50, reward=[1.0] * 50, probability=[0.5] * 50, context=context[:, 0])
-    assert torch.equal(target_probabilities(one, arms)[:, 0], torch.ones(50, dtype=torch.float64))
+    assert torch.equal(target_probabilities(one, arms)[:, 0] == 1.0, positive)
     without = BanditLog(arms=3, action=[0], reward=[1.0], probability=[0.5])
     with pytest.raises(ValueError, match=r"^log: expected a log with context"):
         target_probabilities(without, arms)

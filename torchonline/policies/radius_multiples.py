@@ -27,7 +27,8 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.policies.default_estimator import suggestion
-from torchonline.policies.policy import drawn, one_hot
+from torchonline.policies.policy import drawn
+from torchonline.policies.ties import shares_of_best
 from torchonline.regression.estimator import Estimator
 
 RULES = ("ucb", "exp4")
@@ -128,7 +129,7 @@ class RadiusMultiples:
         bounds = self._at_multiples(x)
         if mask is not None:
             bounds = bounds.masked_fill(~mask.unsqueeze(-2), -math.inf)
-        named = one_hot(bounds)
+        named = shares_of_best(bounds)
         shares = self.shares()
         shares = shares.reshape(list(shares.shape[:-1]) + [1] * (named.dim() - shares.dim() - 1) + [shares.size(-1), 1])
         return (shares * named).sum(-2)

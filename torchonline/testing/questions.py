@@ -3,8 +3,9 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from torchonline.policies.ties import are_best, shares_of_best
 from torchonline.testing.rules import rule
 from torchonline.testing.subject import (
     BATCH_SHAPES,
@@ -159,11 +160,10 @@ def check_choices(policy: Any, x: Any, is_deterministic: bool) -> None:
     close(probabilities.gather(-1, drawn_place).squeeze(-1), chance, 1e-12)
     require((chance > 0.0).all(), "an arm of probability 0 was drawn")
     if is_deterministic:
-        best = policy(x).masked_fill(~mask, -torch.inf).argmax(-1)
-        require(torch.equal(best, place.squeeze(-1)), "the choice is not the available arm with the highest score")
-        require(
-            torch.equal(probabilities, nn.functional.one_hot(best, mask.size(-1)).to(probabilities)), "probabilities"
-        )
+        scores = policy(x).masked_fill(~mask, -torch.inf)
+        is_best = are_best(scores).gather(-1, place)
+        require(is_best.all(), "the choice is not the available arm with the highest score")
+        require(torch.equal(probabilities, shares_of_best(scores).to(probabilities)), "probabilities")
 
 
 def places_of(policy: Any, action: Tensor, count: int) -> Tensor:
