@@ -423,8 +423,10 @@ class TestPlayWithoutLearning:
     @pytest.mark.parametrize("batch", [(), (2,)])
     def test_prediction_takes_inputs_alone_or_any_batch(self, kind: str, batch: tuple[int, ...]) -> None:
         module = NeuralLinearBandit(head_of(kind, batch))
-        before = copy.deepcopy(module)
         inputs, rewards, _ = rounds_for(kind, 6, *batch)
+        for k in range(ARMS):  # so that no arms tie
+            module.head.step(inputs[k], torch.full(batch, k), rewards[k, ..., 0])
+        before = copy.deepcopy(module)
         action = torch.zeros((6, *batch), dtype=torch.int64)
         log = LoggedRounds(inputs, action, rewards[..., 0])
         batches = [inputs, (inputs,), (inputs, rewards), log, log._asdict(), {"inputs": inputs}]
@@ -439,6 +441,7 @@ class TestPlayWithoutLearning:
     def test_a_log_is_played_without_a_regret(self) -> None:
         module = NeuralLinearBandit(head_of("models"))
         inputs, _, _ = rounds_for("models", 6)
+        module.head.step(inputs[:ARMS], torch.arange(ARMS), torch.linspace(0.1, 0.9, ARMS))  # so that no arms tie
         log = LoggedRounds(inputs, torch.zeros(6, dtype=torch.int64), torch.ones(6))
         recorder = Recorder()
         trainer(recorder).validate(module, Batches(log), verbose=False)
