@@ -162,16 +162,19 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         """Learn whole windows of rounds at once; return how many rounds were learnt."""
         scaler, done = self.scaler, 0
         if scaler is not None:
-            end = x.size(0) // scaler.window * scaler.window
+            end, features = x.size(0) // scaler.window * scaler.window, [x[:0]]
+            features.clear()
             while done < end:
-                features = scaler._observe_windows_(x[done:end])
-                count = features.size(0)
-                if count == 0:
-                    return done
-                some = slice(done, done + count)
-                self.policy.estimator._observe_arms_(features, place[some], reward[some], noise_scale[some])
-                done += count
-                self.rounds.add_(count)
+                part = scaler._observe_windows_(x[done : min(done + 32 * scaler.window, end)])
+                if part.size(0) == 0:
+                    break
+                features.append(part)
+                done += part.size(0)
+            if done > 0:
+                self.policy.estimator._observe_arms_(
+                    torch.cat(features), place[:done], reward[:done], noise_scale[:done]
+                )
+                self.rounds.add_(done)
         return done
 
     def _learn_rows_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:

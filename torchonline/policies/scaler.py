@@ -373,18 +373,21 @@ class StandardScaler(Learner):
         if bool(((squares == 0.0) & (offset != 0.0)).any()):
             return self._standardised(x[:0])
         before = (first + torch.arange(n + 1, device=x.device)).to(x.dtype).unsqueeze(-1)
-        share, kept, most = self._share(before), offset, squarable(x)
+        share, kept = self._share(before), cut(offset, squares, self._share(before[:1]))
         shift, sums = torch.zeros_like(offset), torch.zeros_like(offset)
-        # Clipped rows change the moments of later rows: a few passes settle which rows are clipped, and where.
+        # Clipped rows change the moments of later rows: a few passes settle where rows are clipped.
         for _ in range(4):
-            kept = kept.clamp(-most, most)
             shift = torch.cat([torch.zeros_like(kept[:1]), kept.cumsum(0)]) / before
             sums = torch.cat([torch.zeros_like(kept[:1]), (kept * kept).cumsum(0)]) + squares - before * shift * shift
             sums = sums.clamp(min=0.0)
             gap = offset - shift[:-1]
-            if not has_far(gap, sums[:-1], share[:-1]):
+            again = offset
+            if has_far(gap, sums[:-1], share[:-1]):
+                again = shift[:-1] + cut(gap, sums[:-1], share[:-1])
+            has_settled = not may_hold(abs(again - kept) > 1e-9 * abs(kept))
+            kept = again
+            if has_settled:
                 break
-            kept = shift[:-1] + cut(gap, sums[:-1], share[:-1])
         windows = x.view(-1, self.window, x.size(-1))
         ends = shift[self.window :: self.window].unsqueeze(-2) + origin
         scale, squares_then = share[self.window :: self.window].unsqueeze(-2), sums[self.window :: self.window]

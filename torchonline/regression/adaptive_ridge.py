@@ -21,6 +21,7 @@ from torchonline.core.ops import (
     floor,
     increase_,
     largest,
+    matmul,
     matvec,
     maximum,
     minimum,
@@ -178,8 +179,13 @@ class AdaptiveEstimator(Estimator):
         theta_hat, ones_hat = self.theta_hat.view(-1, self.dim), self.ones_hat.view(-1, self.dim)
         V, V_inv, lost = self._precision()
         arms, weight = theta_hat.size(0), self.noise_scale / noise_scale
-        a = weight.unsqueeze(-1) * x
-        to_zero, short = (a * theta_hat[arm]).sum(-1), weight - (a * ones_hat[arm]).sum(-1)
+        a = x if bool((weight == 1.0).all()) else weight.unsqueeze(-1) * x
+        if arms <= 2 * self.dim:
+            products = matmul(a, torch.cat([theta_hat, ones_hat]).mT)
+            to_zero = products.gather(-1, arm.unsqueeze(-1)).squeeze(-1)
+            short = weight - products.gather(-1, arm.unsqueeze(-1) + arms).squeeze(-1)
+        else:
+            to_zero, short = (a * theta_hat[arm]).sum(-1), weight - (a * ones_hat[arm]).sum(-1)
         correction = self._mean_reward().reshape(-1)[0] * short
         predictor = to_zero + self._weight_of_mean().reshape(-1)[arm] * correction
         target = predictor + self._keep_all_(weight * reward - predictor)
