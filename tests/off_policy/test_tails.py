@@ -133,6 +133,14 @@ def test_a_known_largest_weight_makes_the_interval_of_rare_clicks_narrow() -> No
     assert confidence_interval(estimate, **UNIT).note == wide.note.split(";")[0]
 
 
+@pytest.mark.parametrize(("clicks", "method"), [(9, "confidence_sequence"), (12, "normal")])
+def test_the_interval_changes_at_a_share_of_a_tenth(clicks: int, method: str) -> None:
+    reward = torch.zeros(1000)
+    reward[:clicks] = 1.0
+    log = BanditLog(arms=2, action=[1] * 1000, reward=reward, probability=[0.5] * 1000)
+    assert confidence_interval(ips(log, second_arm(1000))).method == method
+
+
 def test_an_unknown_range_leaves_no_finite_bounds() -> None:
     estimate = ips(heavy(300, 3), second_arm(300))
     bounds = confidence_interval(estimate)
@@ -241,7 +249,7 @@ def test_asymptotic_intervals_warn_of_heavy_tails() -> None:
 
 
 def test_an_interval_is_a_tuple_that_can_be_copied() -> None:
-    bounds = Interval(0.0, 1.0, "normal", "why")
+    bounds = Interval(0.0, 1.0, method="normal", note="why")
     lower, upper = bounds
     assert (lower, upper, len(bounds)) == (0.0, 1.0, 2)
     for other in (copy.deepcopy(bounds), pickle.loads(pickle.dumps(bounds))):

@@ -94,7 +94,9 @@ class OnlineTrainer(pl.Trainer):
         delta: float = 0.05,
         reward_range: tuple[float, float] | None = None,
     ) -> None:
-        """Estimate what a policy would have earned on another policy's log, and how much more than the old one.
+        """Estimate what a policy would have earned on another policy's log.
+
+        The table also has the difference from what the other policy has earned.
 
         Args:
             model: the model, whose head is evaluated in its present state.

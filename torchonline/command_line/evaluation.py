@@ -67,7 +67,10 @@ class Table:
         return self.add_row(name, estimator, self.interval, self.note)
 
     def interval(self, estimate: Estimate) -> Interval:
-        """Return a normal interval, or another one with a note if the tail is heavy. Failures are notes, too."""
+        """Return a normal interval, or another one with a note if the tail is heavy.
+
+        The reason why there is none is a note, too.
+        """
         try:
             return confidence_interval(estimate, reward_range=self.reward_range, delta=self.delta)
         except ValueError as error:  # rewards outside their range
@@ -80,7 +83,10 @@ class Table:
         interval: Callable[[Estimate], Interval],
         note: str = "",
     ) -> Estimate | None:
-        """Add the line of an estimator, with its interval and the interval's note, or ``note`` if it has none."""
+        """Add the line of an estimator, with its interval.
+
+        The line ends with the interval's note, or with ``note`` if it has none.
+        """
         try:
             estimate = estimator()
             bounds = interval(estimate)
@@ -93,7 +99,11 @@ class Table:
         return estimate
 
     def add_weighted(self, log: BanditLog, target: Tensor) -> Estimate | None:
-        """Add the lines of IPS and SNIPS, and return the estimate of IPS, or None if it fails."""
+        """Add the lines of IPS and SNIPS.
+
+        Returns:
+            The estimate of IPS, or None if it fails.
+        """
         estimate = self.add("IPS", lambda: ips(log, target))
         if estimate is not None:
             self.facts += f"; effective sample size {estimate.effective_sample_size:.0f}"

@@ -49,7 +49,7 @@ class Estimate:
             finite variance, and does not if their tail index is below 2. K equal terms among zeros have a share of about 1 / K.
             It is 1 if all terms are equal, because the log then does not show their variance. That of an improvement is the
             larger of this share and the value's, because many rewards of the log would hide the few of the target.
-            :func:`~torchonline.off_policy.confidence_interval` takes a share above 0.05 for a heavy tail
+            :func:`~torchonline.off_policy.confidence_interval` takes a share above 0.1 for a heavy tail
             (docs/off_policy_measured.md has the coverage on either side).
 
     Reference:
@@ -114,12 +114,12 @@ def deviations(estimate: Estimate) -> Tensor:
 
 
 def improvement(estimate: Estimate) -> Estimate:
-    """Return the estimated improvement on the logging policy: the value minus the mean logged reward.
+    """Return the estimated improvement on the logging policy.
 
-    Both are means over the same rounds, and intervals of the result take the differences round by round. So they are correct
-    although the two means depend on each other, and narrower if the target often agrees with the log. The result works with
-    :func:`~torchonline.off_policy.confidence_interval` and every other interval; the confidence sequence does not take one of a
-    doubly robust estimate.
+    It is the value minus the mean logged reward. Both are means over the same rounds, and intervals take the differences round by
+    round. So they allow for the dependence of the two means, and are narrower if the target often agrees with the log. Every
+    interval accepts an improvement; :func:`~torchonline.off_policy.confidence_sequence` only one by :func:`ips` or
+    :func:`clipped_ips`.
 
     Args:
         estimate: an estimated value.

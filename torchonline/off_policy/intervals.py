@@ -19,13 +19,16 @@ SLACK = 1e-6
 # Number of rounds whose bounds are computed at once.
 CHUNK = 4096
 # A larger share of one term in the variance is taken for a heavy tail.
-HEAVY = 0.05
+HEAVY = 0.1
 # Methods whose weights are smaller than the ratio of the probabilities in some rounds.
 TRUNCATED = ("clipped_ips", "direct_method", "switch", "switch_doubly_robust")
 
 
 class TailWarning(UserWarning):
-    """Warning of an asymptotic interval where the terms of the estimate have a heavy tail, see ``Estimate.tail_share``."""
+    """Warning of an asymptotic interval of an estimate with a heavy tail.
+
+    ``Estimate.tail_share`` is the diagnostic.
+    """
 
 
 class _Bounds(NamedTuple):
@@ -48,7 +51,7 @@ class Interval(_Bounds):
     method: str = ""
     note: str = ""
 
-    def __new__(cls, lower: Any, upper: Any, method: str = "", note: str = "") -> "Interval":
+    def __new__(cls, lower: Any, upper: Any, *, method: str = "", note: str = "") -> "Interval":
         self = super().__new__(cls, lower, upper)
         self.method, self.note = method, note
         return self
@@ -125,7 +128,7 @@ def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 
         seed: see :func:`bootstrap_values`.
 
     Warns:
-        TailWarning: one group has more than 5 % of the variance.
+        TailWarning: one group has more than 10 % of the variance.
 
     Example:
         >>> from torchonline.off_policy import BanditLog, ips
@@ -153,7 +156,7 @@ def normal_interval(estimate: Estimate, *, delta: float = 0.05) -> Interval:
         delta: probability of a miss, in (0, 1).
 
     Warns:
-        TailWarning: one group has more than 5 % of the variance.
+        TailWarning: one group has more than 10 % of the variance.
     """
     checks.instance_of("estimate", estimate, Estimate, "an Estimate")
     delta = within("delta", delta, 0.0, 1.0)
@@ -169,17 +172,19 @@ def confidence_interval(
     largest_weight: float | None = None,
     delta: float = 0.05,
 ) -> Interval:
-    """Return an interval of the value at one fixed number of rounds: normal, unless the tail of the terms is heavy.
+    """Return a normal interval, or another one if the tail of the terms is heavy.
+
+    It holds at one number of rounds that was fixed before.
 
     The diagnostic is ``estimate.tail_share``, the share of the largest term in the variance.
 
-    - Up to 5 %, the result is :func:`normal_interval`.
-    - Above 5 %, the normal interval is too short: the weighted rewards have a heavy tail, or hardly any are above 0. Then the
+    - Up to 10 %, the result is :func:`normal_interval`.
+    - Above 10 %, the normal interval is too short: the weighted rewards have a heavy tail, or hardly any are above 0. Then the
       result is the last one of :func:`confidence_sequence` for the weights of the estimate, without its reward model. It holds
       for finite N if rewards are in ``reward_range``, and is wider. If rounds are in groups, its terms are sums over groups,
       which must be independent and whose sizes are taken as given.
-    - Above 5 % and without ``reward_range``, rewards that are all 0 or 1 are assumed to be in [0, 1]. Other rewards have no known
-      range, and the bounds are infinite: no finite interval of a mean holds for all tails.
+    - Above 10 % and without ``reward_range``, rewards that are all 0 or 1 are assumed to be in [0, 1]. Other rewards have no
+      known range, and the bounds are infinite: no finite interval of a mean holds for all tails.
 
     Clipped and switched estimates have lighter tails and a bias, and the direct method has the bias of its model. The normal
     interval does not see a bias.
@@ -240,7 +245,7 @@ def _tail_of(estimate: Estimate) -> str:
 
 
 def _warn_of_tail(estimate: Estimate) -> None:
-    """Warn if the share of one term in the variance is above 5 %."""
+    """Warn if the share of one term in the variance is above 10 %."""
     if estimate.tail_share > HEAVY:
         wanted = "terms with a light tail, for an asymptotic interval"
         message = f"estimate: expected {wanted}, got a {_tail_of(estimate)}; take confidence_interval"
@@ -339,7 +344,7 @@ def confidence_sequence(
 
 
 def _weighted_bounds(estimate: Estimate, low: float, high: float, bound: float | None, delta: float) -> Interval:
-    """Return the confidence sequence of weighted rewards, after each round, or after each group of several.
+    """Return the confidence sequence of weighted rewards, after each group.
 
     Bounds after a group, but for the last, are those of the groups so far in units of the mean group size.
     """
