@@ -15,20 +15,29 @@ logs at once, and the script compares the two on the first log. Clipped and swit
 Intervals are for delta = 0.05: normal, bootstrap with 400 resamples, and a confidence sequence ("anytime") at the end and in all
 rounds at once. It is told the largest weight that logging makes possible, except for clipped IPS and for "IPS, no bound".
 
+**Heavy tails.** Logs of 2000 rounds are drawn 1000 times in worlds of two arms, of which the target plays the second. The old
+system plays that arm with a probability that differs by round or is small. The tail index is that of the weighted rewards.
+Intervals are normal and the default (`confidence_interval`, with the range of the rewards), of the IPS estimate of the target's
+value and of that minus the mean logged reward. "Switched" is the share of logs in which the default is not normal; "at 20 %" is
+the default with that threshold in place of 10 %. The logs of the worlds "good overlap" and "bad overlap" are those above, of 500
+rounds.
+
 **Open Bandit Dataset.** Its sample comes with the package obp: 10,000 impressions for each of three campaigns and two logging
 policies, which are uniform items ("random"), and Bernoulli Thompson sampling that learnt all the time ("bts"). Two targets are
 estimated. Thompson sampling as it was at the start, by obp's prior and simulation of its ranks, is estimated from the random log.
 Uniform items are estimated from the bts log, and the plain mean of the random log tells their value.
 
-    python examples/off_policy.py    # some minutes, needs `pip install obp`; seconds with --quick
+    python examples/off_policy.py    # ten minutes, needs `pip install obp`; seconds with --quick
 """
 
 import argparse
 import math
 import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -39,15 +48,19 @@ from torchonline import DisjointArms, RidgeRegression
 from torchonline.off_policy import (
     BanditLog,
     Estimate,
+    Interval,
     OverlapWarning,
     PredictedRewards,
+    TailWarning,
     at_positions,
     bootstrap_interval,
     clipped_ips,
+    confidence_interval,
     confidence_sequence,
     direct_method,
     doubly_robust,
     from_obp,
+    improvement,
     ips,
     normal_interval,
     predicted_rewards,
@@ -76,12 +89,18 @@ def target_of(x: Tensor) -> Tensor:
     return torch.softmax(6.0 * means_of(x), -1)
 
 
-def true_value() -> float:
-    """Return the target's value, by the midpoint rule on a grid of contexts."""
+def true_value(policy: Callable[[Tensor], Tensor] = target_of) -> float:
+    """Return a policy's value, by the midpoint rule on a grid of contexts."""
     grid = (torch.arange(400, dtype=FLOAT) + 0.5) / 400
     x = torch.stack(torch.meshgrid(grid, grid, indexing="ij"), -1)
     x = torch.cat([torch.ones_like(x[..., :1]), x], -1)
-    return float((target_of(x) * means_of(x)).sum(-1).mean())
+    return float((policy(x) * means_of(x)).sum(-1).mean())
+
+
+def logging_of(world: str, x: Tensor) -> Tensor:
+    """Return the old system's probabilities, if they do not depend on earlier rounds, (..., K)."""
+    slope = {"good overlap": 3.0, "bad overlap": -6.0, "logging learns": 0.0}[world]
+    return LEAST[world] + (1.0 - ARMS * LEAST[world]) * torch.softmax(slope * means_of(x), -1)
 
 
 def draw(world: str, logs: int, rounds: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -89,9 +108,7 @@ def draw(world: str, logs: int, rounds: int) -> tuple[Tensor, Tensor, Tensor, Te
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(logs, rounds, 3, generator=generator, dtype=FLOAT)
     x[..., 0] = 1.0
-    means, least = means_of(x), LEAST[world]
-    scores = {"good overlap": 3.0 * means, "bad overlap": -6.0 * means, "logging learns": 0.0 * means}[world]
-    fixed = least + (1.0 - ARMS * least) * torch.softmax(scores, -1)
+    means, least, fixed = means_of(x), LEAST[world], logging_of(world, x)
     # Of the rounds so far: sums of rewards and counts of arms, each as if it had paid 1 once.
     paid, counts = (torch.ones(logs, ARMS, dtype=FLOAT) for _ in range(2))
     parts = []
@@ -204,6 +221,125 @@ def simulate(world: str, logs: int, rounds: int, draws: int, console: Console) -
     return rows
 
 
+class TailWorld(NamedTuple):
+    """World of two arms, of which the target plays the second.
+
+    The old system plays it with probability p, which is u to the power ``shape`` for a uniform u, or ``share`` if that is given.
+    Its reward is the function ``reward`` of p and another uniform number; the first arm's is the function ``other``.
+    """
+
+    shape: float
+    share: float | None
+    reward: Callable[[Tensor, Tensor], Tensor]
+    other: Callable[[Tensor, Tensor], Tensor]
+    value: float
+    logged: float
+    reward_range: tuple[float, float] | None
+    largest_weight: float | None = None
+
+
+def nothing(p: Tensor, u: Tensor) -> Tensor:
+    return 0.0 * p
+
+
+def growing(p: Tensor, u: Tensor) -> Tensor:
+    """Return a reward from 0 to 1 that grows with the weight 1 / p."""
+    return 1.0 - p
+
+
+def click(probability: float) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda p, u: (u < probability).to(FLOAT)
+
+
+def bounded_tail(index: float) -> TailWorld:
+    """Return a world with rewards from 0 to 1 whose weighted rewards have this tail index, from 1 to 2."""
+    a = index - 1.0  # p has the density a p^(a - 1), so its k-th moment is a / (a + k)
+    first, second = a / (a + 1.0), a / (a + 2.0)
+    return TailWorld(1.0 / a, None, growing, nothing, 1.0 - first, first - second, (0.0, 1.0))
+
+
+def unbounded_tail(index: float) -> TailWorld:
+    """Return a world with rewards p^-b for uniform p whose weighted rewards have this tail index, from 1 to 2."""
+    b = 2.0 / index - 1.0
+    return TailWorld(1.0, None, lambda p, u: p**-b, nothing, 1.0 / (1.0 - b), 1.0 / (2.0 - b), None)
+
+
+def rare_arm(share: float, largest_weight: float | None) -> TailWorld:
+    """Return a world in which the target's arm is rare, and 1 % of the visitors click on either arm."""
+    return TailWorld(1.0, share, click(0.01), click(0.01), 0.01, 0.01, (0.0, 1.0), largest_weight)
+
+
+TAILS = {
+    "rewards grow with weights, index 1.3": bounded_tail(1.3),
+    "the same, index 1.8": bounded_tail(1.8),
+    "unbounded rewards, index 1.3": unbounded_tail(1.3),
+    "rare arm, 1 % clicks": rare_arm(0.1, None),
+    "the same, W = 10": rare_arm(0.1, 10.0),
+    "light tails, half of the rounds": TailWorld(1.0, 0.5, click(0.5), click(0.3), 0.5, 0.4, (0.0, 1.0)),
+    "light tails, a tenth of the rounds": TailWorld(
+        1.0, 0.1, lambda p, u: u, lambda p, u: 0.5 * u, 0.5, 0.275, (0.0, 1.0)
+    ),
+}
+
+
+def draw_tail(world: TailWorld, rounds: int, generator: torch.Generator) -> BanditLog:
+    u, v, coin = torch.rand(3, rounds, generator=generator, dtype=FLOAT)
+    p = u**world.shape if world.share is None else torch.full_like(u, world.share)
+    played = coin < p
+    return BanditLog(
+        arms=2,
+        action=played.long(),
+        reward=torch.where(played, world.reward(p, v), world.other(p, v)),
+        probability=torch.where(played, p, 1.0 - p),
+    )
+
+
+def with_tails(logs: int, rounds: int) -> Iterator[tuple[str, Iterator[Estimate], float, float, dict[str, Any]]]:
+    """Yield name, IPS estimates, value, logged value and options of the default interval of each world."""
+    target = torch.tensor([[0.0, 1.0]], dtype=FLOAT).expand(rounds, 2)
+    for name, world in TAILS.items():
+        generator = torch.Generator().manual_seed(0)
+        estimates = (ips(draw_tail(world, rounds, generator), target) for _ in range(logs))
+        options = {"reward_range": world.reward_range, "largest_weight": world.largest_weight}
+        yield name, estimates, world.value, world.logged, options
+    for name in ("good overlap", "bad overlap"):
+        x, *parts = draw(name, logs, rounds // 4)
+        estimates = (
+            ips(BanditLog(arms=ARMS, action=action, reward=reward, probability=probability), target_of(context))
+            for context, action, reward, probability in zip(x, *parts, strict=True)
+        )
+        logged = true_value(partial(logging_of, name))
+        yield name, estimates, true_value(), logged, {"reward_range": (0.0, 1.0)}
+
+
+def tails(logs: int, rounds: int) -> list[tuple[str, ...]]:
+    """Return a row of the table of heavy tails for each world, and for the value and the improvement."""
+    rows = []
+
+    def facts(bounds: Interval, truth: float) -> tuple[float, float]:
+        return float(bounds.lower <= truth <= bounds.upper), bounds.upper - bounds.lower
+
+    for name, estimates, value, logged, options in with_tails(logs, rounds):
+        found: dict[str, list[tuple[float, ...]]] = {"value": [], "new minus old": []}
+        for estimate in estimates:
+            for what, subject, truth in (
+                ("value", estimate, value),
+                ("new minus old", improvement(estimate), value - logged),
+            ):
+                default = confidence_interval(subject, delta=DELTA, **options)
+                normal, share = normal_interval(subject, delta=DELTA), subject.tail_share
+                late = facts(normal if share <= 0.2 else default, truth)[0]
+                row = (*facts(normal, truth), *facts(default, truth), float(default.method != "normal"), share, late)
+                found[what].append(row)
+        for what, values in found.items():
+            columns = torch.tensor(values, dtype=FLOAT)
+            mean, middle = (100.0 * columns.mean(0)).tolist(), columns.median(0).values.tolist()
+            shares = f"{mean[4]:.1f}", f"{100 * middle[5]:.1f}"
+            widths = f"{middle[1]:.3f}", "infinite" if math.isinf(middle[3]) else f"{middle[3]:.3f}"
+            rows.append((name, what, *shares, *(f"{mean[k]:.1f}" for k in (0, 2, 6)), *widths))
+    return rows
+
+
 def shop(policy: str, campaign: str, folder: Path) -> BanditLog:
     """Return a log of the Open Bandit Dataset's sample. obp's own loader does not run with pandas 2."""
     import pandas
@@ -297,6 +433,17 @@ SIMULATED = (
     "anytime, always",
     "width, anytime",
 )
+OF_TAILS = (
+    "world",
+    "interval of",
+    "switched",
+    "tail share",
+    "normal",
+    "default",
+    "at 20 %",
+    "width, normal",
+    "width, default",
+)
 OF_SHOP = ("campaign", "log", "target", "clicks", "ESS", "IPS", "SNIPS", "DR", "anytime", "mean of the other log")
 
 
@@ -310,7 +457,8 @@ def main() -> None:
     campaigns = ("men",) if options.quick else ("all", "men", "women")
     options.output.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore", OverlapWarning)  # the tables say so
+    for warning in (OverlapWarning, TailWarning):  # the tables say so
+        warnings.simplefilter("ignore", warning)
     console = Console(soft_wrap=True)
     folder = data_folder(options.data)
     texts = []
@@ -319,6 +467,11 @@ def main() -> None:
         texts.append(
             f"{world}, {logs} logs of {rounds} rounds: errors and widths in thousandths, coverage in percent\n\n{table}"
         )
+    long = 4 * rounds
+    texts.append(
+        f"heavy tails, {logs} logs of {long} rounds: coverage in percent, medians of shares (in percent) and of widths\n\n"
+        + markdown(OF_TAILS, tails(logs, long))
+    )
     table = markdown(OF_SHOP, evaluate_shop(campaigns, simulations, draws, folder))
     texts.append(f"Open Bandit Dataset, sample: clicks in a thousand impressions\n\n{table}")
     console.print("\n\n".join(texts), markup=False, highlight=False)

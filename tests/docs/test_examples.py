@@ -317,6 +317,8 @@ SAID = {
         "good overlap, 4 logs of 100 rounds",
         "| DR in order, wrong |",
         "logging learns: the target's value is 0.5649",
+        "heavy tails, 4 logs of 400 rounds",
+        "| light tails, half of the rounds | new minus old | 0.0 |",
         "| men | random | bts at the start | 46 |",
         "| men | bts | uniform items | 69 | 656 | 3.01",
     ],

@@ -25,7 +25,9 @@ from torchonline.off_policy import (
     switch_doubly_robust,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::torchonline.off_policy.OverlapWarning")
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::torchonline.off_policy.{name}") for name in ("OverlapWarning", "TailWarning")
+]
 FLOAT = torch.float64
 
 

@@ -96,6 +96,8 @@ class OnlineTrainer(pl.Trainer):
     ) -> None:
         """Estimate what a policy would have earned on another policy's log.
 
+        The table also has the difference from what the other policy has earned.
+
         Args:
             model: the model, whose head is evaluated in its present state.
             datamodule: the log, with probabilities: a part that the model has not learnt.
@@ -104,7 +106,7 @@ class OnlineTrainer(pl.Trainer):
             decisions: a service's log to evaluate on instead of data: its file, or the URL of its database.
             delta: probability that an interval misses, for example 0.05 for 95 % intervals.
             reward_range: smallest and largest possible reward. With it, the table also has an anytime-valid interval, which holds
-                for finite logs.
+                for finite logs, and intervals are finite where the tail is heavy.
         """
         head = get_head(load_checkpoint(model, ckpt_path, None if decisions else datamodule))
         print(f"state: {ckpt_path or 'new'}")

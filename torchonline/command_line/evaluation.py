@@ -13,9 +13,11 @@ from torchonline.models.encoding import input_type
 from torchonline.off_policy import (
     BanditLog,
     Estimate,
-    bootstrap_interval,
+    Interval,
+    confidence_interval,
     confidence_sequence,
     doubly_robust,
+    improvement,
     ips,
     predicted_rewards,
     snips,
@@ -37,101 +39,121 @@ class Table:
     Args:
         log: the log.
         delta: probability that an interval misses.
-        note: note on the intervals in the lines of IPS and SNIPS.
+        reward_range: smallest and largest possible reward, or None, for the intervals where the tail is heavy.
+        note: note on the normal intervals in the lines of IPS and SNIPS.
     """
 
-    def __init__(self, log: BanditLog, delta: float, note: str = "") -> None:
+    def __init__(
+        self, log: BanditLog, delta: float, reward_range: tuple[float, float] | None = None, note: str = ""
+    ) -> None:
         if len(log) < 2:
             raise ValueError(f"log: expected at least 2 rounds, to estimate a spread, got {len(log)}")
-        self.delta, self.note = within("delta", delta, 0.0, 1.0), note
+        self.delta, self.reward_range, self.note = within("delta", delta, 0.0, 1.0), reward_range, note
         self.facts = f"log: {counted(len(log), 'round')}, {counted(log.arms, 'action')}"
         self.failed: list[str] = []
         self.lines = [f"{'':<18} {'mean reward':>11}   {100 * (1 - delta):g} % interval"]
-        mean, error = float(log.reward.mean()), float(log.reward.std()) / math.sqrt(len(log))
-        half = error * float(torch.special.ndtri(torch.tensor(1.0 - delta / 2.0, dtype=torch.float64)))
-        self.lines.append(_row("as logged", mean, mean - half, mean + half))
+        logged = Estimate("ips", log, torch.zeros_like(log.reward), torch.ones_like(log.reward), log.reward)
+        self.add_row("as logged", lambda: logged, self.interval)
 
     def __str__(self) -> str:
         return "\n".join([self.facts, *self.lines])
 
     def add(self, name: str, estimator: Callable[[], Estimate]) -> Estimate | None:
-        """Add the line of an estimator, with a bootstrap interval.
+        """Add the line of an estimator, with :meth:`interval`.
 
         Returns:
             The estimate, or None if the estimator fails.
         """
+        return self.add_row(name, estimator, self.interval, self.note)
 
-        def bounds(estimate: Estimate) -> tuple[float, float]:
-            try:
-                low, high = map(float, bootstrap_interval(estimate, delta=self.delta))
-            except ValueError:  # resamples without any weight
-                return -math.inf, math.inf
-            return low, high
+    def interval(self, estimate: Estimate) -> Interval:
+        """Return a normal interval, or another one with a note if the tail is heavy.
 
-        return self.add_row(name, estimator, bounds, self.note)
+        The reason why there is none is a note, too.
+        """
+        try:
+            return confidence_interval(estimate, reward_range=self.reward_range, delta=self.delta)
+        except ValueError as error:  # rewards outside their range
+            return Interval(-math.inf, math.inf, method="none", note=str(error))
 
     def add_row(
         self,
         name: str,
         estimator: Callable[[], Estimate],
-        bounds: Callable[[Estimate], tuple[float, float]],
+        interval: Callable[[Estimate], Interval],
         note: str = "",
     ) -> Estimate | None:
-        """Add the line of an estimator, with the interval of ``bounds`` and a note."""
+        """Add the line of an estimator, with its interval.
+
+        The line ends with the interval's note, or with ``note`` if it has none.
+        """
         try:
             estimate = estimator()
-            line = _row(name, estimate.value, *bounds(estimate)) + (note and f"   {note}")
+            bounds = interval(estimate)
         except (ValueError, RuntimeError) as error:  # from a check or from linear algebra
             self.failed.append(name)
             self.lines.append(f"{name:<18} failed: {' '.join(str(error).split())[:200]}")
             return None
-        self.lines.append(line)
+        note = bounds.note or note
+        self.lines.append(_row(name, estimate.value, *bounds) + (note and f"   {note}"))
         return estimate
 
-    def add_weighted(self, log: BanditLog, target: Tensor) -> None:
-        """Add the lines of IPS and SNIPS."""
+    def add_weighted(self, log: BanditLog, target: Tensor) -> Estimate | None:
+        """Add the lines of IPS and SNIPS.
+
+        Returns:
+            The estimate of IPS, or None if it fails.
+        """
         estimate = self.add("IPS", lambda: ips(log, target))
         if estimate is not None:
             self.facts += f"; effective sample size {estimate.effective_sample_size:.0f}"
         self.add("SNIPS", lambda: snips(log, target))
+        return estimate
 
-    def add_at_all_times(self, log: BanditLog, target: Tensor, reward_range: tuple[float, float] | None) -> None:
+    def add_at_all_times(self, log: BanditLog, target: Tensor) -> None:
         """Add a line of IPS with an anytime-valid interval.
 
         It holds for rewards in ``reward_range``, also if the target learns. Without a range this is a no-op.
         """
+        reward_range = self.reward_range
         if reward_range is None:
             return
 
-        def bounds(estimate: Estimate) -> tuple[float, float]:
+        def last(estimate: Estimate) -> Interval:
             low, high = confidence_sequence(estimate, reward_range=reward_range, delta=self.delta)
-            return float(low[-1]), float(high[-1])
+            return Interval(float(low[-1]), float(high[-1]))
 
-        self.add_row("IPS, at all times", lambda: ips(log, target), bounds)
+        self.add_row("IPS, at all times", lambda: ips(log, target), last)
 
 
 def evaluate_head(head: Any, log: BanditLog, delta: float, reward_range: tuple[float, float] | None) -> Table:
-    """Return a table of estimates of the mean reward of a head in its present state."""
-    table, target = Table(log, delta), target_probabilities(log, head)
-    table.add_weighted(log, target)
+    """Return a table of estimates of the mean reward of a head in its present state.
+
+    The line "new minus old" is the doubly robust estimate, or IPS if that fails, minus the mean logged reward.
+    """
+    table, target = Table(log, delta, reward_range), target_probabilities(log, head)
+    weighted = table.add_weighted(log, target)
     folds = min(5, len(log))  # for cross-fitting
-    table.add(
+    robust = table.add(
         "doubly robust", lambda: doubly_robust(log, target, predicted_rewards(_regression(log), log, folds=folds))
     )
-    table.add_at_all_times(log, target, reward_range)
+    table.add_at_all_times(log, target)
+    estimate = weighted if robust is None else robust
+    if estimate is not None:
+        table.add("new minus old", lambda: improvement(estimate))
     return table
 
 
 def evaluate_replay(head: Any, log: BanditLog, delta: float, reward_range: tuple[float, float] | None) -> Table:
     """Return a table of estimates of a head's mean reward while it learns a log.
 
-    The head learns the rounds in which its choice is the logged action. Its choices depend on earlier rounds, so the bootstrap of
-    the rounds is a heuristic, and the table says so. The anytime-valid interval for rewards in a range holds.
+    The head learns the rounds in which its choice is the logged action. Its choices depend on earlier rounds, so the normal
+    interval is a heuristic, and the table says so. The anytime-valid interval for rewards in a range holds.
     """
-    table, choices = Table(log, delta, "heuristic: the policy learns"), replay_head(head, log)
+    table, choices = Table(log, delta, reward_range, "heuristic: the policy learns"), replay_head(head, log)
     target = torch.zeros(len(log), log.arms, dtype=torch.float64).scatter_(1, choices.unsqueeze(1), 1.0)
     table.add_weighted(log, target)
-    table.add_at_all_times(log, target, reward_range)
+    table.add_at_all_times(log, target)
     table.facts += f"; {int((choices == log.action).sum())} choices were the logged actions, and were learnt"
     return table
 

@@ -6,6 +6,7 @@ from torchonline.off_policy.estimators import (
     direct_method,
     doubly_robust,
     importance_weights,
+    improvement,
     ips,
     sndr,
     snips,
@@ -14,8 +15,10 @@ from torchonline.off_policy.estimators import (
 )
 from torchonline.off_policy.intervals import (
     Interval,
+    TailWarning,
     bootstrap_interval,
     bootstrap_values,
+    confidence_interval,
     confidence_sequence,
     normal_interval,
 )
@@ -34,8 +37,10 @@ from torchonline.off_policy.regression import PredictedRewards, predicted_reward
 from torchonline.off_policy.support import Overlap, OverlapWarning, overlap
 
 __all__ = ["BanditLog", "at_positions", "from_decisions", "from_frame", "from_obp", "target_probabilities", "to_obp"]
-__all__ += ["Estimate", "clipped_ips", "direct_method", "doubly_robust", "importance_weights", "ips", "sndr", "snips"]
+__all__ += ["Estimate", "clipped_ips", "direct_method", "doubly_robust", "importance_weights"]
+__all__ += ["improvement", "ips", "sndr", "snips"]
 __all__ += ["switch", "switch_doubly_robust"]
-__all__ += ["Interval", "bootstrap_interval", "bootstrap_values", "confidence_sequence", "normal_interval"]
+__all__ += ["Interval", "TailWarning", "bootstrap_interval", "bootstrap_values", "confidence_interval"]
+__all__ += ["confidence_sequence", "normal_interval"]
 __all__ += ["Overlap", "OverlapWarning", "PredictedRewards", "overlap", "predicted_rewards"]
 __all__ += ["bootstrap_means", "effective_sample_size", "propensities", "replay", "self_normalised_mean"]

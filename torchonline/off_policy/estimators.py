@@ -1,6 +1,6 @@
 """Estimators of a policy's value from a log of another policy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,9 @@ from torchonline.off_policy.logs import TOLERANCE, BanditLog, of_actions, real_n
 from torchonline.off_policy.means import effective_sample_size
 from torchonline.off_policy.regression import PredictedRewards
 from torchonline.off_policy.support import warn_of_overlap
+
+# Terms that differ by less than this share of the largest are taken for equal.
+SAME = 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,11 +34,28 @@ class Estimate:
         self_normalised: whether D is the sum of the weights.
         from_past: whether each round's base and residual were predicted from earlier rounds only.
         predicted_range: smallest and largest predicted reward of any arm; None without a model.
+        minus_logged: whether the logged rewards are subtracted, see :func:`improvement`.
 
     Attributes:
         value: the estimate, a float.
         terms: the rounds' contributions, ``(N)``, float64. The value is their mean.
         effective_sample_size: that of the weights; 0 if all are 0, and N for the direct method, which has no weights.
+        tail_share: share of the largest term in the variance, from 0 to 1, a diagnostic of heavy tails:
+
+            .. math:: \max_g d_g^2 \Big/ \sum_g d_g^2
+
+            :math:`d_g` sums the deviations of the terms from their mean over the rounds of group g. For a self-normalised
+            estimate, the terms are those of its linear approximation. The share tends to 0 as the log grows if the terms have a
+            finite variance, and does not if their tail index is below 2. K equal terms among zeros have a share of about 1 / K.
+            It is 1 if all terms are equal, because the log then does not show their variance. That of an improvement is the
+            larger of this share and the value's, because many rewards of the log would hide the few of the target.
+            :func:`~torchonline.off_policy.confidence_interval` takes a share above 0.1 for a heavy tail
+            (docs/off_policy_measured.md has the coverage on either side).
+
+    Reference:
+        The ratio of the maximum to the sum: O'Brien, A limit theorem for sample maxima and heavy branches in Galton-Watson
+        trees, Journal of Applied Probability 1980. Embrechts, Kluppelberg and Mikosch, Modelling Extremal Events, 1997, Section
+        6.2.6, use it to tell which moments are finite.
     """
 
     method: str
@@ -46,10 +66,12 @@ class Estimate:
     self_normalised: bool = False
     from_past: bool = True
     predicted_range: tuple[float, float] | None = None
+    minus_logged: bool = False
 
     def __repr__(self) -> str:
         size = f"effective_sample_size={self.effective_sample_size:.4g}"
-        return f"Estimate({self.method}: {self.value:.6g}, rounds={len(self.log)}, {size})"
+        name = f"{self.method} minus logged" if self.minus_logged else self.method
+        return f"Estimate({name}: {self.value:.6g}, rounds={len(self.log)}, {size})"
 
     @property
     def value(self) -> float:
@@ -65,6 +87,51 @@ class Estimate:
         if self.method == "direct_method":
             return float(len(self.log))
         return float(effective_sample_size(self.weights)) if bool((self.weights > 0.0).any()) else 0.0
+
+    @property
+    def tail_share(self) -> float:
+        squares = deviations(self) ** 2
+        largest = float(squares.max())
+        # Deviations of equal terms are rounding errors.
+        rounding = SAME * float(self.terms.abs().max())
+        share = largest / float(squares.sum()) if largest > rounding**2 else 1.0
+        if not self.minus_logged:
+            return share
+        return max(share, replace(self, base=self.base + self.log.reward, minus_logged=False).tail_share)
+
+
+def deviations(estimate: Estimate) -> Tensor:
+    """Return the sums over groups of the terms' deviations from their mean, ``(G)``.
+
+    The terms of a self-normalised estimate are those of its linear approximation (delta method).
+    """
+    terms = estimate.terms
+    if estimate.self_normalised:
+        ratio = estimate.weights / estimate.weights.mean()
+        corrected = (estimate.weights * estimate.residuals).mean() / estimate.weights.mean()
+        terms = estimate.base + ratio * (estimate.residuals - corrected)
+    return estimate.log.group_sums(terms - terms.mean())
+
+
+def improvement(estimate: Estimate) -> Estimate:
+    """Return the estimated improvement on the logging policy.
+
+    It is the value minus the mean logged reward. Both are means over the same rounds, and intervals take the differences round by
+    round. So they allow for the dependence of the two means, and are narrower if the target often agrees with the log. Every
+    interval accepts an improvement; :func:`~torchonline.off_policy.confidence_sequence` only one by :func:`ips` or
+    :func:`clipped_ips`.
+
+    Args:
+        estimate: an estimated value.
+
+    Example:
+        >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
+        >>> improvement(ips(log, torch.tensor([[0.9, 0.1]]).expand(4, 2)))
+        Estimate(ips minus logged: 0.2, rounds=4, effective_sample_size=2.439)
+    """
+    if checks.instance_of("estimate", estimate, Estimate, "an Estimate").minus_logged:
+        raise ValueError("estimate: expected an estimated value, got an improvement")
+    return replace(estimate, base=estimate.base - estimate.log.reward, minus_logged=True)
 
 
 def importance_weights(log: BanditLog, target: Any) -> Tensor:

@@ -1,6 +1,7 @@
 """Intervals for an estimated value: bootstrap, normal and anytime-valid."""
 
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from torchonline.core import checks
 from torchonline.core.checks import positive, positive_integer, within
-from torchonline.off_policy.estimators import Estimate
+from torchonline.off_policy.estimators import Estimate, deviations
 from torchonline.off_policy.logs import BanditLog
 
 # The mixture of a confidence sequence: lambda = 2^-(j + 1/2) / c with probability 1 / ((j + 1)(j + 2)), j = 0, ..., 23.
@@ -17,23 +18,49 @@ MIXTURE = 24
 SLACK = 1e-6
 # Number of rounds whose bounds are computed at once.
 CHUNK = 4096
+# A larger share of one term in the variance is taken for a heavy tail.
+HEAVY = 0.1
+# Methods whose weights are smaller than the ratio of the probabilities in some rounds.
+TRUNCATED = ("clipped_ips", "direct_method", "switch", "switch_doubly_robust")
 
 
-class Interval(NamedTuple):
+class TailWarning(UserWarning):
+    """Warning of an asymptotic interval of an estimate with a heavy tail.
+
+    ``Estimate.tail_share`` is the diagnostic.
+    """
+
+
+class _Bounds(NamedTuple):
+    lower: Any
+    upper: Any
+
+
+class Interval(_Bounds):
     """Lower and upper bound of a value.
+
+    It is a tuple of the two bounds.
 
     Args:
         lower: a float; or the bounds after each round, ``(N)``, float64.
         upper: as ``lower``.
+        method: how it was computed: "normal", "bootstrap" or "confidence_sequence"; "none" for infinite bounds.
+        note: why :func:`confidence_interval` did not take the normal interval, and what it assumed.
     """
 
-    lower: Any
-    upper: Any
+    method: str = ""
+    note: str = ""
+
+    def __new__(cls, lower: Any, upper: Any, *, method: str = "", note: str = "") -> "Interval":
+        self = super().__new__(cls, lower, upper)
+        self.method, self.note = method, note
+        return self
 
     def __repr__(self) -> str:
         is_one = all(isinstance(end, float) for end in self)
         lower, upper = with_digits_of(self.upper - self.lower, *self) if is_one else map(repr, self)
-        return f"Interval(lower={lower}, upper={upper})"
+        told = "".join(f", {name}={value!r}" for name, value in vars(self).items() if value)
+        return f"Interval(lower={lower}, upper={upper}{told})"
 
 
 def with_digits_of(width: float, *numbers: float) -> list[str]:
@@ -90,15 +117,18 @@ def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 
     """Return the delta / 2 and 1 - delta / 2 quantiles of the bootstrap of groups.
 
     Asymptotic: the coverage tends to 1 - delta as the number of independent groups grows, if the weighted residuals have finite
-    variance. With few groups, rare rewards or heavy weights it is smaller (docs/off_policy_measured.md has counts). The interval
-    is not anytime-valid. It does not hold if the logging policy learns, or if the target learns from the log, because rounds are
-    then not independent.
+    variance. With few groups, rare rewards or heavy weights it is smaller (docs/off_policy_measured.md has counts). The function
+    warns if the diagnostic of :func:`confidence_interval` sees that. The interval is not anytime-valid. It does not hold if the
+    logging policy learns, or if the target learns from the log, because rounds are then not independent.
 
     Args:
         estimate: the estimate, of at least two groups.
         delta: probability of a miss, in (0, 1).
         draws: see :func:`bootstrap_values`.
         seed: see :func:`bootstrap_values`.
+
+    Warns:
+        TailWarning: one group has more than 10 % of the variance.
 
     Example:
         >>> from torchonline.off_policy import BanditLog, ips
@@ -109,9 +139,10 @@ def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 
     """
     delta = within("delta", delta, 0.0, 1.0)
     _check_groups(checks.instance_of("estimate", estimate, Estimate, "an Estimate").log)
+    _warn_of_tail(estimate)
     values = bootstrap_values(estimate, draws=draws, seed=seed)
     bounds = values.quantile(torch.tensor([delta / 2.0, 1.0 - delta / 2.0], dtype=torch.float64))
-    return Interval(*bounds.tolist())
+    return Interval(*bounds.tolist(), method="bootstrap")
 
 
 def normal_interval(estimate: Estimate, *, delta: float = 0.05) -> Interval:
@@ -123,19 +154,102 @@ def normal_interval(estimate: Estimate, *, delta: float = 0.05) -> Interval:
     Args:
         estimate: the estimate, of at least two groups.
         delta: probability of a miss, in (0, 1).
+
+    Warns:
+        TailWarning: one group has more than 10 % of the variance.
     """
     checks.instance_of("estimate", estimate, Estimate, "an Estimate")
-    delta, log = within("delta", delta, 0.0, 1.0), estimate.log
-    terms = estimate.terms
-    if estimate.self_normalised:
-        ratio = estimate.weights / estimate.weights.mean()
-        corrected = (estimate.weights * estimate.residuals).mean() / estimate.weights.mean()
-        terms = estimate.base + ratio * (estimate.residuals - corrected)
+    delta = within("delta", delta, 0.0, 1.0)
+    _check_groups(estimate.log)
+    _warn_of_tail(estimate)
+    return _normal_interval(estimate, delta)
+
+
+def confidence_interval(
+    estimate: Estimate,
+    *,
+    reward_range: tuple[float, float] | None = None,
+    largest_weight: float | None = None,
+    delta: float = 0.05,
+) -> Interval:
+    """Return a normal interval, or another one if the tail of the terms is heavy.
+
+    It holds at one number of rounds that was fixed before.
+
+    The diagnostic is ``estimate.tail_share``, the share of the largest term in the variance.
+
+    - Up to 10 %, the result is :func:`normal_interval`.
+    - Above 10 %, the normal interval is too short: the weighted rewards have a heavy tail, or hardly any are above 0. Then the
+      result is the last one of :func:`confidence_sequence` for the weights of the estimate, without its reward model. It holds
+      for finite N if rewards are in ``reward_range``, and is wider. If rounds are in groups, its terms are sums over groups,
+      which must be independent and whose sizes are taken as given.
+    - Above 10 % and without ``reward_range``, rewards that are all 0 or 1 are assumed to be in [0, 1]. Other rewards have no
+      known range, and the bounds are infinite: no finite interval of a mean holds for all tails.
+
+    Clipped and switched estimates have lighter tails and a bias, and the direct method has the bias of its model. The normal
+    interval does not see a bias.
+
+    ``method`` and ``note`` of the result, and its repr, say which interval it is and why. The choice looks at the log, and the
+    normal interval is asymptotic where it is taken; docs/off_policy_measured.md has the coverage of both together.
+
+    Args:
+        estimate: any estimate, also an :func:`improvement`.
+        reward_range: smallest and largest possible reward.
+        largest_weight: an assumed bound W on all weights, as for :func:`confidence_sequence`. For rare rewards it makes the
+            second interval much narrower. Estimates with clipped, switched or no weights do not use it.
+        delta: probability of a miss, in (0, 1).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or a logged reward or weight is outside its bounds.
+
+    Example:
+        >>> from torchonline.off_policy import BanditLog, ips
+        >>> action = [0] * 990 + [1] * 10
+        >>> log = BanditLog(arms=2, action=action, reward=[0.0, 1.0] * 500, probability=[0.99] * 990 + [0.01] * 10)
+        >>> confidence_interval(ips(log, torch.tensor([[1.0, 0.0]]).expand(1000, 2)))
+        Interval(lower=0.4687, upper=0.5313, method='normal')
+    """
+    log = checks.instance_of("estimate", estimate, Estimate, "an Estimate").log
+    delta = within("delta", delta, 0.0, 1.0)
+    bound = None if largest_weight is None else positive("largest_weight", largest_weight)
+    if reward_range is not None:
+        _check_rewards(log, *_checked_range(reward_range))
+    if bound is not None:
+        _check_largest(estimate.weights, bound)
     _check_groups(log)
-    sums = log.group_sums(terms - terms.mean())
-    error = float((sums**2).sum().sqrt()) * math.sqrt(len(sums) / (len(sums) - 1)) / len(log)
+    if estimate.tail_share <= HEAVY:
+        return _normal_interval(estimate, delta)
+    if bool((estimate.weights < 0.0).any()):
+        raise ValueError(f"estimate: expected weights of at least 0, got {float(estimate.weights.min()):g}")
+    note = _tail_of(estimate)
+    if reward_range is None:
+        if not bool(((log.reward == 0.0) | (log.reward == 1.0)).all()):
+            return Interval(-math.inf, math.inf, method="none", note=f"{note}; give reward_range for finite bounds")
+        reward_range, note = (0.0, 1.0), f"{note}; rewards are assumed to be in [0, 1]"
+    low, high = _checked_range(reward_range)
+    bounds = _weighted_bounds(estimate, low, high, None if estimate.method in TRUNCATED else bound, delta)
+    return Interval(*(float(end[-1]) for end in bounds), method="confidence_sequence", note=note)
+
+
+def _normal_interval(estimate: Estimate, delta: float) -> Interval:
+    """Return the normal interval, without a check or a warning."""
+    sums = deviations(estimate)
+    error = float((sums**2).sum().sqrt()) * math.sqrt(len(sums) / (len(sums) - 1)) / len(estimate.log)
     quantile = -float(torch.special.ndtri(torch.tensor(delta / 2.0, dtype=torch.float64)))
-    return Interval(estimate.value - quantile * error, estimate.value + quantile * error)
+    return Interval(estimate.value - quantile * error, estimate.value + quantile * error, method="normal")
+
+
+def _tail_of(estimate: Estimate) -> str:
+    share, one = estimate.tail_share, "round" if estimate.log.groups is None else "group"
+    return f"heavy tail: one {one} has {share:.0%} of the variance"
+
+
+def _warn_of_tail(estimate: Estimate) -> None:
+    """Warn if the share of one term in the variance is above 10 %."""
+    if estimate.tail_share > HEAVY:
+        wanted = "terms with a light tail, for an asymptotic interval"
+        message = f"estimate: expected {wanted}, got a {_tail_of(estimate)}; take confidence_interval"
+        warnings.warn(message, TailWarning, stacklevel=3)
 
 
 def _check_groups(log: BanditLog) -> None:
@@ -192,7 +306,8 @@ def confidence_sequence(
         delta: probability of a miss, in (0, 1), half of it on either side.
 
     Returns:
-        Bounds after each round, ``(N)``, within ``reward_range``. They are not monotone. If all :math:`v_i` are equal, the
+        Bounds after each round, ``(N)``, within ``reward_range``; for an :func:`improvement`, of the mean difference of the
+        expected rewards under the target and under the logging policy. They are not monotone. If all :math:`v_i` are equal, the
         running maximum of ``lower`` and the running minimum of ``upper`` are also valid bounds.
 
     Raises:
@@ -218,22 +333,40 @@ def confidence_sequence(
     delta = within("delta", delta, 0.0, 1.0)
     bound = None if largest_weight is None else positive("largest_weight", largest_weight)
     _check_conditions(estimate, low, high, bound)
-    scale, w = high - low, estimate.weights
+    if bound is None or estimate.method == "ips":
+        return _weighted_bounds(estimate, low, high, bound, delta)
+    scale, bound = high - low, bound * (1.0 + 2.0 * SLACK) + SLACK  # slack of weights and of weighted predictions
+    terms = (estimate.base - low + estimate.weights * estimate.residuals) / scale
+    lower = _lower_bounds(terms, -bound, 1.0, delta / 2.0)
+    upper = -_lower_bounds(-terms, -1.0 - bound, 0.0, delta / 2.0)
+    ends = (low + scale * end.clamp(0.0, 1.0) for end in (lower, upper))
+    return Interval(*ends, method="confidence_sequence")
+
+
+def _weighted_bounds(estimate: Estimate, low: float, high: float, bound: float | None, delta: float) -> Interval:
+    """Return the confidence sequence of weighted rewards, after each group.
+
+    Bounds after a group, but for the last, are those of the groups so far in units of the mean group size.
+    """
+    log, scale = estimate.log, high - low
+    reward, logged = (log.reward - low) / scale, float(estimate.minus_logged)
+    groups = len(log) if log.groups is None else int(log.groups.max()) + 1
+
+    def by_group(values: Tensor) -> Tensor:
+        # Groups of one round keep the order of the log.
+        return values if groups == len(log) else log.group_sums(values) * (groups / len(log))
+
+    size = float(by_group(torch.ones_like(reward)).max())  # of the largest group, in units of the mean size
+    ratio = estimate.weights - logged
+    lower = _lower_bounds(by_group(ratio * reward), -logged * size, 1.0 - logged, delta / 2.0)
     if bound is None:
-        reward = (estimate.residuals - low) / scale
-        lower = _lower_bounds(w * reward, 0.0, 1.0, delta / 2.0)
-        upper = 1.0 - _lower_bounds(w * (1.0 - reward), 0.0, 1.0, delta / 2.0)
-    elif estimate.method == "ips":
-        bound *= 1.0 + SLACK
-        terms = w * (estimate.residuals - low) / scale
-        lower = _lower_bounds(terms, 0.0, 1.0, delta / 2.0)
-        upper = -_lower_bounds(-terms, -bound, 0.0, delta / 2.0)
+        rest = by_group(ratio * (1.0 - reward))
+        upper = 1.0 - logged - _lower_bounds(rest, -logged * size, 1.0 - logged, delta / 2.0)
     else:
-        bound = bound * (1.0 + 2.0 * SLACK) + SLACK  # slack of weights and of weighted predictions
-        terms = (estimate.base - low + w * estimate.residuals) / scale
-        lower = _lower_bounds(terms, -bound, 1.0, delta / 2.0)
-        upper = -_lower_bounds(-terms, -1.0 - bound, 0.0, delta / 2.0)
-    return Interval(low + scale * lower.clamp(0.0, 1.0), low + scale * upper.clamp(0.0, 1.0))
+        floor = (logged - bound * (1.0 + SLACK)) * size
+        upper = -_lower_bounds(by_group(-ratio * reward), floor, logged, delta / 2.0)
+    ends = ((1.0 - logged) * low + scale * end.clamp(-logged, 1.0) for end in (lower, upper))
+    return Interval(*ends, method="confidence_sequence")
 
 
 def _lower_bounds(terms: Tensor, floor: float, most: float, alpha: float) -> Tensor:
@@ -294,6 +427,8 @@ def _check_conditions(estimate: Any, low: float, high: float, bound: float | Non
     """Raise if a condition of :func:`confidence_sequence` is found to fail."""
     log = checks.instance_of("estimate", estimate, Estimate, "an Estimate").log
     unbounded, bounded = ("ips", "clipped_ips"), ("ips", "doubly_robust")
+    if estimate.minus_logged and estimate.method == "doubly_robust":
+        raise ValueError("estimate: expected an improvement by ips or clipped_ips, got one by doubly_robust")
     if estimate.method not in (unbounded if bound is None else bounded):
         names = "ips or clipped_ips without largest_weight, by ips or doubly_robust with it"
         raise ValueError(f"estimate: expected an estimate by {names}, got one by {estimate.method}")
@@ -305,17 +440,25 @@ def _check_conditions(estimate: Any, low: float, high: float, bound: float | Non
         raise ValueError(f"estimate: expected {wanted}, got a log with groups of several rounds")
     if log.time is not None and bool((log.time.diff() < 0.0).any()):
         raise ValueError("estimate: expected a log in the order of its times, got another order")
+    _check_rewards(log, low, high)
+    if bound is None:
+        return
+    _check_largest(estimate.weights, bound)
+    slack, predicted = 0.5 * SLACK * (high - low), estimate.predicted_range
+    if predicted is not None and not low - slack <= predicted[0] <= predicted[1] <= high + slack:
+        wanted = f"predicted rewards in reward_range, from {low:g} to {high:g}; clamp them"
+        raise ValueError(f"estimate: expected {wanted}, got {predicted[0]:g} to {predicted[1]:g}")
+
+
+def _check_rewards(log: BanditLog, low: float, high: float) -> None:
     if bool(((log.reward < low) | (log.reward > high)).any()):
         worst = [float(value) for value in log.reward.aminmax()]
         raise ValueError(
             f"reward_range: expected a range of all rewards, got rewards from {worst[0]:g} to {worst[1]:g}"
         )
-    if bound is None:
-        return
-    largest = max(1.0, float(estimate.weights.max()))  # some action's weight is at least 1: both policies sum to 1
+
+
+def _check_largest(weights: Tensor, bound: float) -> None:
+    largest = max(1.0, float(weights.max()))  # some action's weight is at least 1: both policies sum to 1
     if largest > bound * (1.0 + SLACK):
         raise ValueError(f"largest_weight: expected at least {largest:.9g}, got {bound:.9g}")
-    slack, predicted = 0.5 * SLACK * (high - low), estimate.predicted_range
-    if predicted is not None and not low - slack <= predicted[0] <= predicted[1] <= high + slack:
-        wanted = f"predicted rewards in reward_range, from {low:g} to {high:g}; clamp them"
-        raise ValueError(f"estimate: expected {wanted}, got {predicted[0]:g} to {predicted[1]:g}")
