@@ -49,6 +49,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         self.early = EarlyRounds(dim, estimator.dim, batch_shape=batch_shape, **options) if can_renew else None
         # Whether `learn` learns many rounds at once while the features are fixed.
         self.has_blocks = estimator.has_blocks and self._blocks_are_rounds() and not self.has_own_step
+        # Whether `learn` learns many rounds at once while the scaler moves.
+        can_pool = estimator.has_pooled_blocks and not self.has_own_step and self._blocks_are_rounds()
+        self.moves_in_blocks = moves and can_pool and not batch_shape
+        self.first_block = FIRST_BLOCK
         # Multiplications of a decision for each entry of its context.
         self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
 
@@ -97,27 +101,15 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def _rows_while_moving(self, block_size: int | None) -> int:
         """Return how many rounds to learn next while the scaler moves."""
         scaler = self.scaler
-        if scaler is None or not self._moves_in_blocks():
+        if scaler is None or not (self.moves_in_blocks and self.policy.estimator._can_ask(self.rounds)):
             return 8192
         rounds, window = int(self.rounds), scaler.window
-        if rounds < FIRST_BLOCK:
-            return FIRST_BLOCK - rounds
+        if rounds < self.first_block:
+            return self.first_block - rounds
         size = window * (rows_of_block(rounds, self.dim) // window)
         if block_size is not None:
             size = window * (block_size // window)
         return max(size, window)
-
-    def _moves_in_blocks(self) -> bool:
-        """Return whether rounds can be learnt at once while the scaler moves."""
-        scaler, estimator = self.scaler, self.policy.estimator
-        if (
-            scaler is None
-            or self.batch_dims > 0
-            or scaler.freeze_after is not None
-            or estimator.restart_every is not None
-        ):
-            return False
-        return estimator.has_pooled_blocks and not self.has_own_step and estimator._can_ask(self.rounds)
 
     def _learn_part(
         self,
@@ -148,12 +140,13 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def _is_moving_block(self, rows: int) -> bool:
         """Return whether the next ``rows`` rounds are learnt at once while the scaler moves."""
         scaler = self.scaler
-        if scaler is None or rows < scaler.window or not self._moves_in_blocks():
+        estimator = self.policy.estimator
+        if scaler is None or rows < scaler.window or not (self.moves_in_blocks and estimator._can_ask(self.rounds)):
             return False
-        rounds, estimator = int(self.rounds), self.policy.estimator
+        rounds = int(self.rounds)
         # With few rounds for each arm, its Cholesky factor takes more time than rounds in order.
         return (
-            rounds >= FIRST_BLOCK
+            rounds >= self.first_block
             and rounds % scaler.window == 0
             and 8 * rows >= estimator.dim * estimator.rounds.numel()
         )

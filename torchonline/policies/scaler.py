@@ -361,6 +361,7 @@ class StandardScaler(Learner):
         if may_hold(due):
             self._review_(due)
 
+    @torch.jit.export
     def _observe_windows_(self, x: Tensor) -> Tensor:
         """Learn from whole windows of rows, ``(n, d)``; return the features of the rows that were learnt, ``(n', m)``.
 
@@ -376,7 +377,7 @@ class StandardScaler(Learner):
         share, kept = self._share(before), cut(offset, squares, self._share(before[:1]))
         shift, sums = torch.zeros_like(offset), torch.zeros_like(offset)
         # Clipped rows change the moments of later rows: a few passes settle where rows are clipped.
-        for _ in range(4):
+        for _ in range(16):
             shift = torch.cat([torch.zeros_like(kept[:1]), kept.cumsum(0)]) / before
             sums = torch.cat([torch.zeros_like(kept[:1]), (kept * kept).cumsum(0)]) + squares - before * shift * shift
             sums = sums.clamp(min=0.0)
@@ -384,7 +385,7 @@ class StandardScaler(Learner):
             again = offset
             if has_far(gap, sums[:-1], share[:-1]):
                 again = shift[:-1] + cut(gap, sums[:-1], share[:-1])
-            has_settled = not may_hold(abs(again - kept) > 1e-9 * abs(kept))
+            has_settled = not may_hold(abs(again - kept) > 1e-12 * abs(kept))
             kept = again
             if has_settled:
                 break

@@ -170,6 +170,7 @@ class AdaptiveEstimator(Estimator):
         size = minimum(abs(error), 2.0 * number(self.spread))
         return size * size
 
+    @torch.jit.export
     def _observe_arms_(self, x: Tensor, arm: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from n rounds at once, from the statistics before the first of them. Not on arrays.
 
@@ -197,10 +198,11 @@ class AdaptiveEstimator(Estimator):
         self.target.copy_(target[-1].expand_as(self.target))
         self.seen += arm.size(0)
         counts = torch.bincount(arm, minlength=arms)
+        numbers: list[int] = counts.tolist()
         self.rounds.view(-1).add_(counts)
         order, squares, moved = arm.argsort(stable=True), torch.zeros_like(V).view(-1, self.dim, self.dim), []
         sums = torch.stack([error, short], -1)
-        for rows in order.split(counts.tolist()):
+        for rows in order.split(numbers):
             part = a[rows]
             moved.append(gram(part, sums[rows]))
             squares[len(moved) - 1] = gram(part, part)

@@ -202,6 +202,7 @@ class Estimator(BlockEstimator):
         # Refuse before the first write.
         raise NotImplementedError
 
+    @torch.jit.export
     def _observe_arms_(self, x: Tensor, arm: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from n rounds of several arms at once: ``(n, d)`` and ``(n)`` three times."""
         raise NotImplementedError

@@ -1,0 +1,133 @@
+"""`learn` in blocks while a scaler moves: the same parameters as in order."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.learners import close, differences, snapshot
+from torchonline import DisjointArms, RidgeRegression, StandardScaler, bandit
+from torchonline.policies.composed import FIRST_BLOCK
+
+pytestmark = pytest.mark.fast
+
+D = torch.float64
+CUT = ("spread", "residuals", "squares", "loss_gap", "pooled_loss_gap")
+
+
+def log(rounds: int, arms: int = 3, dim: int = 4, outlier: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return contexts in several units, actions and rewards; every 97th row is multiplied by ``outlier``."""
+    generator = torch.Generator().manual_seed(rounds)
+    x = torch.randn(rounds, dim, generator=generator, dtype=D) * 10.0 ** torch.arange(dim) + 3.0
+    x[::97] *= outlier
+    action = torch.randint(arms, (rounds,), generator=generator)
+    reward = (torch.rand(rounds, generator=generator, dtype=D) < 0.3 + 0.2 * (x[:, 0] > 3.0)).to(D)
+    return x, action, reward
+
+
+def learnt_twice(policy: Any, arguments: tuple[Tensor, ...], **options: Any) -> tuple[Any, Any]:
+    """Return a policy that has learnt in blocks, and one that has learnt in order."""
+    other = copy.deepcopy(policy)
+    policy.learn(*arguments, **options)
+    other.step(*arguments)
+    return policy, other
+
+
+def agree(one: Any, other: Any, tolerance: float, left_out: tuple[str, ...] = CUT) -> None:
+    states = one.state_dict(), other.state_dict()
+    for name, value in states[0].items():
+        if not name.startswith("arm.") and name.rpartition(".")[2] not in left_out:
+            size = max([1.0, *states[1][name].abs().flatten().tolist()]) if value.is_floating_point() else 1.0
+            close(value / size, states[1][name] / size, tolerance, name)
+
+
+@pytest.mark.parametrize("outlier", [1.0, 100.0])
+@pytest.mark.parametrize("rounds", [FIRST_BLOCK - 1, FIRST_BLOCK + 31, 2000])
+def test_unclipped_arms_learn_what_they_learn_in_order(rounds: int, outlier: float) -> None:
+    """Parameters and scaler to rounding; what follows residuals to what predictions from a block's start allow."""
+    blocks, in_order = learnt_twice(bandit(4, actions=3), log(rounds, outlier=outlier))
+    agree(blocks, in_order, 1e-9)
+    close(blocks.estimator.spread, in_order.estimator.spread, 0.01)
+
+
+def test_outliers_among_the_rows_are_clipped_as_in_order() -> None:
+    x = log(2000, outlier=1e6)[0]
+    one, other = StandardScaler(4), StandardScaler(4)
+    one.step(x[:256])
+    other.step(x[:256])
+    features = one._observe_windows_(x[256:1920])
+    expected = []
+    for row in x[256:1920]:
+        expected.append(other(row))
+        other.step(row)
+    close(features, torch.stack(expected), 1e-6)
+    agree(one, other, 1e-6)
+
+
+def test_a_change_of_scale_ends_a_block() -> None:
+    x = torch.randn(1024, 2, generator=torch.Generator().manual_seed(0), dtype=D)
+    x[640:, 1] *= 100.0
+    one, other = StandardScaler(2), StandardScaler(2)
+    one.step(x[:256])
+    other.step(x[:256])
+    assert len(one._observe_windows_(x[256:])) == 416  # to the end of the first window with twelve far rows
+    other.step(x[256:672])
+    agree(one, other, 1e-9)
+    blocks, in_order = learnt_twice(bandit(2, actions=2), (x, torch.arange(1024) % 2, torch.ones(1024)))
+    agree(blocks, in_order, 1e-9)
+
+
+def test_a_first_other_value_of_a_feature_is_learnt_in_order() -> None:
+    x = torch.ones(1024, 2, dtype=D)
+    x[:, 0] = torch.linspace(0.0, 1.0, 1024)
+    x[900:, 1] = 2.0
+    blocks, in_order = learnt_twice(bandit(2, actions=2), (x, torch.arange(1024) % 2, x[:, 0]))
+    agree(blocks, in_order, 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["real", "heavy", "count"])
+def test_clipped_arms_learn_nearly_the_same(kind: str) -> None:
+    """Residuals are clipped at the quantile before a block."""
+    blocks, in_order = learnt_twice(bandit(4, kind, actions=3), log(4000))
+    agree(blocks, in_order, 0.02, ("residuals", "squares", "loss_gap", "pooled_loss_gap", "gain"))
+    assert blocks.estimator.seen.tolist() == in_order.estimator.seen.tolist()
+
+
+def test_arms_with_features_and_noise_scales() -> None:
+    policy = bandit(4)
+    x, _, reward = log(1500)
+    noise = 0.25 + 0.5 * torch.rand(1500, generator=torch.Generator().manual_seed(0), dtype=D)
+    other = copy.deepcopy(policy)
+    arguments = x.unsqueeze(-2), torch.zeros(1500, dtype=torch.int64), reward
+    policy.learn(*arguments, noise_scale=noise, block_size=100)
+    other.step(*arguments, noise_scale=noise)
+    agree(policy, other, 1e-9)
+
+
+def test_a_file_learns_the_same_blocks() -> None:
+    policy = bandit(4, actions=3)
+    script = torch.jit.script(copy.deepcopy(policy))
+    arguments = log(1500)
+    policy.learn(*arguments)
+    script.learn(*arguments)
+    agree(policy, script, 1e-9, ())
+
+
+def test_a_refused_log_changes_nothing() -> None:
+    policy, (x, action, reward) = bandit(4, actions=3), log(1500)
+    policy.learn(x, action, reward)
+    before = snapshot(policy)
+    for bad in (float("nan"), float("inf"), 1e300):
+        wrong = x.clone()
+        wrong[1400, 2] = bad
+        with pytest.raises(ValueError, match="inputs: expected"):
+            policy.learn(wrong, action, reward)
+        assert differences(before, snapshot(policy)) == []
+
+
+def test_other_estimators_go_on_in_order() -> None:
+    arms = DisjointArms(RidgeRegression(5), 3, scaler=StandardScaler(4))
+    blocks, in_order = learnt_twice(arms, log(600))
+    agree(blocks, in_order, 1e-12, ())
