@@ -1,0 +1,143 @@
+"""The default bandit where rewards come late, have a level or are graded, and where a log is long.
+
+    python examples/benchmarks/default.py    # ten seeds: a quarter of an hour on a core; seconds with --smoke
+
+- clicks: the first game of docs/start.md, of 1000 visitors. All rewards of a batch are learnt after its last decision.
+- digits: a small encoder is trained on 600 digits. Its features are the contexts of a bandit on the other 1197. Regret.
+- level: three arms, two features; the right arm pays 1 more than the others, with noise of deviation 0.1, and a level is added to
+  all rewards. Wrong choices of 1000.
+- diamonds: five levels of the price, and 1 less a quarter of the levels missed is paid. Error over 8000 rounds, and in how many
+  runs an arm that is right in a tenth of the rounds got less than a two-hundredth of the choices.
+- learn: processor time of a log with 20 features and 10 arms, and beside the time of ``step`` on its first rounds.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from statistics import mean, stdev
+from typing import Any
+
+import data
+import numpy as np
+import torch
+from play import one_thread
+
+import torchonline
+
+
+def played(policy: Any, contexts: np.ndarray, pay: Callable[[int, int], float], batch: int = 1) -> list[int]:
+    """Play contexts in order, learn each batch of rewards after its last decision, and return the choices."""
+    chosen: list[int] = []
+    for first in range(0, len(contexts), batch):
+        rows = range(first, min(first + batch, len(contexts)))
+        chosen.extend(int(policy.select(contexts[i])) for i in rows)
+        for i in rows:
+            policy.step(contexts[i], chosen[i], pay(i, chosen[i]))
+    return chosen
+
+
+def clicks(seed: int, batch: int, rounds: int) -> float:
+    rng = np.random.default_rng(seed)
+    visitors, luck = rng.random((rounds, 2)) * [100_000.0, 60.0], rng.random(rounds)
+    page = (visitors[:, 1] // 20).astype(int)
+    policy = torchonline.bandit(dim=2, rewards="binary", actions=3)
+
+    def pay(i: int, k: int) -> float:
+        return float(luck[i] < (0.6 if k == page[i] else 0.1))
+
+    return sum(pay(i, k) for i, k in enumerate(played(policy, visitors, pay, batch)))
+
+
+def encoded_digits(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features and labels of 1197 digits, by an encoder that was trained on the other 600."""
+    table = data.table("digits")
+    x, y = torch.tensor(table.features / 16.0, dtype=torch.float32), torch.tensor(table.labels)
+    torch.manual_seed(seed)
+    order = torch.randperm(len(y))
+    encoder = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32), torch.nn.ReLU())
+    classes = torch.nn.Linear(32, 10)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *classes.parameters()], 1e-2)
+    for _ in range(150):
+        loss = torch.nn.functional.cross_entropy(classes(encoder(x[order[:600]])), y[order[:600]])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        return encoder(x[order[600:]]).double().numpy(), y[order[600:]].numpy()
+
+
+def digits(seed: int, batch: int, rounds: int) -> float:
+    features, labels = encoded_digits(seed)
+    features, labels = features[:rounds], labels[:rounds]
+    policy = torchonline.bandit(32, rewards="binary", actions=10)
+    chosen = played(policy, features, lambda i, k: float(k == labels[i]), batch)
+    return float((np.array(chosen) != labels).sum())
+
+
+def level(seed: int, added: float, rounds: int) -> float:
+    rng = np.random.default_rng(seed)
+    x, noise = rng.standard_normal((rounds, 2)), 0.1 * rng.standard_normal(rounds)
+    right = (x @ rng.standard_normal((2, 3))).argmax(1)
+    policy = torchonline.bandit(2, "real", actions=3)
+    chosen = played(policy, x, lambda i, k: added + float(k == right[i]) + noise[i])
+    return float((np.array(chosen) != right).sum())
+
+
+def diamonds(seed: int, rounds: int) -> tuple[float, float]:
+    stream = data.stream("diamonds", seed, rounds, "none", "raw", False)
+    policy = torchonline.bandit(stream.contexts.shape[1], actions=stream.actions)
+    chosen = played(policy, stream.contexts, lambda i, k: float(stream.payoffs[i, k]))
+    lost = 1.0 - stream.payoffs[np.arange(len(chosen)), chosen]
+    plays, right = np.bincount(chosen, minlength=stream.actions), (stream.payoffs == 1.0).mean(0)
+    return float(lost.mean()), float(((right >= 0.1) & (plays < len(chosen) / 200)).any())
+
+
+def learn(rounds: int, stepped: int) -> tuple[float, float]:
+    """Return the processor seconds of ``learn`` on all rounds, and of ``step`` on as many, from its first rounds."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rounds, 20, generator=generator, dtype=torch.float64) * torch.arange(1, 21) + 5.0
+    action = torch.randint(10, (rounds,), generator=generator)
+    reward = (torch.rand(rounds, generator=generator) < 0.3).double()
+    times = []
+    for name, count in (("learn", rounds), ("step", stepped)):
+        policy, start = torchonline.bandit(20, actions=10), time.process_time()
+        getattr(policy, name)(x[:count], action[:count], reward[:count])
+        times.append((time.process_time() - start) * rounds / count)
+    return times[0], times[1]
+
+
+def said(values: list[float], digits: int) -> str:
+    error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return f"{mean(values):.{digits}f} ± {error:.{digits}f}"
+
+
+def lines(seeds: int, smoke: bool) -> Iterator[str]:
+    short = 60 if smoke else None
+    for batch in (1, 100, 200):
+        yield f"| clicks of 1000, batches of {batch} | {said([clicks(s, batch, short or 1000) for s in range(seeds)], 0)} |"
+    for batch in (1, 40, 80, 200):
+        regrets = [digits(s, batch, short or 1197) for s in range(seeds)]
+        yield f"| digits, regret of 1197, batches of {batch} | {said(regrets, 0)} |"
+    for added in (0.0, 10.0, 100.0, 1000.0):
+        yield f"| level {added:g}, wrong of 1000 | {said([level(s, added, short or 1000) for s in range(seeds)], 0)} |"
+    if data.SETS["diamonds"].is_installed():
+        errors, lost = zip(*(diamonds(s, short or 8000) for s in range(seeds)), strict=True)
+        yield f"| diamonds, error over 8000 rounds | {said(list(errors), 4)} |"
+        yield f"| diamonds, runs that gave up an arm | {sum(lost):.0f} of {seeds} |"
+    together, single = learn(*(2000, 200) if smoke else (1_000_000, 20_000))
+    yield f"| learn of a million rounds, seconds | {together:.1f}; by step {single:.0f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--smoke", action="store_true", help="60 rounds and one seed, to see that it runs")
+    options = parser.parse_args()
+    one_thread()
+    print("| what | default |\n|---|---|")
+    for line in lines(1 if options.smoke else options.seeds, options.smoke):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
