@@ -147,7 +147,7 @@ def in_python(python_version: F) -> Callable[[Callable[..., Any]], F]:
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Return whether there are values that can be read without becoming constants of a trace."""
+    """Return whether values can be read without becoming constants of a trace."""
     return type(tensor) in PLAIN and not tensor.is_meta and not is_compiling() and not _is_tracing()
 
 

@@ -138,7 +138,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return not (self._learns_blocks_now() or self._is_moving_block(rows))
 
     def _is_moving_block(self, rows: int) -> bool:
-        """Return whether the next ``rows`` rounds are learnt at once while the scaler moves."""
+        """Return whether the next rounds are learnt at once while the scaler moves."""
         scaler = self.scaler
         estimator = self.policy.estimator
         if scaler is None or rows < scaler.window or not (self.moves_in_blocks and estimator._can_ask(self.rounds)):

@@ -417,7 +417,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         self._learn_rounds(self._chosen(self._given(inputs), place), place, reward, noise_scale, block_size, mask)
 
     def _untied(self, scores: Tensor, inputs: Tensor) -> Tensor:
-        """Return scores in which ties of a deterministic policy are broken: see :func:`untied`."""
+        """Return scores without ties, if the policy is deterministic: see :func:`untied`."""
         if self.is_random or self._draws() > 1:
             return scores
         return untied(scores, inputs, self._clock())
@@ -511,7 +511,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return draw_confidence(policy, x, ax, names, mask, index, label, self._why_heuristic())
 
     def number_of_actions(self, inputs: ArrayLike | None = None) -> int:
-        """Return K, the number of arms of a decision; of one on ``inputs`` if each arm has its own inputs."""
+        """Return K, the number of arms of a decision.
+
+        If each arm has its own inputs, K is that of a decision on ``inputs``.
+        """
         if not self.has_arm_inputs:
             return self._count(self._like())
         policy, x = self._decider(inputs, False)
@@ -573,7 +576,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return ""
 
     def _missing(self, name: str, is_action: bool) -> TypeError:
-        """Return the error for a call of :meth:`step` or :meth:`learn` with too few arguments."""
+        """Return the error for a step or a learn with too few arguments."""
         lost = "action" if is_action else "reward"
         return TypeError(f"{name}() takes (inputs, action, reward), got no {lost}; {self._call(name)}")
 
@@ -723,7 +726,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return ValueError(f"inputs: expected shape {wanted}{more}, got {shape_text(shape)}{how}")
 
     def _one_round(self, shape: Any, name: str) -> ValueError:
-        """Return the error for the inputs of one decision beside several actions and rewards."""
+        """Return the error for inputs of one decision beside several actions."""
         sizes = (*self._learner().batch_shape, "n", *("K",) * (self.item_dims - 1), self._learner().dim)
         wanted = f"{shape_text(sizes)} for n actions and rewards"
         return ValueError(f"inputs: expected shape {wanted}, got {shape_text(shape)}; {self._call(name)}")

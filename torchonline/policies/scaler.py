@@ -363,7 +363,9 @@ class StandardScaler(Learner):
 
     @torch.jit.export
     def _observe_windows_(self, x: Tensor) -> Tensor:
-        """Learn from whole windows of rows, ``(n, d)``; return the features of the rows that were learnt, ``(n', m)``.
+        """Learn from whole windows of rows; return the features of those learnt.
+
+        Shapes: ``(n, d)`` to ``(n', m)``, with n' at most n.
 
         Each row is standardised by the rows before it, as in order. The scaler is one without ``batch_shape`` that does not
         freeze, at the start of a window. After a window in which a feature has changed, the rest is left. Where a feature has

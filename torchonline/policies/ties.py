@@ -12,7 +12,7 @@ from torchonline.core.ops import roundoff
 
 @on_arrays(lambda scores: np.count_nonzero(scores >= _least_of_arrays(scores)) > scores[..., 0].size)
 def has_tie(scores: Tensor) -> bool:
-    """Return whether several arms of a decision are best; True if the host cannot tell."""
+    """Return whether several arms tie in a decision; True if the host cannot tell."""
     return may_hold(are_best(scores).sum(-1) > 1)
 
 
@@ -28,7 +28,7 @@ def are_best(scores: Tensor) -> Tensor:
 
 
 def shares_of_best(scores: Tensor) -> Tensor:
-    """Return equal probabilities of the best arms, and 0 for the others: ``(..., K)`` twice."""
+    """Return equal probabilities of the best arms, and 0 for the others: ``(..., K)``."""
     best = are_best(scores).to(scores.dtype)
     return best / best.sum(-1, keepdim=True)
 

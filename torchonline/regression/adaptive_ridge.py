@@ -140,7 +140,10 @@ class AdaptiveEstimator(Estimator):
         raise NotImplementedError
 
     def _keep_all_(self, residuals: Tensor) -> Tensor:
-        """Update the spread with the residuals of a block, ``(n)``, and return those that are learnt. Not on arrays."""
+        """Update the spread by a block's residuals, ``(n)``; return those learnt.
+
+        Not on arrays.
+        """
         raise NotImplementedError
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -172,10 +175,10 @@ class AdaptiveEstimator(Estimator):
 
     @torch.jit.export
     def _observe_arms_(self, x: Tensor, arm: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from n rounds at once, from the statistics before the first of them. Not on arrays.
+        """Learn from n rounds at once, from the statistics before the first of them.
 
         Shapes are ``(n, d)`` and ``(n)`` three times. The learner is one without ``batch_shape``, whose rounds are of arm 0, or
-        the batch of the arms. The parameters are those of rounds in order, except for what is clipped.
+        the batch of the arms. Not on arrays. The parameters are those of rounds in order, except for what is clipped.
         """
         theta_hat, ones_hat = self.theta_hat.view(-1, self.dim), self.ones_hat.view(-1, self.dim)
         V, V_inv, lost = self._precision()

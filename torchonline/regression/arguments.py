@@ -164,7 +164,7 @@ def as_reward(reward: Any) -> Tensor:
 
 
 def depth(value: Any) -> int:
-    """Return the number of dimensions of a tensor or an array; 1 for a list and 0 for a number."""
+    """Return the dimensions of a tensor or an array; 1 of a list, 0 of a number."""
     return int(getattr(value, "ndim", isinstance(value, (list, tuple))))
 
 

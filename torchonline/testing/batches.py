@@ -117,7 +117,7 @@ def a_log_moves_the_estimate(subject: Subject) -> None:
 
 @rule(7)
 def predictions_follow_rewards(subject: Subject) -> None:
-    """Where rewards were higher, the prediction is higher; bounds hold the mean of a new learner."""
+    """Predictions are higher where rewards were; bounds hold a new learner's mean."""
     other, round_ = (each | {"noise_scale": None} for each in subject.stream(3, seed=2)[1:])
     x, predictions = round_[subject.features], []
     for reward in (0.0, 2.0):
