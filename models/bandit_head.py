@@ -355,7 +355,7 @@ class BanditHead(Policy):
         return "" if self.scaler is None else "the inputs are scaled"
 
     def number_of_actions(self, inputs: Any = None) -> int:
-        """Return K, the number of arms of a decision on ``inputs``, without encoding them."""
+        """Return K, the number of arms of a decision, without encoding ``inputs``."""
         if not self.has_arm_inputs:
             return super().number_of_actions()
         return self._count(self._checked_items(inputs, self._learner().batch_shape))

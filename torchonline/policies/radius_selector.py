@@ -10,7 +10,7 @@ from torchonline.regression.estimator import Estimator
 
 
 class RadiusSelector(RadiusMultiples, DisjointArms):
-    r"""UCB at several multiples of the radius, and a selector that learns the best one.
+    r"""UCB at several multiples of the radius; a selector learns the best one.
 
     All multiples share the estimators. In a round, each multiple s names the arm
     :math:`a_s = \arg\max_k x^\top\hat\theta_k + s\cdot\text{radius}_k\cdot\text{width}_k(x)`. The selector plays the arm of one

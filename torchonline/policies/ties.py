@@ -28,7 +28,7 @@ def are_best(scores: Tensor) -> Tensor:
 
 
 def shares_of_best(scores: Tensor) -> Tensor:
-    """Return equal probabilities of the best arms, and 0 for the others: ``(..., K)``."""
+    """Return equal shares of the best arms, and 0 for the others: ``(..., K)``."""
     best = are_best(scores).to(scores.dtype)
     return best / best.sum(-1, keepdim=True)
 

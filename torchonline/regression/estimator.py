@@ -204,7 +204,7 @@ class Estimator(BlockEstimator):
 
     @torch.jit.export
     def _observe_arms_(self, x: Tensor, arm: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from n rounds of several arms at once: ``(n, d)`` and ``(n)`` three times."""
+        """Learn from n rounds of several arms: ``(n, d)`` and ``(n)`` three times."""
         raise NotImplementedError
 
     def _replace_(self, old: Tensor, new: Tensor, target: Tensor, weight: Tensor) -> Tensor:
@@ -266,7 +266,7 @@ class Estimator(BlockEstimator):
 
     @on_rows
     def predictor(self, x: Tensor) -> Tensor:
-        """Return the linear predictor x'theta + offset: ``(*B, ..., d)`` to ``(*B, ...)``."""
+        """Return the linear predictor, x'parameter + offset: ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
         theta, offset = self.parameter(), self.offset()
         if self.batch_dims == 0:

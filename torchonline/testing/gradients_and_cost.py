@@ -78,7 +78,7 @@ def no_gradient_enters(subject: Subject) -> None:
 
 @rule(4)
 def memory_is_flat(subject: Subject) -> None:
-    """A thousand steps and more with tensors that require grad leave no memory behind."""
+    """A thousand steps with tensors that require grad leave no memory behind."""
     learner, round_ = subject.build(), subject.stream(1)[0]
     calls = 500 if subject.decides else 1_500
     # Short features and the response that a new learner expects: no iterate has to be projected.
