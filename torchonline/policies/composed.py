@@ -101,7 +101,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def _rows_while_moving(self, block_size: int | None) -> int:
         """Return how many rounds to learn next while the scaler moves."""
         scaler = self.scaler
-        if scaler is None or not (self.moves_in_blocks and self.policy.estimator._can_ask(self.rounds)):
+        # A condition of its own, after which TorchScript compiles nothing for a policy without a scaler.
+        if scaler is None:
+            return 8192
+        if not (self.moves_in_blocks and self.policy.estimator._can_ask(self.rounds)):
             return 8192
         rounds, window = int(self.rounds), scaler.window
         if rounds < self.first_block:
@@ -139,17 +142,15 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
     def _is_moving_block(self, rows: int) -> bool:
         """Return whether the next rounds are learnt at once while the scaler moves."""
-        scaler = self.scaler
-        estimator = self.policy.estimator
-        if scaler is None or rows < scaler.window or not (self.moves_in_blocks and estimator._can_ask(self.rounds)):
+        scaler, estimator = self.scaler, self.policy.estimator
+        if scaler is None:
+            return False
+        if rows < scaler.window or not (self.moves_in_blocks and estimator._can_ask(self.rounds)):
             return False
         rounds = int(self.rounds)
         # With few rounds for each arm, its Cholesky factor takes more time than rounds in order.
-        return (
-            rounds >= self.first_block
-            and rounds % scaler.window == 0
-            and 8 * rows >= estimator.dim * estimator.rounds.numel()
-        )
+        is_worth_it = 8 * rows >= estimator.dim * estimator.rounds.numel()
+        return rounds >= self.first_block and rounds % scaler.window == 0 and is_worth_it
 
     def _learn_while_moving(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> int:
         """Learn whole windows of rounds at once; return how many rounds were learnt."""
