@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.learners import close, differences, snapshot
+from tests.reference.adaptive import AdaptiveReference
 from torchonline import (
     UCB,
     AdaptiveRidgeRegression,
@@ -66,30 +67,32 @@ class Reference:
 
     def __init__(self, rule: str, is_adaptive: bool, reward_range: tuple[float, float] | None) -> None:
         self.rule, self.is_adaptive, self.range = rule, is_adaptive, reward_range
-        self.ridge = DIM / 5.0 if is_adaptive else 1.0
+        self.ridge, self.arms = 1.0, [AdaptiveReference(DIM) for _ in range(ARMS)]
+        for one in self.arms:
+            one.residuals, one.targets = self.arms[0].residuals, self.arms[0].targets
+            one.all_gaps = self.arms[0].all_gaps
         self.data: list[tuple[np.ndarray, int, float]] = []
-        self.squares, self.count = [0.25], 1
+        self.count = 1
         self.losses, self.gains = np.zeros(len(SCALES)), [[] for _ in SCALES]  # type: ignore[var-annotated]
 
     def estimates(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and error at multiple 1 of each arm."""
         mean, error = np.zeros(ARMS), np.zeros(ARMS)
+        if self.is_adaptive:
+            return np.array([one.predict(x) for one in self.arms]), np.array(
+                [one.radius() * one.width(x) for one in self.arms]
+            )
         for k in range(ARMS):
             rows = np.array([a for a, arm, _ in self.data if arm == k]).reshape(-1, DIM)
             V = self.ridge * np.eye(DIM) + rows.T @ rows
             mean[k] = x @ np.linalg.solve(V, rows.T @ np.array([r for _, arm, r in self.data if arm == k]))
             logdet = np.linalg.slogdet(V / self.ridge)[1]
-            radius = 0.8 * math.sqrt(np.mean(self.squares))
-            if not self.is_adaptive:
-                radius = math.sqrt(0.25 * (logdet + 2.0 * math.log(ARMS / 0.01)) + self.ridge)
+            radius = math.sqrt(0.25 * (logdet + 2.0 * math.log(ARMS / 0.01)) + self.ridge)
             error[k] = radius * math.sqrt(x @ np.linalg.solve(V, x))
         return mean, error
 
     def named(self, x: np.ndarray) -> np.ndarray:
         mean, error = self.estimates(x)
-        if self.is_adaptive and self.data:
-            unplayed = np.array([all(arm != k for _, arm, _ in self.data) for k in range(ARMS)])
-            mean = np.where(unplayed, np.maximum(mean, np.mean([reward for *_, reward in self.data])), mean)
         return (mean + np.array(SCALES)[:, None] * error).argmax(-1)
 
     def rate(self) -> float:
@@ -119,7 +122,7 @@ class Reference:
         for s in np.flatnonzero(agree):
             self.losses[s] += (1.0 - gain) / chance
             self.gains[s].append(gain)
-        self.squares.append((reward - self.estimates(x)[0][action]) ** 2)
+        self.arms[action].step(x, reward)
         self.data.append((x, action, reward))
         self.count += 1
 

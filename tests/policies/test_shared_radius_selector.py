@@ -39,7 +39,7 @@ def test_on_blocks_it_is_the_master_over_arms_with_a_model_each(
     rule: str, batch_shape: tuple[int, ...], reward_range: Any
 ) -> None:
     """The blocks of one ridge regression are ridge regressions, and the radius follows the residuals of all arms in both."""
-    options: dict[str, Any] = {"ridge": 1.0, "batch_shape": batch_shape}
+    options: dict[str, Any] = {"ridge": 1.0, "batch_shape": batch_shape, "zero_odds": 0.0}
     same: dict[str, Any] = {"scales": SCALES, "rule": rule, "reward_range": reward_range}
     shared = SharedRadiusSelector(AdaptiveRidgeRegression(ARMS * DIM, **options), **same)
     apart = RadiusSelector(AdaptiveRidgeRegression(DIM, **options), ARMS, **same)

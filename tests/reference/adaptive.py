@@ -33,6 +33,8 @@ class Reference:
         return float(np.mean(self.targets)) if self.targets else 0.0
 
     def weight_of_mean(self) -> float:
+        if self.rounds == 0:
+            return 1.0
         gap = sum(self.gaps) + sum(self.all_gaps) / (self.rounds + 1)
         odds = self.zero_odds * math.exp(min(gap / (2.0 * self.spread() ** 2), 700.0))
         return 1.0 / (1.0 + odds)

@@ -128,8 +128,10 @@ class AdaptiveEstimator(Estimator):
     def _weight_of_mean(self) -> Tensor:
         """Return the weight of the predictions that shrink to the mean reward: ``(*B)``."""
         own, pooled, spread = number(self.loss_gap), number(self.pooled_loss_gap), number(self.spread)
-        gap = own + pooled / (real(self.rounds, own) + 1.0)
-        return sigmoid(-gap / at_least(2.0 * spread * spread, 1e-37) - self.log_odds)
+        rounds = real(self.rounds, own)
+        gap = own + pooled / (rounds + 1.0)
+        weight = sigmoid(-gap / at_least(2.0 * spread * spread, 1e-37) - self.log_odds)
+        return where(rounds == 0.0, 1.0 + 0.0 * weight, weight)
 
     def _shift(self) -> Tensor:
         """Return the mean reward times its weight: ``(*B)``."""
@@ -270,7 +272,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     .. math:: w = \frac{1}{1 + \text{zero\_odds}\,\exp\bigl(G/(2\,\text{spread}^2)\bigr)}
 
     where G sums :math:`(r - p_1)^2 - (r - p_0)^2` over rounds, each square cut at :math:`4\,\text{spread}^2`: over those of the
-    arm, plus those of all arms divided by 1 + the arm's rounds. So an arm without rounds follows the others.
+    arm, plus those of all arms divided by 1 + the arm's rounds. The estimate of an arm without rounds is the mean reward.
 
     With a ``floor``, for rewards of at least 0, :class:`UCB` and the radius selectors raise every estimate to at least the
     smaller of the floor and half of the mean reward, before they add the radius times the width. Far from the contexts in which
