@@ -171,6 +171,7 @@ SAID = {
         "Digits: 500 logged decisions, then the regret of 20 rounds on new images",
         "Sets that failed, of 4, d = 2, by size of blocks and delta",
     ],
+    "examples/benchmarks/default.py": ["| clicks of 1000, batches of 200 | ", "| level 1000, wrong of 1000 | "],
     "examples/benchmarks/devices.py": ["GFLOP/s in a matrix product", "learn and step: rounds a second"],
     "examples/benchmarks/early_rounds.py": ["| none | 1 | ", "| pareto | 1 | "],
     "examples/benchmarks/neural_linear.py": [
