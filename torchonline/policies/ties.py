@@ -1,6 +1,7 @@
 """Ties among the best arms: how they are found, and which arm of them is chosen."""
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ def has_tie(scores: Tensor) -> bool:
     return may_hold(are_best(scores).sum(-1) > 1)
 
 
-def _least_of_arrays(scores: np.ndarray) -> np.ndarray:
+def _least_of_arrays(scores: Any) -> Any:
     best = scores.max(-1, keepdims=True)
     return best - 8.0 * roundoff(scores) * abs(best)
 
