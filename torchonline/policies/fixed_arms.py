@@ -257,7 +257,8 @@ class FixedArms(WithArmIds, PolicyLearner):
     def _scores_at(self, squares: Tensor | None) -> Tensor:
         """Return the scores for given squares: ``(*B, K)`` twice."""
         estimator = self.policy.estimator
-        predictor, offset = matvec(self.arms, estimator.parameter()), estimator.offset()
+        theta, offset = estimator.affine()
+        predictor = matvec(self.arms, theta)
         if offset is not None:
             predictor = predictor + along(offset, predictor)
         if squares is None:  # the policy uses no widths

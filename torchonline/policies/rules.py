@@ -312,8 +312,9 @@ class ThompsonSampling(Rule[E]):
         factor, _ = torch.linalg.cholesky_ex(add_diagonal(matrix, 8.0 * roundoff(matrix) * trace(matrix)))
         noise = estimator.grouped(torch.randn_like(arms[..., 0, :]))
         noise = along(scale, noise) * matmul(noise, factor.mT)
-        theta = (estimator.parameter().unsqueeze(-2) + noise).reshape(arms.shape[:-2] + (arms.size(-1), 1))
-        scores, offset = matmul(arms, theta).squeeze(-1), estimator.offset()
+        centre, offset = estimator.affine()
+        theta = (centre.unsqueeze(-2) + noise).reshape(arms.shape[:-2] + (arms.size(-1), 1))
+        scores = matmul(arms, theta).squeeze(-1)
         return scores if offset is None else scores + along(offset, scores)
 
 

@@ -114,11 +114,9 @@ class AdaptiveEstimator(Estimator):
         """Return the spread, which estimates the noise scale: ``(*B)``."""
         return number(self.spread)
 
-    def parameter(self) -> Tensor:
-        return self.theta_hat - along(self._shift(), self.ones_hat) * self.ones_hat
-
-    def offset(self) -> Tensor | None:
-        return self._shift()
+    def affine(self) -> tuple[Tensor, Tensor | None]:
+        shift = self._weight_of_mean() * self._mean_reward()
+        return self.theta_hat - along(shift, self.ones_hat) * self.ones_hat, shift
 
     def _mean_reward(self) -> Tensor:
         """Return the mean reward of all arms, or 0 before the first round: ``(*B)``."""
@@ -132,10 +130,6 @@ class AdaptiveEstimator(Estimator):
         gap = own + pooled / (rounds + 1.0)
         weight = sigmoid(-gap / at_least(2.0 * spread * spread, 1e-37) - self.log_odds)
         return where(rounds == 0.0, 1.0 + 0.0 * weight, weight)
-
-    def _shift(self) -> Tensor:
-        """Return the mean reward times its weight: ``(*B)``."""
-        return self._weight_of_mean() * self._mean_reward()
 
     def _keep_(self, residual: Tensor) -> Tensor:
         """Update the spread, and return the residual that the parameter learns from."""
@@ -296,7 +290,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         zero_odds: at least 0, the odds before the first round of predictions that shrink to 0; 0 for always to the mean reward.
 
     Shape:
-        - ``theta_hat`` and ``ones_hat``, which is u: ``(*B, d)``. :meth:`parameter` and :meth:`offset` give the prediction p.
+        - ``theta_hat`` and ``ones_hat``, which is u: ``(*B, d)``. :meth:`affine` gives the prediction p.
         - ``squares``, the sum of squared residuals; ``seen``, their number; ``spread``, their root mean square; ``gain``, the
           sum of rewards; ``target``, the response learnt in the last round; ``loss_gap`` and ``pooled_loss_gap``, the two
           sums in G: ``(*B)``.

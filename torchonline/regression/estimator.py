@@ -42,8 +42,7 @@ OF_CONFIDENCE = (
     "_observe_block",
     "radius",
     "width_matrix",
-    "parameter",
-    "offset",
+    "affine",
     "predictor",
     "width",
     "_squared_width",
@@ -232,13 +231,12 @@ class Estimator(BlockEstimator):
         # V grows by a multiple of xx'.
         return [matvec(self.width_matrix(), x)]
 
-    def parameter(self) -> Tensor:
-        """Return the parameter of predictions, ``(*B, d)``; by default ``theta_hat``."""
-        return self.theta_hat
+    def affine(self) -> tuple[Tensor, Tensor | None]:
+        """Return theta and c of the predictor x'theta + c: ``(*B, d)``, and ``(*B)`` or None.
 
-    def offset(self) -> Tensor | None:
-        """Return what is added to all predictions, ``(*B)``, or None."""
-        return None
+        By default, ``theta_hat`` and None for 0.
+        """
+        return self.theta_hat, None
 
     def _response(self, predictor: Tensor) -> Tensor:
         """Return the mean reward at a predictor: by default, the predictor itself."""
@@ -266,9 +264,9 @@ class Estimator(BlockEstimator):
 
     @on_rows
     def predictor(self, x: Tensor) -> Tensor:
-        """Return the linear predictor, x'parameter + offset: ``(*B, ...)``."""
+        """Return the linear predictor, x'theta + c: ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
-        theta, offset = self.parameter(), self.offset()
+        theta, offset = self.affine()
         if self.batch_dims == 0:
             predictor = rows_times(x, theta)
         elif self._is_shared(x):
