@@ -641,6 +641,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
             scores, mask = torch.from_numpy(scores), None
         with torch.no_grad():
             scores = masked(scores, mask)
+            # Without a tie, the inputs are not converted again.
             if not self.is_random and has_tie(scores):
                 scores = self._untied(scores, self._given_tensor(inputs) if given is None else given)
             return self._named(self.choice(scores, self._clock()))

@@ -1,31 +1,26 @@
 """Ties among the best arms: how they are found, and which arm of them is chosen."""
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchonline.core.backend import may_hold, on_arrays
-from torchonline.core.ops import roundoff
+from torchonline.core.ops import column, largest, minimum, roundoff
 
 
-@on_arrays(lambda scores: np.count_nonzero(scores >= _least_of_arrays(scores)) > scores[..., 0].size)
+@on_arrays(lambda scores: np.count_nonzero(are_best(scores)) > scores[..., 0].size)
 def has_tie(scores: Tensor) -> bool:
     """Return whether several arms tie in a decision; True if the host cannot tell."""
     return may_hold(are_best(scores).sum(-1) > 1)
 
 
-def _least_of_arrays(scores: Any) -> Any:
-    best = scores.max(-1, keepdims=True)
-    return best - 8.0 * roundoff(scores) * abs(best)
-
-
 def are_best(scores: Tensor) -> Tensor:
     """Return which arms have the largest score, up to rounding: ``(..., K)`` twice."""
-    best = scores.amax(-1, keepdim=True)
-    return scores >= best - 8.0 * roundoff(scores) * best.abs()
+    best, rounding = column(largest(scores)), 8.0 * roundoff(scores)
+    # Products, because the difference of infinities is NaN.
+    return scores >= minimum(best * (1.0 - rounding), best * (1.0 + rounding))
 
 
 def shares_of_best(scores: Tensor) -> Tensor:
