@@ -13,7 +13,7 @@ from torchonline.core.ops import along, count_, number, real, where
 from torchonline.policies.early_rounds import EarlyRounds
 from torchonline.policies.policy_learner import PolicyLearner
 from torchonline.policies.rules import Rule
-from torchonline.policies.scaler import StandardScaler, check_scaler
+from torchonline.policies.scaler import WINDOW, StandardScaler, check_scaler
 from torchonline.regression.block_learner import BlockLearner
 from torchonline.regression.blocks import learns_at_once, rows_of_block
 
@@ -48,11 +48,12 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         can_renew = moves and estimator.can_replace
         self.early = EarlyRounds(dim, estimator.dim, batch_shape=batch_shape, **options) if can_renew else None
         # Whether `learn` learns many rounds at once while the features are fixed.
-        self.has_blocks = estimator.has_blocks and self._blocks_are_rounds() and not self.has_own_step
+        are_rounds = self._blocks_are_rounds() and not self.has_own_step
+        self.has_blocks = estimator.has_blocks and are_rounds
         # Whether `learn` learns many rounds at once while the scaler moves.
-        can_pool = estimator.has_pooled_blocks and not self.has_own_step and self._blocks_are_rounds()
-        self.moves_in_blocks = moves and can_pool and not batch_shape
-        self.first_block = FIRST_BLOCK
+        self.moves_in_blocks = moves and estimator.has_pooled_blocks and are_rounds and not batch_shape
+        # TorchScript does not see a module's constants.
+        self.first_block, self.window = FIRST_BLOCK, WINDOW
         # Multiplications of a decision for each entry of its context.
         self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
 
@@ -100,19 +101,17 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
     def _rows_while_moving(self, block_size: int | None) -> int:
         """Return how many rounds to learn next while the scaler moves."""
-        scaler = self.scaler
-        # A condition of its own, after which TorchScript compiles nothing for a policy without a scaler.
-        if scaler is None:
+        if not self._may_move_in_blocks():
             return 8192
-        if not (self.moves_in_blocks and self.policy.estimator._can_ask(self.rounds)):
-            return 8192
-        rounds, window = int(self.rounds), scaler.window
+        rounds = int(self.rounds)
         if rounds < self.first_block:
             return self.first_block - rounds
-        size = window * (rows_of_block(rounds, self.dim) // window)
-        if block_size is not None:
-            size = window * (block_size // window)
-        return max(size, window)
+        size = rows_of_block(rounds, self.dim) if block_size is None else block_size
+        return max(size // self.window, 1) * self.window
+
+    def _may_move_in_blocks(self) -> bool:
+        """Return whether rounds may be learnt at once while the scaler moves."""
+        return self.moves_in_blocks and self.policy.estimator._can_ask(self.rounds)
 
     def _learn_part(
         self,
@@ -142,32 +141,29 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
     def _is_moving_block(self, rows: int) -> bool:
         """Return whether the next rounds are learnt at once while the scaler moves."""
-        scaler, estimator = self.scaler, self.policy.estimator
-        if scaler is None:
+        if rows < self.window or not self._may_move_in_blocks():
             return False
-        if rows < scaler.window or not (self.moves_in_blocks and estimator._can_ask(self.rounds)):
-            return False
-        rounds = int(self.rounds)
+        rounds, estimator = int(self.rounds), self.policy.estimator
         # With few rounds for each arm, its Cholesky factor takes more time than rounds in order.
         is_worth_it = 8 * rows >= estimator.dim * estimator.rounds.numel()
-        return rounds >= self.first_block and rounds % scaler.window == 0 and is_worth_it
+        return rounds >= self.first_block and rounds % self.window == 0 and is_worth_it
 
     def _learn_while_moving(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> int:
         """Learn whole windows of rounds at once; return how many rounds were learnt."""
         scaler, done = self.scaler, 0
         if scaler is not None:
-            end, features = x.size(0) // scaler.window * scaler.window, [x[:0]]
-            features.clear()
+            end = x.size(0) // self.window * self.window
+            features: list[Tensor] = []
             while done < end:
-                part = scaler._observe_windows_(x[done : min(done + 32 * scaler.window, end)])
+                # So many rows stay in the processor's cache.
+                part = scaler._observe_windows_(x[done : min(done + 32 * self.window, end)])
                 if part.size(0) == 0:
                     break
                 features.append(part)
                 done += part.size(0)
             if done > 0:
-                self.policy.estimator._observe_arms_(
-                    torch.cat(features), place[:done], reward[:done], noise_scale[:done]
-                )
+                rows = torch.cat(features)
+                self.policy.estimator._observe_arms_(rows, place[:done], reward[:done], noise_scale[:done])
                 self.rounds.add_(done)
         return done
 

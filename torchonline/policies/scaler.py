@@ -291,11 +291,15 @@ class StandardScaler(Learner):
         # x.
         before, rounds = real(self.rounds, x), self.rounds
         if self.freeze_after is None:
-            share = before / (before + 1.0)
-            return share, (before > 1.0) * share * sqrt(before)
+            return self._weights_after(before)
         counts, before = real(rounds < self.freeze_after, x), at_most(before, float(self.freeze_after))
         share = before / (before + counts)
         return counts * share, (before > 1.0) * share * sqrt(before + counts - 1.0)
+
+    def _weights_after(self, count: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the share and the factor of a row after ``count`` rows, without a freeze."""
+        share = count / (count + 1.0)
+        return share, (count > 1.0) * share * sqrt(count)
 
     @one_at_a_time
     def _step_in_python(self, x: ArrayLike) -> None:
@@ -396,13 +400,14 @@ class StandardScaler(Learner):
         scale, squares_then = share[self.window :: self.window].unsqueeze(-2), sums[self.window :: self.window]
         far = is_far(windows - ends, squares_then.unsqueeze(-2), scale).sum(-2)
         has_changed = ((far >= self.needed) & (squares_then > 0.0)).any(-1)
-        last = self.window * (int(has_changed.to(torch.uint8).argmax()) + 1) if bool(has_changed.any()) else n
-        factor = torch.sqrt(before[:last]) * before[:last] / (before[:last] + 1.0)
+        is_changed = bool(has_changed.any())
+        last = self.window * (int(has_changed.to(torch.uint8).argmax()) + 1) if is_changed else n
+        row_share, factor = self._weights_after(before[:last])
         features = standardised(
             x[:last],
             origin + shift[:last],
             sums[:last],
-            before[:last] / (before[:last] + 1.0),
+            row_share,
             factor,
             self.clip,
             self.magnitudes,
@@ -412,7 +417,8 @@ class StandardScaler(Learner):
         self.squares.copy_(sums[last])
         self.recent.copy_(x[last - self.window : last])
         self.rounds += last
-        self._review_(self.rounds > 0)
+        if is_changed:
+            self._review_(self.rounds > 0)
         return features
 
     def _share(self, count: Tensor) -> Tensor:
