@@ -61,6 +61,10 @@ class Source:
     role: str
     levels: int | None = None
 
+    @property
+    def is_graded(self) -> bool:
+        return self.role in (GRADED, LONG)
+
     def is_installed(self) -> bool:
         return importlib.util.find_spec(self.package) is not None
 
@@ -223,13 +227,13 @@ def table(name: str) -> Table:
     """Load all rows and columns of a set."""
     source = SETS[name]
     features, labels = source.load()
-    labels = labels.astype(float if source.role in (GRADED, LONG) else str)
+    labels = labels.astype(float if source.is_graded else str)
     if source.levels:
         labels = np.digitize(labels, np.quantile(labels, np.arange(1, source.levels) / source.levels))
     values, labels = np.unique(labels, return_inverse=True)
     if not np.isfinite(features).all():
         raise ValueError(f"{name}: expected finite features")
-    payoffs = graded(len(values)) if source.role in (GRADED, LONG) else np.eye(len(values))
+    payoffs = graded(len(values)) if source.is_graded else np.eye(len(values))
     return Table(np.asarray(features, float), labels, payoffs)
 
 

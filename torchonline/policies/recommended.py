@@ -158,8 +158,9 @@ def bandit(
             for "heavy", it is d / 3 and (d + 1) / 3.
         explore: "optimism", or None: upper confidence bounds, as above; deterministic but for ties. "epsilon":
             :class:`EpsilonGreedy`; "squarecb": :class:`SquareCB`, for "binary" and "unit"; "thompson":
-            :class:`ThompsonSampling`. With these three, every arm has a positive probability, so that the log of
-            :meth:`~Policy.select_with_probability` supports off-policy evaluation. They cost rewards (docs/benchmark.md).
+            :class:`ThompsonSampling`. With "epsilon" and "squarecb", every arm has a positive probability, so that the log of
+            :meth:`~Policy.select_with_probability` supports off-policy evaluation. The probabilities of "thompson" are averages
+            of draws, and may be 0. None of the three was compared with "optimism" on real data.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Returns:

@@ -194,7 +194,11 @@ class Estimator(BlockEstimator):
         that adds :math:`xx^\top` for each reward. An estimator overrides it if M is in other units. ``radius_scale`` does not
         multiply it.
         """
-        return 0.0 * real(self.rounds, self.theta_hat) + self.noise_scale
+        return self._for_each(self.noise_scale)
+
+    def _for_each(self, value: float) -> Tensor:
+        """Return one number for each learner: ``(*B)``."""
+        return 0.0 * real(self.rounds, self.theta_hat) + value
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Learn from one round: ``(*B, d)``, ``(*B, *output_shape)`` twice."""

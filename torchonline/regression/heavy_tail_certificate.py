@@ -93,7 +93,7 @@ class HeavyTailCertificate(Estimator):
 
     def posterior_scale(self) -> Tensor:
         """Return 1, because P estimates the covariance of the estimate: ``(*B)``."""
-        return 0.0 * real(self.rounds, self.theta_hat) + 1.0
+        return self._for_each(1.0)
 
     def width_allowance(self) -> Tensor | None:
         # It makes up for most of what P may have lost to rounding.

@@ -188,7 +188,7 @@ class HuberRegression(Estimator):
         :math:`\sigma` are the noise's, the estimate has the covariance :math:`\alpha/(2\alpha-1)\,V^{-1}`, which is
         :math:`V^{-1}` at ``alpha`` 1 and 4/7 of it at the paper's 4.
         """
-        return 0.0 * real(self.rounds, self.theta_hat) + 1.0
+        return self._for_each(1.0)
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat = self.theta_hat

@@ -135,7 +135,7 @@ def predictions_follow_rewards(subject: Subject) -> None:
 
 
 def require_rounds(learner: Any, count: int) -> None:
-    """Require that all learners of a batch have counted so many rounds."""
+    """Require the given count of rounds of all learners of a batch."""
     require((learner.rounds == count).all(), f"rounds: expected {count}, got {learner.rounds}")
 
 

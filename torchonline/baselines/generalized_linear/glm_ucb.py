@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchonline.baselines.generalized_linear.likelihood import HistoryOptions, LikelihoodEstimator, Member
 from torchonline.baselines.generalized_linear.solvers import minimise
-from torchonline.core.ops import along, log, real, sqrt
+from torchonline.core.ops import along, log, sqrt
 from torchonline.linalg import logdet
 from torchonline.links import Link
 from torchonline.policies.rules import UCB, takes_arguments_of
@@ -82,7 +82,7 @@ class GLMUCBRegression(LikelihoodEstimator):
 
         V counts no slopes, and the Fisher information is at least c V.
         """
-        return 0.0 * real(self.rounds, self.theta_hat) + 1.0 / math.sqrt(self.slowest)
+        return self._for_each(1.0 / math.sqrt(self.slowest))
 
     def _fit(self, member: Member) -> None:
         ridge = self._ridge_of(member)

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, real, sqrt
+from torchonline.core.ops import along, at_least, dot, increase_, log1p, matvec, sqrt
 from torchonline.linalg import project_ball_
 from torchonline.links import Link
 from torchonline.policies.rules import UCB, takes_arguments_of
@@ -92,7 +92,7 @@ class GLOCRegression(GeneralizedEstimator):
 
         V counts no slopes, and the Fisher information is at least :math:`\kappa V`.
         """
-        return 0.0 * real(self.rounds, self.theta_hat) + 1.0 / math.sqrt(self.smallest_slope)
+        return self._for_each(1.0 / math.sqrt(self.smallest_slope))
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, iterate = self.theta_hat, self.iterate

@@ -130,7 +130,7 @@ class LinkedEstimator(HorizonEstimator):
         Steps over :math:`\tfrac\kappa2xx^\top` are at least twice Newton's. Under noise of variance :math:`\nu^2` the error of
         the estimate has a covariance of at most :math:`2\nu^2/(3\kappa)\,V^{-1}`, after many rounds.
         """
-        return 0.0 * real(self.rounds, self.theta_hat) + self.noise_scale * math.sqrt(2.0 / (3.0 * self.smallest_slope))
+        return self._for_each(self.noise_scale * math.sqrt(2.0 / (3.0 * self.smallest_slope)))
 
     def _newton_step_(self, x: Tensor, product: Tensor, quadratic: Tensor, residual: Tensor) -> None:
         """Take an online Newton step, given ``V^-1 x`` and kappa/2 times ``x'V^-1 x``."""

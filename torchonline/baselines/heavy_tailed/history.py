@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.baselines.heavy_tailed.base import HorizonEstimator
 from torchonline.baselines.stored_rounds import append_, count_filled, nonzero_norm
 from torchonline.core.checks import positive
-from torchonline.core.ops import along, clip, dot, matmul, matvec, real
+from torchonline.core.ops import along, clip, dot, matmul, matvec
 from torchonline.core.precision_matrix import add_outer_
 from torchonline.linalg import project_ball_
 
@@ -161,7 +161,7 @@ class ScaledHistoryEstimator(HistoryEstimator):
 
     def posterior_scale(self) -> Tensor:
         """Return 1, because V is in units of the noise: ``(*B)``."""
-        return 0.0 * real(self.rounds, self.theta_hat) + 1.0
+        return self._for_each(1.0)
 
     def _set_scales(self, feature_bound: float, minimum_scale: float | None) -> None:
         """Set the bounds of features and scales, log(2 T^2 / delta) and kappa."""

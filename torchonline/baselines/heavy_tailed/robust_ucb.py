@@ -6,7 +6,7 @@ from typing import Any, Unpack
 from torch import Tensor
 
 from torchonline.baselines.heavy_tailed.base import HorizonEstimator, HorizonOptions
-from torchonline.core.ops import along, at_least, dot, matvec, real, row_dots, rows_times, where
+from torchonline.core.ops import along, at_least, dot, matvec, row_dots, rows_times, where
 from torchonline.policies.rules import UCB, takes_arguments_of
 
 
@@ -75,7 +75,7 @@ class RobustUCBRegression(HorizonEstimator):
         self._create_buffers()
 
     def radius(self) -> Tensor:
-        return 0.0 * real(self.rounds, self.theta_hat) + self.radius_scale * self.constant_radius
+        return self._for_each(self.radius_scale * self.constant_radius)
 
     def _squared_width(self, x: Tensor) -> Tensor:
         square = row_dots(rows_times(x, self.V_inv), x)

@@ -19,7 +19,6 @@ from torchonline.core.ops import (
     logsumexp,
     maximum,
     minimum,
-    real,
     row_dots,
     sqrt,
 )
@@ -128,7 +127,7 @@ class GeneralizedEstimator(Estimator):
         near the estimate. So :math:`N(\hat\theta, V^{-1})` is Laplace's approximation of the posterior under the prior
         :math:`N(0, I/\lambda)`; it is exact for ``Gaussian`` rewards.
         """
-        return 0.0 * real(self.rounds, self.theta_hat) + 1.0
+        return self._for_each(1.0)
 
     def _scale_of_steps(self, rate: float) -> Tensor:
         r"""Return the posterior scale for steps of ``rate`` times Newton's: ``(*B)``.
@@ -136,7 +135,7 @@ class GeneralizedEstimator(Estimator):
         For a rate :math:`\eta \ge 1`, the error of the estimate has the covariance :math:`\eta^2/(2\eta-1)\,V^{-1}` after many
         rounds, which is :math:`V^{-1}` at 1. The posterior given this estimate alone is as wide.
         """
-        return 0.0 * real(self.rounds, self.theta_hat) + rate / math.sqrt(2.0 * rate - 1.0)
+        return self._for_each(rate / math.sqrt(2.0 * rate - 1.0))
 
     def _options(self) -> list[tuple[str, float]]:
         return super()._options() + self.link.signature()
