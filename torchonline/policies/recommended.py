@@ -101,9 +101,9 @@ def bandit(
     *,
     scale: Literal[False],
     magnitudes: bool | None = ...,
-    explore: Explore | None = ...,
+    explore: None = ...,
     **options: Unpack[LearnerOptions],
-) -> Rule: ...
+) -> UCB: ...
 @overload
 def bandit(
     dim: int,
