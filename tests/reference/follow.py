@@ -35,8 +35,6 @@ def follow(policy: Any, reference: Any, rounds: list[tuple], tolerance: float = 
         first, second = np.sort(scores)[::-1][:2]
         if first - second > tolerance * max(1.0, abs(first)):
             assert index == int(scores.argmax())
-        if not arms.any():
-            assert index == 0
         x = arms[index]
         scale = None if noise_scale is None else torch.tensor(noise_scale, dtype=torch.float64)
         policy.step(tensors, index, torch.tensor(reward, dtype=torch.float64), noise_scale=scale)

@@ -130,7 +130,8 @@ def to_program(
 
     Example:
         >>> program = to_program(OFUL(2)).module()
-        >>> arms, mask = torch.eye(2).double().expand(3, 2, 2), torch.ones(3, 2, dtype=torch.bool)
+        >>> arms = torch.tensor([[1.0, 0.0], [0.0, 0.5]]).double().expand(3, 2, 2)
+        >>> mask = torch.ones(3, 2, dtype=torch.bool)
         >>> action, reward, learn = torch.tensor(0), torch.tensor(0.0).double(), torch.tensor(False)
         >>> program(arms[0], action, reward, learn, arms, mask)
         (tensor([0, 0, 0]), tensor(False))

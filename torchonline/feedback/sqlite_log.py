@@ -58,7 +58,7 @@ class DecisionLog(DatabaseLog):
 
     Example:
         >>> log = DecisionLog(folder / "decisions.db")
-        >>> policy, arms = OFUL(2), torch.eye(2)
+        >>> policy, arms = OFUL(2), torch.tensor([[1.0, 0.0], [0.0, 0.5]])
         >>> k, probability = policy.select_with_probability(arms)
         >>> _ = log.decide("first visitor", arms, k, probability)
         >>> log.reward("first visitor", 0.5), log.reward("first visitor", 0.5), log.reward("who?", 1.0)

@@ -162,9 +162,10 @@ def target_probabilities(log: BanditLog, target: Any) -> Tensor:
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1], reward=[1, 0], probability=[0.5, 0.5], context=torch.eye(2))
         >>> arms = DisjointArms(EpsilonGreedy(RidgeRegression(2), epsilon=0.2), actions=2)
-        >>> target_probabilities(log, arms)
+        >>> arms.step(torch.tensor([1.0, 0.0]), 0, 1.0)
+        >>> target_probabilities(log, arms)  # of the second context, nothing is known
         tensor([[0.9000, 0.1000],
-                [0.9000, 0.1000]], dtype=torch.float64)
+                [0.5000, 0.5000]], dtype=torch.float64)
     """
     compute: Callable[..., Tensor] | None = getattr(target, "probabilities", None)
     if compute is not None and not isinstance(target, Tensor):

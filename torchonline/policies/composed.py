@@ -53,7 +53,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         # Whether `learn` learns many rounds at once while the scaler moves.
         self.moves_in_blocks = moves and estimator.has_pooled_blocks and are_rounds and not batch_shape
         # TorchScript does not see a module's constants.
-        self.first_block, self.window = FIRST_BLOCK, WINDOW
+        self.first_block, self.scaler_window = FIRST_BLOCK, WINDOW
         # Multiplications of a decision for each entry of its context.
         self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
 
@@ -107,7 +107,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         if rounds < self.first_block:
             return self.first_block - rounds
         size = rows_of_block(rounds, self.dim) if block_size is None else block_size
-        return max(size // self.window, 1) * self.window
+        return max(size // self.scaler_window, 1) * self.scaler_window
 
     def _may_move_in_blocks(self) -> bool:
         """Return whether rounds may be learnt at once while the scaler moves."""
@@ -141,22 +141,22 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
     def _is_moving_block(self, rows: int) -> bool:
         """Return whether the next rounds are learnt at once while the scaler moves."""
-        if rows < self.window or not self._may_move_in_blocks():
+        if rows < self.scaler_window or not self._may_move_in_blocks():
             return False
         rounds, estimator = int(self.rounds), self.policy.estimator
         # With few rounds for each arm, its Cholesky factor takes more time than rounds in order.
         is_worth_it = 8 * rows >= estimator.dim * estimator.rounds.numel()
-        return rounds >= self.first_block and rounds % self.window == 0 and is_worth_it
+        return rounds >= self.first_block and rounds % self.scaler_window == 0 and is_worth_it
 
     def _learn_while_moving(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> int:
         """Learn whole windows of rounds at once; return how many rounds were learnt."""
         scaler, done = self.scaler, 0
         if scaler is not None:
-            end = x.size(0) // self.window * self.window
+            end = x.size(0) // self.scaler_window * self.scaler_window
             features: list[Tensor] = []
             while done < end:
                 # So many rows stay in the processor's cache.
-                part = scaler._observe_windows_(x[done : min(done + 32 * self.window, end)])
+                part = scaler._observe_windows_(x[done : min(done + 32 * self.scaler_window, end)])
                 if part.size(0) == 0:
                     break
                 features.append(part)

@@ -168,7 +168,7 @@ class FixedArms(WithArmIds, PolicyLearner):
         if self.is_random:
             return scores
         # As if the arms were given with the decision.
-        return untied(scores, self.arms.expand(list(scores.shape[:-1]) + list(self.arms.shape[-2:])), self._clock())
+        return untied(scores, self.arms.expand(list(scores.shape[:-1]) + list(self.arms.shape[-2:])))
 
     def _count(self, inputs: Tensor) -> int:
         return self.arms.size(-2)

@@ -46,7 +46,7 @@ class HvtUCB(UCB[HuberRegression]):
             accelerator, a check of values makes the host wait for the device.
 
     Example:
-        >>> HvtUCB(2, horizon=1000, moment_order=1.99, noise_scale=4.39).select(torch.eye(2))
+        >>> HvtUCB(2, horizon=1000, moment_order=1.99, noise_scale=4.39).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

@@ -417,10 +417,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
         self._learn_rounds(self._chosen(self._given(inputs), place), place, reward, noise_scale, block_size, mask)
 
     def _untied(self, scores: Tensor, inputs: Tensor) -> Tensor:
-        """Return scores without ties, if the policy is deterministic: see :func:`untied`."""
-        if self.is_random or self._draws() > 1:
-            return scores
-        return untied(scores, inputs, self._clock())
+        """Return scores without ties, unless a choice is drawn: see :func:`untied`."""
+        return scores if self.is_random else untied(scores, inputs)
 
     def _scored(self, x: Tensor) -> Tensor:
         """Return the scores of encoded inputs."""

@@ -297,7 +297,7 @@ class StandardScaler(Learner):
         return counts * share, (before > 1.0) * share * sqrt(before + counts - 1.0)
 
     def _weights_after(self, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the share and the factor of a row after ``count`` rows, without a freeze."""
+        """Return the share and the factor of a row after ``count`` unfrozen rows."""
         share = count / (count + 1.0)
         return share, (count > 1.0) * share * sqrt(count)
 

@@ -29,31 +29,22 @@ def shares_of_best(scores: Tensor) -> Tensor:
     return best / best.sum(-1, keepdim=True)
 
 
-def untied(scores: Tensor, inputs: Tensor, rounds: Tensor) -> Tensor:
+def untied(scores: Tensor, inputs: Tensor) -> Tensor:
     """Return scores in which one of the best arms of each decision is left.
 
-    The arm is drawn by a hash of the inputs, the number of rounds ``(*B)`` and the arm. So equal inputs in one state have the
-    same arm, other inputs or a later state have another one, and no state changes. ``scores`` are ``(*B, ..., K)``. The first
-    dimensions of ``inputs`` are those of the decisions.
+    The arm is drawn by a hash of the inputs and the arm. So equal inputs have the same arm, other inputs have another one, and no
+    state changes. ``scores`` are ``(*B, ..., K)``. The first dimensions of ``inputs`` are those of the decisions.
     """
     if not has_tie(scores):
         return scores
     best, lead = are_best(scores), scores.dim() - 1
-    # Integers without rounding, so that a file gets the same ones as Python: TorchScript cannot view the bits.
-    x = (
-        inputs.detach().to(torch.float64).flatten(lead)
-        if inputs.dim() > lead
-        else scores.new_zeros(1).to(torch.float64)
-    )
-    fraction, exponent = torch.frexp(x)
-    # Odd numbers, one for each entry.
-    factors = 0x5851F42D4C957F2D * (2 * torch.arange(x.size(-1), device=x.device) + 1)
-    salt = (
-        ((9007199254740992.0 * fraction).to(torch.int64) + exponent.to(torch.int64) * 0x40000000000000) * factors
-    ).sum(-1)
-    counts = rounds.reshape(list(rounds.shape) + [1] * max(salt.dim() - rounds.dim(), 0))
+    # The digits of each entry, without its power of two, so that binary units do not matter. TorchScript cannot view the bits.
+    x = inputs.detach().to(torch.float64).flatten(lead) if inputs.dim() > lead else torch.zeros(1).to(scores)
+    digits = (9007199254740992.0 * torch.frexp(x)[0]).to(torch.int64)
+    # Odd numbers, one for each entry. They do not overflow, which compilers of programs refuse in an index.
+    factors = 0x9E3779B1 * (2 * torch.arange(x.size(-1), device=x.device) + 1)
     arms = torch.arange(scores.size(-1), device=scores.device)
-    rank = mixed(mixed(salt + counts).unsqueeze(-1) + arms)
+    rank = mixed(mixed((digits * factors).sum(-1)).unsqueeze(-1) + arms)
     # Half of a rank is above the least number, which the other arms have.
     rank = torch.where(best, rank >> 1, torch.full_like(rank, -0x4000000000000001))
     is_left = torch.zeros_like(best).scatter_(-1, rank.argmax(-1, keepdim=True), True)

@@ -236,7 +236,7 @@ class Estimator(BlockEstimator):
         return [matvec(self.width_matrix(), x)]
 
     def affine(self) -> tuple[Tensor, Tensor | None]:
-        """Return theta and c of the predictor x'theta + c: ``(*B, d)``, and ``(*B)`` or None.
+        """Return theta, ``(*B, d)``, and c, ``(*B)`` or None, of x'theta + c.
 
         By default, ``theta_hat`` and None for 0.
         """

@@ -127,7 +127,7 @@ class Subject:
         return x * (0.9 * self.longest / x.norm(dim=-1, keepdim=True).clamp(min=1e-9)).clamp(max=1.0)
 
     def rounds_after(self, rounds: int) -> int:
-        """Return a learner's expected count after the given number of rounds; some restart."""
+        """Return a learner's expected count after some rounds; some restart."""
         return rounds % (self.estimator.restart_every or rounds + 1)
 
     def features_of(self, random: np.random.Generator, batch_shape: Shape, t: int) -> Tensor | None:

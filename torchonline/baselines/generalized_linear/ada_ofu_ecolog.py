@@ -310,7 +310,7 @@ class AdaECOLog(UCB[AdaECOLogRegression]):
         radius_scale, batch_shape, dtype, device, validate: as in :class:`AdaECOLogRegression`.
 
     Example:
-        >>> AdaECOLog(2, horizon=1000).select(torch.eye(2))
+        >>> AdaECOLog(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

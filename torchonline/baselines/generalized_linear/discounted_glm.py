@@ -114,7 +114,7 @@ class DiscountedGLB(UCB[DiscountedGLMRegression]):
         batch_shape, dtype, device, validate: as in :class:`DiscountedGLMRegression`.
 
     Example:
-        >>> DiscountedGLB(2, discount=0.99).select(torch.eye(2))
+        >>> DiscountedGLB(2, discount=0.99).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

@@ -199,7 +199,7 @@ class ECOLog(UCB[ECOLogRegression]):
         device, validate: as in :class:`ECOLogRegression`.
 
     Example:
-        >>> ECOLog(2).select(torch.eye(2))
+        >>> ECOLog(2).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

@@ -105,7 +105,7 @@ class GLMUCB(UCB[GLMUCBRegression]):
         batch_shape, dtype, device, validate: as in :class:`GLMUCBRegression`.
 
     Example:
-        >>> GLMUCB(2, horizon=1000).select(torch.eye(2))
+        >>> GLMUCB(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

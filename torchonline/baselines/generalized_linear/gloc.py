@@ -123,7 +123,7 @@ class GLOC(UCB[GLOCRegression]):
         device, validate: as in :class:`GLOCRegression`.
 
     Example:
-        >>> GLOC(2).select(torch.eye(2))
+        >>> GLOC(2).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

@@ -116,7 +116,7 @@ class OFUGLB(LevelSetUCB):
         batch_shape, dtype, device, validate: as in :class:`OFUGLBRegression`.
 
     Example:
-        >>> OFUGLB(2, horizon=1000).select(torch.eye(2))
+        >>> OFUGLB(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

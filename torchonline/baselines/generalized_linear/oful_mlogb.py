@@ -96,7 +96,7 @@ class OFULMLogB(UCB[MLogBRegression]):
         validate: as in :class:`MLogBRegression`.
 
     Example:
-        >>> OFULMLogB(2).select(torch.eye(2))
+        >>> OFULMLogB(2).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

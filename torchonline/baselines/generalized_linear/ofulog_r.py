@@ -154,7 +154,7 @@ class OFULogR(LevelSetUCB):
         batch_shape, dtype, device, validate: as in :class:`OFULogRRegression`.
 
     Example:
-        >>> OFULogR(2, horizon=1000).select(torch.eye(2))
+        >>> OFULogR(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

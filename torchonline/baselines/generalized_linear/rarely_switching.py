@@ -131,7 +131,7 @@ class RarelySwitchingGLB(UCB[RarelySwitchingRegression]):
         batch_shape, dtype, device, validate: as in :class:`RarelySwitchingRegression`.
 
     Example:
-        >>> RarelySwitchingGLB(2).select(torch.eye(2))
+        >>> RarelySwitchingGLB(2).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

@@ -186,7 +186,7 @@ class RSGLinCB(UCB[RSGLinCBRegression]):
         feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`RSGLinCBRegression`.
 
     Example:
-        >>> RSGLinCB(2, horizon=1000).select(torch.eye(2))
+        >>> RSGLinCB(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

@@ -176,7 +176,7 @@ class AdaOFUL(UCB[AdaOFULRegression]):
         dtype, device, validate: as in :class:`AdaOFULRegression`.
 
     Example:
-        >>> AdaOFUL(2, horizon=1000).select(torch.eye(2))
+        >>> AdaOFUL(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

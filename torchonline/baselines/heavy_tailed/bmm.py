@@ -126,7 +126,7 @@ class BMM(UCB[BMMRegression]):
         delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`BMMRegression`.
 
     Example:
-        >>> BMM(2, horizon=1000).select(torch.eye(2))
+        >>> BMM(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

@@ -149,7 +149,7 @@ class BTC(UCB[BTCRegression]):
         delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`BTCRegression`.
 
     Example:
-        >>> BTC(2, horizon=1000).select(torch.eye(2))
+        >>> BTC(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

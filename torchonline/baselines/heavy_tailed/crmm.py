@@ -107,7 +107,7 @@ class CRMM(UCB[CRMMRegression]):
         ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`CRMMRegression`.
 
     Example:
-        >>> CRMM(2, horizon=1000).select(torch.eye(2))
+        >>> CRMM(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

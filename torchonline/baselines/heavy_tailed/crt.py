@@ -120,7 +120,7 @@ class CRT(UCB[CRTRegression]):
         radius_factor, radius_scale, batch_shape, dtype, device, validate: as in :class:`CRTRegression`.
 
     Example:
-        >>> CRT(2).select(torch.eye(2))
+        >>> CRT(2).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

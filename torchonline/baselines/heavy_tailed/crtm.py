@@ -97,7 +97,7 @@ class CRTM(UCB[CRTMRegression]):
         theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`CRTMRegression`.
 
     Example:
-        >>> CRTM(2, horizon=1000).select(torch.eye(2))
+        >>> CRTM(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

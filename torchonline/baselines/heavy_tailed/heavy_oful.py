@@ -179,7 +179,7 @@ class HeavyOFUL(UCB[HeavyOFULRegression]):
         recursive_scale, radius_scale, batch_shape, dtype, device, validate: as in :class:`HeavyOFULRegression`.
 
     Example:
-        >>> HeavyOFUL(2, horizon=1000).select(torch.eye(2))
+        >>> HeavyOFUL(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

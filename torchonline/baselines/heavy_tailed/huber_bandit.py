@@ -120,7 +120,7 @@ class HuberBandit(UCB[HuberBanditRegression]):
         theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`HuberBanditRegression`.
 
     Example:
-        >>> HuberBandit(2, horizon=1000).select(torch.eye(2))
+        >>> HuberBandit(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

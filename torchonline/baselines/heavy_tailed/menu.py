@@ -105,7 +105,7 @@ class MENU(UCB[MENURegression]):
         theta_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`MENURegression`.
 
     Example:
-        >>> MENU(2, horizon=1000).select(torch.eye(2))
+        >>> MENU(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

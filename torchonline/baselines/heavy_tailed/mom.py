@@ -113,7 +113,7 @@ class MoM(UCB[MoMRegression]):
         radius_scale, batch_shape, dtype, device, validate: as in :class:`MoMRegression`.
 
     Example:
-        >>> MoM(2, horizon=1000).select(torch.eye(2))
+        >>> MoM(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 

@@ -103,7 +103,7 @@ class RobustUCB(UCB[RobustUCBRegression]):
         batch_shape, dtype, device, validate: as in :class:`RobustUCBRegression`.
 
     Example:
-        >>> RobustUCB(3, horizon=1000).select(torch.eye(3))
+        >>> RobustUCB(3, horizon=1000).select(torch.diag(torch.tensor([1.0, 0.5, 0.5])))
         tensor(0)
     """
 

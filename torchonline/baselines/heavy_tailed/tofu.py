@@ -133,7 +133,7 @@ class TOFU(UCB[TOFURegression]):
         ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in :class:`TOFURegression`.
 
     Example:
-        >>> TOFU(2, horizon=1000).select(torch.eye(2))
+        >>> TOFU(2, horizon=1000).select(torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor(0)
     """
 
