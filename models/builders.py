@@ -8,6 +8,7 @@ from torch import nn
 from torchonline.core.checks import one_of, sizes
 from torchonline.policies.policy import Policy
 from torchonline.policies.recommended import Explore, bandit
+from torchonline.policies.scaler import Interactions
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
@@ -45,6 +46,7 @@ def recommended_policy(
     *,
     scale: bool = True,
     magnitudes: bool | None = None,
+    interactions: Interactions | None = None,
     explore: Explore | None = None,
 ) -> Policy:
     """Call :func:`torchonline.bandit` with the arguments, for configuration files.
@@ -55,4 +57,5 @@ def recommended_policy(
         >>> recommended_policy(3, actions=2).actions
         2
     """
-    return bandit(dim, rewards, actions, scale=scale, magnitudes=magnitudes, explore=explore)
+    options = {"scale": scale, "magnitudes": magnitudes, "interactions": interactions, "explore": explore}
+    return bandit(dim, rewards, actions, **options)

@@ -1,6 +1,6 @@
 """The default bandit where rewards come late, have a level or are graded, and where a log is long.
 
-    python examples/benchmarks/default.py    # ten seeds: a quarter of an hour on a core; seconds with --smoke
+    python examples/benchmarks/default.py    # ten seeds: an hour and a half on a core; seconds with --smoke
 
 - clicks: the first game of docs/start.md, of 1000 visitors. All rewards of a batch are learnt after its last decision.
 - digits: a small encoder is trained on 600 digits. Its features are the contexts of a bandit on the other 1197. Regret.
@@ -8,6 +8,11 @@
   all rewards. Wrong choices of 1000.
 - diamonds: five levels of the price, and 1 less a quarter of the levels missed is paid. Error over 8000 rounds, and in how many
   runs an arm that is right in a tenth of the rounds got less than a two-hundredth of the choices.
+- products: three arms whose clicks depend on products of six features alone; the mean chance of a click of the arms that are named
+  after 20,000 logged rounds, as a share of the best possible.
+- churn, storms, portal: sets of 5000 to 8000 rounds. Error of the default, of ``interactions="all"``, and of random forests: one
+  for each arm, fitted again on all rounds at 150 and at each half as many rounds more. An arm drawn at random in 3 % of the
+  rounds, and in the first 150.
 - learn: processor time of a log with 20 features and 10 arms, and beside the time of ``step`` on its first rounds.
 """
 
@@ -92,6 +97,51 @@ def diamonds(seed: int, rounds: int) -> tuple[float, float]:
     return float(lost.mean()), float(((right >= 0.1) & (plays < len(chosen) / 200)).any())
 
 
+def products(seed: int, rounds: int) -> float:
+    rng = np.random.default_rng(seed)
+    weights, first, second = rng.standard_normal((15, 3)), *np.triu_indices(6, 1)
+    x = rng.standard_normal((2 * rounds, 6))
+    chances = 1.0 / (1.0 + np.exp(-1.5 * (x[:, first] * x[:, second]) @ weights / 15**0.5))
+    action = rng.integers(0, 3, rounds)
+    clicked = (rng.random(rounds) < chances[np.arange(rounds), action]).astype(float)
+    policy = torchonline.bandit(6, "binary", actions=3)
+    policy.learn(x[:rounds], action, clicked)
+    named, chances = policy.predict(x[rounds:]).argmax(-1).numpy(), chances[rounds:]
+    return float(chances[np.arange(rounds), named].mean() / chances.max(1).mean())
+
+
+def forest(stream: data.Stream, seed: int) -> float:
+    """Return the error of random forests, one for each arm."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    rng, rounds = np.random.default_rng(seed), len(stream.contexts)
+    chosen = rng.integers(0, stream.actions, rounds)
+    is_random, fitted = rng.random(rounds) < 0.03, 150
+    while fitted < rounds:
+        until = min(fitted * 3 // 2, rounds)
+        now, scores = slice(fitted, until), np.zeros((until - fitted, stream.actions))
+        for arm in range(stream.actions):
+            (seen,) = np.nonzero(chosen[:fitted] == arm)
+            if len(seen):
+                model = RandomForestRegressor(min_samples_leaf=3, random_state=seed)
+                model.fit(stream.contexts[seen], stream.payoffs[seen, arm])
+                scores[:, arm] = model.predict(stream.contexts[now])
+        chosen[now] = np.where(is_random[now], chosen[now], scores.argmax(1))
+        fitted = until
+    return float(1.0 - stream.payoffs[np.arange(rounds), chosen].mean())
+
+
+def long(name: str, seed: int, rounds: int) -> tuple[float, float, float]:
+    """Return the errors of the default, of all interactions, and of forests."""
+    stream = data.stream(name, seed, rounds, "none", "raw", False)
+    errors = []
+    for interactions in (None, "all"):
+        policy = torchonline.bandit(stream.contexts.shape[1], actions=stream.actions, interactions=interactions)
+        chosen = played(policy, stream.contexts, lambda i, k: float(stream.payoffs[i, k]))
+        errors.append(float(1.0 - stream.payoffs[np.arange(len(chosen)), chosen].mean()))
+    return errors[0], errors[1], forest(stream, seed)
+
+
 def learn(rounds: int, stepped: int) -> tuple[float, float]:
     """Return the processor seconds of ``learn`` on all rounds, and of ``step`` on as many, from its first rounds."""
     generator = torch.Generator().manual_seed(0)
@@ -124,6 +174,12 @@ def lines(seeds: int, smoke: bool) -> Iterator[str]:
         errors, lost = zip(*(diamonds(s, short or 8000) for s in range(seeds)), strict=True)
         yield f"| diamonds, error over 8000 rounds | {said(list(errors), 4)} |"
         yield f"| diamonds, runs that gave up an arm | {sum(lost):.0f} of {seeds} |"
+    yield f"| products, share of the best value | {said([products(s, short or 20_000) for s in range(seeds)], 3)} |"
+    for name, rounds in (("churn", 5000), ("storms", 8000), ("portal", 8000)):
+        if data.SETS[name].is_installed():
+            runs = zip(*(long(name, s, 2 * short if short else rounds) for s in range(seeds)), strict=True)
+            default, products_too, forests = (said(list(errors), 3) for errors in runs)
+            yield f"| {name}, error over {rounds} rounds | {default}; all interactions {products_too}; forests {forests} |"
     together, single = learn(*(2000, 200) if smoke else (1_000_000, 20_000))
     yield f"| learn of a million rounds, seconds | {together:.1f}; by step {single:.0f} |"
 

@@ -136,7 +136,9 @@ class TestRefit:
                     scaler = copy.deepcopy(head.policy.scaler)
                     scaler.step(torch.stack([x] * 2) if batch else x)
                     z = ((x - scaler.mean[at]) / (scaler.squares[at] / 12.0).sqrt()).clamp(-2.5, 2.5)
-                    x = torch.cat([z, 0.7 * (z.abs() - 0.8), torch.full((1,), scaler.intercept, dtype=torch.float64)])
+                    columns = torch.cat([z, 0.7 * (z.abs() - 0.8)])
+                    products = 0.1 * columns[scaler.pairs[0]] * columns[scaler.pairs[1]]
+                    x = torch.cat([columns, products, torch.full((1,), scaler.intercept, dtype=torch.float64)])
                 own = theta[at][action[(t, *at)]] if kind.endswith("models") else theta[at]
                 torch.testing.assert_close(found[(*at, t)], (x * own).sum(), rtol=1e-5, atol=1e-5)
 

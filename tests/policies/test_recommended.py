@@ -59,6 +59,33 @@ def test_a_better_arm_is_found_beside_one_that_always_pays_half() -> None:
     assert bool((arm == 1).all())
 
 
+@pytest.mark.parametrize(("dim", "features"), [(1, 3), (5, 51), (6, 28), (10, 66), (11, 23), (48, 97), (49, 50)])
+def test_interactions_go_by_the_number_of_features(dim: int, features: int) -> None:
+    assert torchonline.bandit(dim).scaler.features == features
+    assert torchonline.bandit(dim, interactions=False).scaler.features == min(2 * dim + 1, features)
+
+
+@pytest.mark.parametrize("interactions", [None, {"user": [0, 1], "page": [2, 3]}, [(0, 2), (1, 3)]])
+def test_value_in_products_is_learnt(interactions: Any) -> None:
+    """An arm pays where x0 x2 + x1 x3 > 0, the other one elsewhere: a linear model has nothing to learn."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4000, 4, generator=generator, dtype=torch.float64)
+    right, action = (x[:, 0] * x[:, 2] + x[:, 1] * x[:, 3] > 0.0).long(), torch.arange(4000) % 2
+    errors = []
+    for option in (interactions, False):
+        policy = torchonline.bandit(4, "binary", actions=2, interactions=option)
+        policy.learn(x[:3000], action[:3000], (action == right)[:3000].double())
+        errors.append(float((policy.predict(x[3000:]).argmax(-1) != right[3000:]).double().mean()))
+    assert errors[0] < 0.1
+    assert errors[1] > 0.4
+
+
+@pytest.mark.parametrize(("name", "value"), [("magnitudes", True), ("interactions", "all")])
+def test_without_a_scaler_nothing_is_appended(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: expected None or False with scale=False"):
+        torchonline.bandit(3, scale=False, **{name: value})
+
+
 @pytest.mark.parametrize("rewards", ["unit", "real"])
 def test_actions_are_told_apart_where_contexts_say_nothing(rewards: str) -> None:
     """Ten actions, 20 features. Most learners find an action that is nearly the best."""

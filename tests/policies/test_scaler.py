@@ -16,7 +16,7 @@ from tests.core.test_threads import together
 from tests.interruption import interrupted
 from tests.learners import close, differences, snapshot
 from torchonline import DisjointArms, RidgeRegression, ScaledPolicy, StandardScaler
-from torchonline.policies.scaler import standardised
+from torchonline.policies.scaler import factors_of, standardised
 
 pytestmark = pytest.mark.fast
 
@@ -130,18 +130,94 @@ def test_options_shape_the_features() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("magnitudes", [False, True])
+@pytest.mark.parametrize("interactions", [False, "all"])
 @pytest.mark.parametrize("intercept", [0.0, 3.0])
-def test_arrays_are_standardised_like_tensors(dtype: torch.dtype, magnitudes: bool, intercept: float) -> None:
+def test_arrays_are_standardised_like_tensors(
+    dtype: torch.dtype, magnitudes: bool, interactions: Any, intercept: float
+) -> None:
     rows, mean, squares = torch.randn(20, 3, dtype=dtype), torch.randn(3, dtype=dtype), torch.rand(3, dtype=dtype)
     squares[0] = 0.0
+    pairs = torch.tensor(factors_of(interactions, 3, magnitudes), dtype=torch.int64).view(2, -1)
     for share in (0.0, 0.9):
-        options = (1.0, magnitudes, intercept)
+        options = (1.0, magnitudes)
         tensors = (rows, mean, squares, torch.tensor(share, dtype=dtype), torch.tensor(2.0, dtype=dtype))
-        found = standardised(*tensors, *options)
-        arrays = standardised(*(value.numpy() for value in tensors[:3]), share, 2.0, *options)  # type: ignore[arg-type]
+        found = standardised(*tensors, *options, pairs, intercept)
+        arrays: Any = [value.numpy() for value in tensors[:3]]
+        arrays = standardised(*arrays, share, 2.0, *options, pairs.numpy(), intercept)  # type: ignore[arg-type]
         assert found.dtype == dtype
         assert bool((found[:, 0] == 0.0).all()) == (not share)
         close(torch.from_numpy(arrays), found, 1e-6 if dtype == torch.float32 else 1e-14)
+
+
+PAIRS: dict[str, tuple[Any, list[tuple[int, int]]]] = {
+    "none": (False, []),
+    "features": ("features", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]),
+    "pairs": ([(3, 0), (1, 2), (0, 3)], [(0, 3), (1, 2)]),
+    "groups": ({"user": [0, 3], "page": (1,), "hour": [2]}, [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)]),
+}
+
+
+@pytest.mark.parametrize("magnitudes", [False, True])
+@pytest.mark.parametrize(("interactions", "pairs"), PAIRS.values(), ids=PAIRS)
+def test_interactions_are_products_of_columns(
+    interactions: Any, pairs: list[tuple[int, int]], magnitudes: bool
+) -> None:
+    scaler = StandardScaler(4, magnitudes=magnitudes, interactions=interactions, intercept=3.0)
+    rows = torch.randn(40, 4, dtype=D)
+    scaler.step(rows)
+    plain = StandardScaler(4, magnitudes=magnitudes, intercept=3.0)
+    plain.step(rows)
+    columns = plain(rows)
+    expected = [columns[:, i] * columns[:, j] for i, j in pairs]
+    if magnitudes and interactions != "features":
+        magnitude = columns[:, 4:8]
+        expected += [columns[:, i] * magnitude[:, j] for i, j in pairs]
+        expected += [magnitude[:, i] * columns[:, j] for i, j in pairs]
+        expected += [magnitude[:, i] * magnitude[:, j] for i, j in pairs]
+    found = scaler(rows)
+    assert found.shape[-1] == scaler.features == plain.features + len(expected)
+    close(torch.cat([found[:, : plain.features - 1], found[:, -1:]], -1), columns, 1e-14)
+    if expected:
+        close(found[:, plain.features - 1 : -1], 0.1 * torch.stack(expected, -1), 1e-14)
+    assert float(scaler(1e9 * torch.randn(100, 4, dtype=D)).norm(dim=-1).max()) <= scaler.bound
+    script = torch.jit.script(scaler)
+    assert torch.equal(script(rows), found)
+
+
+def test_true_means_all_interactions() -> None:
+    one, other = (StandardScaler(3, magnitudes=True, interactions=both) for both in (True, "all"))
+    assert one.factors == other.factors
+
+
+def test_states_with_other_interactions_are_refused() -> None:
+    made = {name: StandardScaler(4, interactions=interactions) for name, (interactions, _) in PAIRS.items()}
+    for name, scaler in made.items():
+        for other, its in made.items():
+            if name == other:
+                scaler.load_state_dict(its.state_dict())
+            else:
+                with pytest.raises(RuntimeError, match="interactions"):
+                    scaler.load_state_dict(its.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("interactions", "message"),
+    [
+        ("pairs", r'expected True, False, "features", "all", a list of pairs of features, or a dict .* got \'pairs\''),
+        (3, "expected True, False"),
+        ([(0, 1), (2, 2)], r"expected pairs of two different features, got \(2, 2\)"),
+        ([(0, 1, 2)], "expected pairs of two different features"),
+        (["01"], "expected pairs of two different features"),
+        ([0, 1], "expected pairs of two different features, got 0"),
+        ([(0, 4)], "expected features from 0 to 3, got 4"),
+        ([(0, -1)], "expected features from 0 to 3, got -1"),
+        ({"a": [0, 1], "b": [True]}, "expected features from 0 to 3, got True"),
+        ({"a": [0, 1], "b": [1]}, "expected groups without a feature in common"),
+    ],
+)
+def test_wrong_interactions_are_named(interactions: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=rf"^interactions: {message}"):
+        StandardScaler(4, interactions=interactions)
 
 
 @pytest.mark.parametrize(

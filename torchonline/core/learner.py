@@ -108,7 +108,7 @@ class Learner(Citable, WithOptions, nn.Module):
         raise NotImplementedError
 
     def _tables(self) -> dict[str, Tensor]:
-        """Return the constant tables, float64, without ``batch_shape``."""
+        """Return the constant tables, float64 or int64, without ``batch_shape``."""
         # They are buffers only so that .to() moves them.
         return {}
 
@@ -134,7 +134,8 @@ class Learner(Citable, WithOptions, nn.Module):
         for name, value in tables.items():
             # On the device of the other buffers: without an option, torch's default device, which a NumPy table does not
             # follow.
-            value = value.to(dtype=options["dtype"], device=self.constants.device)
+            dtype = options["dtype"] if value.is_floating_point() else value.dtype
+            value = value.to(dtype=dtype, device=self.constants.device)
             self.register_buffer(name, value.clone(memory_format=torch.contiguous_format), persistent=False)
 
     def _dtype_of(self, name: str) -> torch.dtype:

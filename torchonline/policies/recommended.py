@@ -10,11 +10,13 @@ from torchonline.policies.exploration import EpsilonGreedy, SquareCB
 from torchonline.policies.policy import Policy
 from torchonline.policies.rules import UCB, Rule, ThompsonSampling
 from torchonline.policies.scaled import ScaledPolicy
-from torchonline.policies.scaler import StandardScaler
+from torchonline.policies.scaler import Interactions, StandardScaler
 from torchonline.regression.adaptive_ridge import AdaptiveRidgeRegression, RobustRidgeRegression
 
 # Magnitudes double the number of features. With more features than this, they cost time and save few errors.
 MOST_WITH_MAGNITUDES = 48
+# A decision takes K m^2 multiplications for m features. With these, m is at most 66.
+MOST_WITH_ALL_PRODUCTS, MOST_WITH_PRODUCTS = 5, 10
 # For the features of an encoder.
 RIDGE_OF_ENCODERS = 2.0
 # Appended to scaled features: the ridge shrinks an arm's intercept a ninth as much as its other parameters.
@@ -68,6 +70,7 @@ def bandit(
     actions: int,
     scale: bool = ...,
     magnitudes: bool | None = ...,
+    interactions: Interactions | None = ...,
     explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> DisjointArms: ...
@@ -79,6 +82,7 @@ def bandit(
     *,
     scale: bool = ...,
     magnitudes: bool | None = ...,
+    interactions: Interactions | None = ...,
     explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> DisjointArms: ...
@@ -90,6 +94,7 @@ def bandit(
     *,
     scale: Literal[True] = ...,
     magnitudes: bool | None = ...,
+    interactions: Interactions | None = ...,
     explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> ScaledPolicy: ...
@@ -101,6 +106,7 @@ def bandit(
     *,
     scale: Literal[False],
     magnitudes: bool | None = ...,
+    interactions: Interactions | None = ...,
     explore: None = ...,
     **options: Unpack[LearnerOptions],
 ) -> UCB: ...
@@ -112,6 +118,7 @@ def bandit(
     *,
     scale: bool = ...,
     magnitudes: bool | None = ...,
+    interactions: Interactions | None = ...,
     explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> Policy: ...
@@ -122,13 +129,14 @@ def bandit(
     *,
     scale: bool = True,
     magnitudes: bool | None = None,
+    interactions: Interactions | None = None,
     explore: Explore | None = None,
     **options: Unpack[LearnerOptions],
 ) -> Policy:
     """Return the recommended bandit for raw features and default arguments.
 
-    The bandit standardises the features online, appends the magnitudes of up to 48 features and a constant, learns a linear
-    model by ridge regression, and plays the arm with the largest upper confidence bound. The radius follows the residuals. The
+    The bandit standardises the features online, appends the magnitudes of up to 48 features, the products of up to 10 and a
+    constant, learns a linear model by ridge regression, and plays the arm with the largest upper confidence bound. The radius follows the residuals. The
     constant is 3, so that the ridge shrinks an arm's intercept a ninth as much as its other parameters. The first 32 rounds
     are standardised again as the scaler learns. The repr says what was chosen and why. Nothing needs tuning. No theorem holds,
     because the scaler moves and the radius is a heuristic. docs/benchmark.md compares it with other libraries, and
@@ -144,7 +152,8 @@ def bandit(
     or to the mean reward, depending on which has predicted better.
 
     Cost of a round: O(K m^2) for a decision among K arms, O(m^2) for a step. A step that clips residuals also sorts 256
-    numbers. The m is 2 d + 1 with magnitudes, d + 1 without them, and d without a scaler.
+    numbers. The m is 2 d + 1 with magnitudes, d + 1 without them, and d without a scaler; interactions add their products. By
+    default it is at most 97.
 
     Args:
         dim: d, number of features.
@@ -156,6 +165,9 @@ def bandit(
             feature's range, or its ends. None for True with up to 48 features, and False with more, where magnitudes cost time
             and save few errors. The ridge is d / 6 with magnitudes (d / 4 for "count" and "real"), and (d + 1) / 5 without them;
             for "heavy", it is d / 3 and (d + 1) / 3.
+        interactions: which products of features to add, as in :class:`StandardScaler`, so that the effect of a feature can depend
+            on another one. None for "all" with up to 5 features, "features" with up to 10, and none with more, where they take
+            time: K m^2 grows with the fourth power of d. Pairs or groups of features that are known to belong together take less.
         explore: "optimism", or None: upper confidence bounds, as above; deterministic but for ties. "epsilon":
             :class:`EpsilonGreedy`; "squarecb": :class:`SquareCB`, for "binary" and "unit"; "thompson":
             :class:`ThompsonSampling`. With "epsilon" and "squarecb", every arm has a positive probability, so that the log of
@@ -184,11 +196,17 @@ def bandit(
     scaler, ridge = None, RIDGE_OF_ENCODERS
     if instance_of("scale", scale, bool, "True or False"):
         magnitudes = dim <= MOST_WITH_MAGNITUDES if magnitudes is None else magnitudes
-        scaler = StandardScaler(dim, magnitudes=magnitudes, intercept=INTERCEPT, **options)
+        if interactions is None:
+            interactions = (
+                "all" if dim <= MOST_WITH_ALL_PRODUCTS else "features" if dim <= MOST_WITH_PRODUCTS else False
+            )
+        scaler = StandardScaler(dim, magnitudes=magnitudes, interactions=interactions, intercept=INTERCEPT, **options)
         features = scaler.features
         ridge = dim / kind.ridge_divisors[0] if magnitudes else (dim + 1) / kind.ridge_divisors[1]
-    elif magnitudes:
-        raise ValueError(f"magnitudes: expected None or False with scale=False, got {magnitudes!r}")
+    else:
+        for name, value in (("magnitudes", magnitudes), ("interactions", interactions)):
+            if value:
+                raise ValueError(f"{name}: expected None or False with scale=False, got {value!r}")
     rule = UCB if explore is None else RULES[one_of("explore", explore, tuple(RULES))]
     if explore == "squarecb" and rewards not in ("binary", "unit"):
         # Its gamma counts in units of 1 / reward.

@@ -1,7 +1,10 @@
 """Online standardisation of features."""
 
 import math
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -37,6 +40,10 @@ from torchonline.core.options import LearnerOptions
 
 # The mean of |z| is about 0.8 for normal z.
 MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8
+# A ridge shrinks parameters of products a hundred times as much as the others: products of noise cost little.
+PRODUCT_WEIGHT = 0.1
+
+Interactions = bool | Literal["features", "all"] | Sequence[tuple[int, int]] | Mapping[str, Sequence[int]]
 
 # Number of rows that are kept. After each window, the moments are compared with the rows.
 WINDOW = 32
@@ -55,10 +62,20 @@ def magnitude(z: Tensor, weight: float = MAGNITUDE_WEIGHT, centre: float = MEAN_
 
 
 def _standardised_arrays(
-    x: Any, mean: Any, squares: Any, share: Any, factor: Any, clip: float, magnitudes: bool, intercept: float
+    x: Any,
+    mean: Any,
+    squares: Any,
+    share: Any,
+    factor: Any,
+    clip: float,
+    magnitudes: bool,
+    pairs: Any,
+    intercept: float,
+    weight: float,
 ) -> Any:
     dim, most = x.shape[-1], squarable(x)
-    features: Any = np.empty((*x.shape[:-1], dim * (1 + magnitudes) + (intercept > 0.0)), x.dtype)
+    columns, products = dim * (1 + magnitudes), pairs.shape[-1]
+    features: Any = np.empty((*x.shape[:-1], columns + products + (intercept > 0.0)), x.dtype)
     features[..., -1] = intercept
     z = features[..., :dim]
     # Takes three quarters of the time of operators, which allocate.
@@ -81,7 +98,12 @@ def _standardised_arrays(
     np.maximum(z, -clip, out=z)
     np.minimum(z, clip, out=z)
     if magnitudes:
-        features[..., dim : 2 * dim] = magnitude(z)
+        features[..., dim:columns] = magnitude(z)
+    if products:
+        factors = features.take(pairs, -1)
+        part = features[..., columns : columns + products]
+        np.multiply(factors[..., 0, :], factors[..., 1, :], out=part)
+        part *= weight
     return features
 
 
@@ -94,11 +116,14 @@ def standardised(
     factor: Tensor,
     clip: float,
     magnitudes: bool,
+    pairs: Tensor,
     intercept: float,
+    weight: float = PRODUCT_WEIGHT,
 ) -> Tensor:
-    """Standardise and clip rows; append magnitudes and an intercept above 0.
+    """Standardise and clip rows; append magnitudes, products and an intercept above 0.
 
-    ``share`` weighs the row's squared offset in the sum of squares; ``factor`` multiplies the offset.
+    ``share`` weighs the row's squared offset in the sum of squares; ``factor`` multiplies the offset. ``pairs``, ``(2, P)``, are
+    the columns of the products' factors.
     """
     most = squarable(mean)
     offset = (x - mean).clamp(-most, most)
@@ -107,6 +132,10 @@ def standardised(
     features = [z]
     if magnitudes:
         features.append(magnitude(z))
+    if pairs.size(-1) > 0:
+        columns = torch.cat(features, -1)
+        first, second = pairs.unbind()
+        features.append(weight * (columns.index_select(-1, first) * columns.index_select(-1, second)))
     if intercept > 0.0:
         features.append(torch.full_like(z[..., :1], intercept))
     return torch.cat(features, -1) if len(features) > 1 else z
@@ -147,8 +176,10 @@ class StandardScaler(Learner):
     :math:`(n-1)/\sqrt n`. Scale a row before you pass it to ``step``; afterwards it would count twice. Until two rows have been
     seen, z is 0. A feature that is the same in all n rows also has z = 0. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended
     for each feature, so that a linear model can prefer or avoid the middle of a feature's range. The magnitude of a constant
-    feature is -0.56. With ``intercept``, a constant is appended: the larger the constant, the less a ridge shrinks the
-    intercept of an estimate.
+    feature is -0.56. With ``interactions``, a tenth of the product of two columns is appended for pairs of features, so that the
+    effect of a feature can depend on another one. A ridge shrinks the parameters of these columns a hundred times as much, so
+    products that do not matter cost little. With ``intercept``, a constant is appended: the larger the constant, the less a ridge
+    shrinks the intercept of an estimate.
 
     No single row ruins the scale of a feature that varies. ``step`` clips each feature of a row at 6 deviations from the mean
     before it learns from the row. It keeps the last 32 rows unclipped. The first 32 rows enter unclipped. Then, if some are
@@ -164,20 +195,25 @@ class StandardScaler(Learner):
     depend only on the first ``freeze_after`` rows, for every x. An estimator that starts then, or restarts as in
     :class:`DisjointArms`, keeps its guarantee from then on, for a mean reward that is linear in the output.
 
-    Cost of a row: O(d), and memory for 32 rows.
+    Cost of a row: O(d + P) with P products, and memory for 32 rows.
 
     Args:
         dim: d, number of features.
         clip: largest magnitude of a standardised feature.
         magnitudes: whether to append a magnitude for each feature.
+        interactions: the products to append. False for none. "features" for z_i z_j of all d (d - 1) / 2 pairs of features. "all",
+            or True, for four products of each pair, with the magnitudes m: z_i z_j, z_i m_j, m_i z_j and m_i m_j; without
+            magnitudes, it is "features". A list such as ``[(0, 1), (0, 4)]`` for "all" of these pairs. A dict of groups such as
+            ``{"user": [0, 1], "page": [2, 3, 4]}`` for "all" of the pairs of features from different groups.
         intercept: the constant to append, above 0; True for 1, False for none.
         freeze_after: number of rows after which mean and deviation are fixed; None for never. Use at least 2: after 1 row, all
             features stay 0. With fewer than 32, outliers among these rows are not clipped.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 
     Shape:
-        - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, and d more with ``magnitudes``, and 1
-          more with ``intercept``. The attribute ``bound`` is the largest norm of an output, up to rounding.
+        - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, and d more with ``magnitudes``, P more
+          with ``interactions``, and 1 more with ``intercept``, in this order. The attribute ``bound`` is at least the largest norm
+          of an output, up to rounding.
         - ``mean``, ``squares`` (of deviations from the mean, summed): ``(*B, d)``; ``rounds``, the rows seen, ``(*B)``;
           ``recent``, the last 32 rows, ``(*B, 32, d)``.
 
@@ -195,12 +231,15 @@ class StandardScaler(Learner):
 
         def __call__(self, x: ArrayLike) -> Tensor: ...
 
-    # A policy's statistics on the scaled features depend on the last three.
+    # A policy's statistics on the scaled features depend on all but the first.
     statistics_depend_on = ("freeze_after", "clip", "magnitudes", "intercept")
+    later_options = {"factors": ()}
+    argument_of = {"factors": "interactions"}
     mean: Tensor
     squares: Tensor
     rounds: Tensor
     recent: Tensor
+    pairs: Tensor
 
     def __init__(
         self,
@@ -208,6 +247,7 @@ class StandardScaler(Learner):
         *,
         clip: float = 2.5,
         magnitudes: bool = False,
+        interactions: Interactions = False,
         intercept: bool | float = True,
         freeze_after: int | None = None,
         **options: Unpack[LearnerOptions],
@@ -217,9 +257,13 @@ class StandardScaler(Learner):
         self.magnitudes: bool = instance_of("magnitudes", magnitudes, bool, "True or False")
         self.intercept: float = float(intercept) if isinstance(intercept, bool) else positive("intercept", intercept)
         self.freeze_after = None if freeze_after is None else positive_integer("freeze_after", freeze_after)
-        self.features = self.dim * (1 + self.magnitudes) + (self.intercept > 0.0)
+        # The columns of the first factors of all products, and of the second ones.
+        self.factors = factors_of(interactions, self.dim, self.magnitudes)
+        products = len(self.factors) // 2
+        self.features = self.dim * (1 + self.magnitudes) + products + (self.intercept > 0.0)
         # The largest norm of a standardised row, for an estimator's feature_bound.
-        self.bound = math.sqrt(self.dim * self._largest_square() + self.intercept**2)
+        square = self._largest_square()
+        self.bound = math.sqrt(self.dim * square + products * (PRODUCT_WEIGHT * square) ** 2 + self.intercept**2)
         # TorchScript does not see a module's constants.
         self.window, self.rank, self.needed, self.reach, self.squared_reach = WINDOW, RANK, NEEDED, REACH, REACH**2
         self._create_buffers()
@@ -229,6 +273,9 @@ class StandardScaler(Learner):
         rounds = torch.zeros((), dtype=torch.int64)
         recent = torch.zeros((WINDOW, self.dim), dtype=torch.float64)
         return {"mean": zeros, "squares": zeros.clone(), "rounds": rounds, "recent": recent}
+
+    def _tables(self) -> dict[str, Tensor]:
+        return {"pairs": torch.tensor(self.factors, dtype=torch.int64).view(2, -1)}
 
     def _largest_square(self) -> float:
         """Return the largest z^2 plus magnitude^2: a convex function of abs(z)."""
@@ -283,7 +330,7 @@ class StandardScaler(Learner):
             share, factor = along(share, x), along(factor, x)
             for _ in range(len(x.shape) - len(mean.shape)):
                 mean, squares = mean[..., None, :], squares[..., None, :]
-        return standardised(x, mean, squares, share, factor, self.clip, self.magnitudes, self.intercept)
+        return standardised(x, mean, squares, share, factor, self.clip, self.magnitudes, self.pairs, self.intercept)
 
     def _weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return a row's share and factor in :func:`standardised`, ``(*B)`` each."""
@@ -411,6 +458,7 @@ class StandardScaler(Learner):
             factor,
             self.clip,
             self.magnitudes,
+            self.pairs,
             self.intercept,
         )
         self.mean.copy_(origin + shift[last])
@@ -479,6 +527,43 @@ class StandardScaler(Learner):
             wanted = shape_text((*self.batch_shape, "...", self.dim))
             raise ValueError(f"x: expected shape {wanted}, got {shape_text(x.shape)}")
         return x
+
+
+def factors_of(interactions: Any, dim: int, magnitudes: bool) -> tuple[int, ...]:
+    """Return the columns of the products' first factors, then of the second.
+
+    The columns are those of ``dim`` features, and of their magnitudes after them. The arguments are those of
+    :class:`StandardScaler`.
+    """
+    wanted = 'True, False, "features", "all", a list of pairs of features, or a dict of groups of features'
+    if isinstance(interactions, (bool, str)):
+        if interactions not in (False, True, "features", "all"):
+            raise ValueError(f"interactions: expected {wanted}, got {interactions!r}")
+        pairs = list(combinations(range(dim), 2)) if interactions else []
+    elif isinstance(interactions, Mapping):
+        groups = [[_place_of(i, dim) for i in group] for group in interactions.values()]
+        if len({i for group in groups for i in group}) < sum(map(len, groups)):
+            raise ValueError(f"interactions: expected groups without a feature in common, got {interactions!r}")
+        pairs = [(i, j) for one, other in combinations(groups, 2) for i in one for j in other]
+    elif isinstance(interactions, Sequence):
+        pairs = []
+        for pair in interactions:
+            if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2 or pair[0] == pair[1]:
+                raise ValueError(f"interactions: expected pairs of two different features, got {pair!r}")
+            pairs.append((_place_of(pair[0], dim), _place_of(pair[1], dim)))
+    else:
+        raise TypeError(f"interactions: expected {wanted}, got {interactions!r}")
+    pairs = sorted({(min(pair), max(pair)) for pair in pairs})
+    if magnitudes and interactions != "features":
+        pairs = [(i + a, j + b) for a in (0, dim) for b in (0, dim) for i, j in pairs]
+    return tuple(i for i, _ in pairs) + tuple(j for _, j in pairs)
+
+
+def _place_of(feature: Any, dim: int) -> int:
+    """Return the index of a feature, or raise."""
+    if isinstance(feature, bool) or not isinstance(feature, Integral) or not 0 <= feature < dim:
+        raise ValueError(f"interactions: expected features from 0 to {dim - 1}, got {feature!r}")
+    return int(feature)
 
 
 def check_scaler(scaler: Any, features: int, batch_shape: tuple[int, ...], state: Tensor) -> None:

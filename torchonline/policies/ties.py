@@ -1,6 +1,7 @@
 """Ties among the best arms: how they are found, and which arm of them is chosen."""
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,15 @@ from torchonline.core.backend import may_hold, on_arrays
 from torchonline.core.ops import column, largest, minimum, roundoff
 
 
-@on_arrays(lambda scores: np.count_nonzero(are_best(scores)) > scores[..., 0].size)
+def _has_tie_of_arrays(scores: Any) -> bool:
+    if scores.ndim > 1:
+        return np.count_nonzero(are_best(scores)) > scores[..., 0].size
+    # As below, in Python's numbers: a decision takes no longer for it.
+    best, rounding = float(scores.max()), 8.0 * roundoff(scores)
+    return np.count_nonzero(scores >= min(best * (1.0 - rounding), best * (1.0 + rounding))) > 1
+
+
+@on_arrays(_has_tie_of_arrays)
 def has_tie(scores: Tensor) -> bool:
     """Return whether several arms tie in a decision; True if the host cannot tell."""
     return may_hold(are_best(scores).sum(-1) > 1)

@@ -128,8 +128,8 @@ class AdaptiveEstimator(Estimator):
         own, pooled, spread = number(self.loss_gap), number(self.pooled_loss_gap), number(self.spread)
         rounds = real(self.rounds, own)
         gap = own + pooled / (rounds + 1.0)
-        weight = sigmoid(-gap / at_least(2.0 * spread * spread, 1e-37) - self.log_odds)
-        return where(rounds == 0.0, 1.0 + 0.0 * weight, weight)
+        # Without rounds, the weight is 1.
+        return sigmoid(1e30 * (rounds == 0.0) - gap / at_least(2.0 * spread * spread, 1e-37) - self.log_odds)
 
     def _keep_(self, residual: Tensor) -> Tensor:
         """Update the spread, and return the residual that the parameter learns from."""
@@ -157,17 +157,13 @@ class AdaptiveEstimator(Estimator):
         increase_(self.gain, target / weight)
         assign_(self.target, target)
         error = target - to_zero
-        gap = self._loss(error - correction) - self._loss(error)
+        most = 2.0 * number(self.spread)
+        gap = minimum(abs(error - correction), most) ** 2 - minimum(abs(error), most) ** 2
         increase_(self.loss_gap, gap)
         increase_(self.pooled_loss_gap, gap)
         theta_hat += V_inv_a * along(error / (1.0 + quadratic), x)
         ones_hat += V_inv_a * along(short / (1.0 + quadratic), x)
         self._add_outer_(a, V_inv_a, quadratic)
-
-    def _loss(self, error: Tensor) -> Tensor:
-        """Return the squared error, cut at twice the spread: ``(*B)`` twice."""
-        size = minimum(abs(error), 2.0 * number(self.spread))
-        return size * size
 
     @torch.jit.export
     def _observe_arms_(self, x: Tensor, arm: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
