@@ -34,11 +34,12 @@ def test_tuning_seeds_are_other_seeds(benchmark_modules: SimpleNamespace) -> Non
 
 def test_sets_have_one_role(benchmark_modules: SimpleNamespace) -> None:
     data = benchmark_modules.data
-    dev, seen, later, last, held_out, graded = (data.chosen_sets([role]) for role in data.ROLES)
+    dev, seen, later, last, held_out, graded, long = (data.chosen_sets([role]) for role in data.ROLES)
     assert (len(dev), len(seen), len(later)) == (5, 14, 20)
     assert min(len(held_out), len(graded)) >= 5
     assert data.chosen_sets(["all"]) == dev + seen + later + last + held_out
-    assert list(data.SETS) == data.chosen_sets(["all", "graded"])
+    assert list(data.SETS) == data.chosen_sets(["all", "graded", "long"])
+    assert len(long) == 3
     with pytest.raises(ValueError, match="zoo"):
         data.chosen_sets(["zoo"])
 

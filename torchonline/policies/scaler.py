@@ -427,7 +427,10 @@ class StandardScaler(Learner):
         if bool(((squares == 0.0) & (offset != 0.0)).any()):
             return self._standardised(x[:0])
         before = (first + torch.arange(n + 1, device=x.device)).to(x.dtype).unsqueeze(-1)
-        share, kept = self._share(before), cut(offset, squares, self._share(before[:1]))
+        share, kept = self._share(before), offset
+        was_cut = has_far(offset, squares, share[:1])
+        if was_cut:
+            kept = cut(offset, squares, share[:1])
         shift, sums = torch.zeros_like(offset), torch.zeros_like(offset)
         # Clipped rows change the moments of later rows: a few passes settle where rows are clipped.
         for _ in range(16):
@@ -435,11 +438,11 @@ class StandardScaler(Learner):
             sums = torch.cat([torch.zeros_like(kept[:1]), (kept * kept).cumsum(0)]) + squares - before * shift * shift
             sums = sums.clamp(min=0.0)
             gap = offset - shift[:-1]
-            again = offset
-            if has_far(gap, sums[:-1], share[:-1]):
+            again, is_cut = offset, has_far(gap, sums[:-1], share[:-1])
+            if is_cut:
                 again = shift[:-1] + cut(gap, sums[:-1], share[:-1])
-            has_settled = not may_hold(abs(again - kept) > 1e-12 * abs(kept))
-            kept = again
+            has_settled = not (was_cut or is_cut) or not may_hold(abs(again - kept) > 1e-12 * abs(kept))
+            kept, was_cut = again, is_cut
             if has_settled:
                 break
         windows = x.view(-1, self.window, x.size(-1))
