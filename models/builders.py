@@ -57,5 +57,4 @@ def recommended_policy(
         >>> recommended_policy(3, actions=2).actions
         2
     """
-    options = {"scale": scale, "magnitudes": magnitudes, "interactions": interactions, "explore": explore}
-    return bandit(dim, rewards, actions, **options)
+    return bandit(dim, rewards, actions, scale=scale, magnitudes=magnitudes, interactions=interactions, explore=explore)

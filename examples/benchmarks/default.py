@@ -8,8 +8,8 @@
   all rewards. Wrong choices of 1000.
 - diamonds: five levels of the price, and 1 less a quarter of the levels missed is paid. Error over 8000 rounds, and in how many
   runs an arm that is right in a tenth of the rounds got less than a two-hundredth of the choices.
-- products: three arms whose clicks depend on products of six features alone; the mean chance of a click of the arms that are named
-  after 20,000 logged rounds, as a share of the best possible.
+- products: three arms whose clicks depend on products of six features alone; the mean chance of a click of the arms that are
+  named after 20,000 logged rounds, as a share of the best possible.
 - churn, storms, portal: sets of 5000 to 8000 rounds. Error of the default, of ``interactions="all"``, and of random forests: one
   for each arm, fitted again on all rounds at 150 and at each half as many rounds more. An arm drawn at random in 3 % of the
   rounds, and in the first 150.

@@ -136,12 +136,12 @@ def bandit(
     """Return the recommended bandit for raw features and default arguments.
 
     The bandit standardises the features online, appends the magnitudes of up to 48 features, the products of up to 10 and a
-    constant, learns a linear model by ridge regression, and plays the arm with the largest upper confidence bound. The radius follows the residuals. The
-    constant is 3, so that the ridge shrinks an arm's intercept a ninth as much as its other parameters. The first 32 rounds
-    are standardised again as the scaler learns. The repr says what was chosen and why. Nothing needs tuning. No theorem holds,
-    because the scaler moves and the radius is a heuristic. docs/benchmark.md compares it with other libraries, and
-    docs/encoders.md puts it on an encoder. For a theorem, put the estimator that the repr names under :class:`UCB` or
-    :class:`DisjointArms`.
+    constant, learns a linear model by ridge regression, and plays the arm with the largest upper confidence bound. The radius
+    follows the residuals. The constant is 3, so that the ridge shrinks an arm's intercept a ninth as much as its other
+    parameters. The first 32 rounds are standardised again as the scaler learns. The repr says what was chosen and why. Nothing
+    needs tuning. No theorem holds, because the scaler moves and the radius is a heuristic. docs/benchmark.md compares it with
+    other libraries, and docs/encoders.md puts it on an encoder. For a theorem, put the estimator that the repr names under
+    :class:`UCB` or :class:`DisjointArms`.
 
     "binary" and "unit" use :class:`AdaptiveRidgeRegression` with radius_scale=0.5 and floor=0.15, and refuse rewards below 0;
     "binary" also refuses those above 1. The others use :class:`RobustRidgeRegression`: "count" and "real" with

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
@@ -201,8 +200,8 @@ class StandardScaler(Learner):
         dim: d, number of features.
         clip: largest magnitude of a standardised feature.
         magnitudes: whether to append a magnitude for each feature.
-        interactions: the products to append. False for none. "features" for z_i z_j of all d (d - 1) / 2 pairs of features. "all",
-            or True, for four products of each pair, with the magnitudes m: z_i z_j, z_i m_j, m_i z_j and m_i m_j; without
+        interactions: the products to append. False for none. "features" for z_i z_j of all d (d - 1) / 2 pairs of features.
+            "all", or True, for four products of each pair, with the magnitudes m: z_i z_j, z_i m_j, m_i z_j and m_i m_j; without
             magnitudes, it is "features". A list such as ``[(0, 1), (0, 4)]`` for "all" of these pairs. A dict of groups such as
             ``{"user": [0, 1], "page": [2, 3, 4]}`` for "all" of the pairs of features from different groups.
         intercept: the constant to append, above 0; True for 1, False for none.
@@ -212,8 +211,8 @@ class StandardScaler(Learner):
 
     Shape:
         - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, and d more with ``magnitudes``, P more
-          with ``interactions``, and 1 more with ``intercept``, in this order. The attribute ``bound`` is at least the largest norm
-          of an output, up to rounding.
+          with ``interactions``, and 1 more with ``intercept``, in this order. The attribute ``bound`` is at least the largest
+          norm of an output, up to rounding.
         - ``mean``, ``squares`` (of deviations from the mean, summed): ``(*B, d)``; ``rounds``, the rows seen, ``(*B)``;
           ``recent``, the last 32 rows, ``(*B, 32, d)``.
 
@@ -564,7 +563,7 @@ def factors_of(interactions: Any, dim: int, magnitudes: bool) -> tuple[int, ...]
 
 def _place_of(feature: Any, dim: int) -> int:
     """Return the index of a feature, or raise."""
-    if isinstance(feature, bool) or not isinstance(feature, Integral) or not 0 <= feature < dim:
+    if isinstance(feature, bool) or not isinstance(feature, (int, np.integer)) or not 0 <= feature < dim:
         raise ValueError(f"interactions: expected features from 0 to {dim - 1}, got {feature!r}")
     return int(feature)
 
