@@ -238,8 +238,8 @@ def _sigmoid_of_arrays(x: Any) -> Any:
     if isinstance(x, float):
         e = math.exp(-abs(x))
         return 1.0 / (1.0 + e) if x >= 0.0 else e / (1.0 + e)
-    e = np.exp(-abs(x))
-    return np.where(x >= 0.0, 1.0, e) / (1.0 + e)
+    # The largest exponents whose exponentials are finite, rounded down.
+    return 1.0 / (1.0 + np.exp(np.minimum(-x, 709.0 if x.itemsize == 8 else 88.0)))
 
 
 @on_arrays(_sigmoid_of_arrays)
