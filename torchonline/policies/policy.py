@@ -274,7 +274,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Return the chosen arm of each decision: int64, ``(*B, ...)``.
 
         The arm is an index, or an id if arms may come and go. Changes no state. Among arms with equal scores, up to rounding, a
-        deterministic policy draws one by a hash of the inputs, the number of rounds and the arm. So decisions that are made from
+        deterministic policy draws one by a hash of the inputs and the arm. So decisions that are made from
         one state, before rewards come, do not all go to the first of such arms, and the same decision in the same state has the
         same arm. :meth:`probabilities` gives these arms equal shares.
 
