@@ -95,6 +95,14 @@ def test_clipped_arms_learn_nearly_the_same(kind: str) -> None:
     assert blocks.estimator.seen.tolist() == in_order.estimator.seen.tolist()
 
 
+def test_arms_with_features_share_one_model_whichever_is_chosen() -> None:
+    x, action, reward = torch.randn(600, 3, 4, dtype=torch.float64), torch.arange(600) % 3, torch.arange(600) % 2
+    blocks, in_order = bandit(4), bandit(4)
+    blocks.learn(x, action, reward.double())
+    in_order.step(x, action, reward.double())
+    torch.testing.assert_close(blocks.theta_hat, in_order.theta_hat, rtol=1e-8, atol=1e-8)
+
+
 def test_arms_with_features_and_noise_scales() -> None:
     policy = bandit(4)
     x, _, reward = log(1500)

@@ -194,6 +194,8 @@ class Learner(Citable, WithOptions, nn.Module):
             if value is not None:
                 getattr(self, name).copy_(value)
         self.constants.copy_(self._constants())
+        for name, value in self._tables().items():
+            getattr(self, name).copy_(value)
 
     def numpy_view(self) -> NumpyView | None:
         """Return this learner on NumPy views of its buffers, or None.

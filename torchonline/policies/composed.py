@@ -128,7 +128,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         else:
             done = 0
             if mask is None and self._is_moving_block(x.size(rows)):
-                place = torch.zeros_like(reward, dtype=torch.int64) if action is None else action
+                place = torch.zeros_like(reward, dtype=torch.int64)
+                # Without a model for each arm, the rows are those of the chosen arms, and there is one model.
+                if action is not None and self.policy.estimator.theta_hat.dim() > 1:
+                    place = action
                 done = self._learn_while_moving(x, place, reward, noise_scale)
             for i in range(done, x.size(rows)):
                 pay = reward.select(rows, i)

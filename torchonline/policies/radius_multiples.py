@@ -132,7 +132,7 @@ class RadiusMultiples:
         named = shares_of_best(bounds)
         shares = self.shares()
         shares = shares.reshape(list(shares.shape[:-1]) + [1] * (named.dim() - shares.dim() - 1) + [shares.size(-1), 1])
-        return (shares * named).sum(-2)
+        return (shares * named).sum(-2).clamp(max=1.0)  # a sum of shares may be rounded up
 
     def _agreement(self, x: Tensor, place: Tensor) -> Tensor:
         """Return 1 for each multiple that names the played arm, else 0: ``(*B, M)``."""
