@@ -41,8 +41,8 @@ def shares_of_best(scores: Tensor) -> Tensor:
 def untied(scores: Tensor, inputs: Tensor) -> Tensor:
     """Return scores in which one of the best arms of each decision is left.
 
-    The arm is drawn by a hash of the inputs and the arm. So equal inputs have the same arm, other inputs usually another one, and no
-    state changes. ``scores`` are ``(*B, ..., K)``. The first dimensions of ``inputs`` are those of the decisions.
+    The arm is drawn by a hash of the inputs and the arm. So equal inputs have the same arm, other inputs usually another one, and
+    no state changes. ``scores`` are ``(*B, ..., K)``. The first dimensions of ``inputs`` are those of the decisions.
     """
     if not has_tie(scores):
         return scores
