@@ -128,8 +128,8 @@ class AdaptiveEstimator(Estimator):
         own, pooled, spread = number(self.loss_gap), number(self.pooled_loss_gap), number(self.spread)
         rounds = real(self.rounds, own)
         gap = own + pooled / (rounds + 1.0)
-        # Without rounds, the weight is 1.
-        return sigmoid(1e30 * (rounds == 0.0) - gap / at_least(2.0 * spread * spread, 1e-37) - self.log_odds)
+        weight = sigmoid(-gap / at_least(2.0 * spread * spread, 1e-37) - self.log_odds)
+        return where(rounds == 0.0, 1.0 + 0.0 * weight, weight)
 
     def _keep_(self, residual: Tensor) -> Tensor:
         """Update the spread, and return the residual that the parameter learns from."""
