@@ -1,6 +1,7 @@
 """Ties among the best arms: which arm is chosen, and what the probabilities say."""
 
 import copy
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from torchonline import (
     RidgeRegression,
     bandit,
 )
+from torchonline.baselines import CRMM, MENU, MoM
 from torchonline.policies.ties import are_best, has_tie, shares_of_best, untied
 
 pytestmark = pytest.mark.fast
@@ -38,6 +40,36 @@ def test_each_of_the_best_arms_has_its_share_of_decisions() -> None:
     # Pairs of neighbours are independent too: the places differ as often as chance says.
     place = policy.select(x)
     assert abs(int((place[1:] == place[:-1]).sum()) - 600) < 5 * (3000 * 0.2 * 0.8) ** 0.5
+
+
+CONTEXTS = {
+    "bits": torch.cartesian_prod(*[torch.arange(2)] * 10),
+    "odd integers": torch.cartesian_prod(*[torch.arange(1, 20, 2)] * 3),
+    "permutations": torch.tensor(list(permutations([0.0, 0.1, 1.0, 2.0, 2.5, 7.0]))),
+    "one-hot": torch.eye(600),
+    "signs of one number": torch.cartesian_prod(*[torch.tensor([-0.3, 0.3])] * 10),
+}
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+@pytest.mark.parametrize("arms", [2, 3, 10])
+def test_simple_contexts_share_the_best_arms_evenly(name: str, arms: int) -> None:
+    """Chi-square of the counts, below five standard deviations of its distribution."""
+    x = CONTEXTS[name].to(D)
+    counts, expected = bandit(x.size(-1), actions=arms).select(x).bincount(minlength=arms), len(x) / arms
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    assert chi_square < arms - 1 + 5 * (2 * (arms - 1)) ** 0.5
+
+
+@pytest.mark.parametrize("cls", [MoM, CRMM, MENU])
+def test_an_epoch_repeats_its_arm_where_arms_are_alike(cls: Any) -> None:
+    """Before the end of the first epoch, arms of equal lengths have equal scores."""
+    policy, arms = cls(4, horizon=1000), torch.eye(4)
+    repeats = policy.estimator.repeats
+    for _ in range(repeats):
+        assert int(policy.estimator.epochs) == 0
+        policy.step(arms, policy.select(arms), 1.0)
+    assert int(policy.estimator.epochs) == 1
 
 
 def test_the_same_decision_has_the_same_arm() -> None:
