@@ -80,7 +80,7 @@ def test_value_in_products_is_learnt(interactions: Any) -> None:
     assert errors[1] > 0.4
 
 
-@pytest.mark.parametrize(("name", "value"), [("magnitudes", True), ("interactions", "all")])
+@pytest.mark.parametrize(("name", "value"), [("magnitudes", True), ("interactions", "all"), ("interactions", [])])
 def test_without_a_scaler_nothing_is_appended(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name}: expected None or False with scale=False"):
         torchonline.bandit(3, scale=False, **{name: value})

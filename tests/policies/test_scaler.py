@@ -16,6 +16,7 @@ from tests.core.test_threads import together
 from tests.interruption import interrupted
 from tests.learners import close, differences, snapshot
 from torchonline import DisjointArms, RidgeRegression, ScaledPolicy, StandardScaler
+from torchonline.core.options import rebuilt
 from torchonline.policies.scaler import factors_of, standardised
 
 pytestmark = pytest.mark.fast
@@ -181,12 +182,24 @@ def test_interactions_are_products_of_columns(
         close(found[:, plain.features - 1 : -1], 0.1 * torch.stack(expected, -1), 1e-14)
     assert float(scaler(1e9 * torch.randn(100, 4, dtype=D)).norm(dim=-1).max()) <= scaler.bound
     script = torch.jit.script(scaler)
-    assert torch.equal(script(rows), found)
+    close(script(rows), found, 1e-14)
 
 
 def test_true_means_all_interactions() -> None:
     one, other = (StandardScaler(3, magnitudes=True, interactions=both) for both in (True, "all"))
     assert one.factors == other.factors
+
+
+def test_interactions_are_kept_as_they_were() -> None:
+    """The caller's lists are copied. The repr and copies of the scaler have the same pairs."""
+    pairs = [[0, 2], [1, 3]]
+    scaler = StandardScaler(4, interactions=pairs)
+    pairs.append([0, 3])
+    pairs[0][0] = 1
+    assert scaler.interactions == ((0, 2), (1, 3))
+    assert "interactions=((0, 2), (1, 3))" in repr(scaler)
+    assert rebuilt(scaler).factors == pickle.loads(pickle.dumps(scaler)).factors == scaler.factors
+    assert "interactions" not in repr(StandardScaler(4))
 
 
 def test_states_with_other_interactions_are_refused() -> None:
@@ -207,8 +220,10 @@ def test_states_with_other_interactions_are_refused() -> None:
         (3, "expected True, False"),
         ([(0, 1), (2, 2)], r"expected pairs of two different features, got \(2, 2\)"),
         ([(0, 1, 2)], "expected pairs of two different features"),
-        (["01"], "expected pairs of two different features"),
-        ([0, 1], "expected pairs of two different features, got 0"),
+        (["01"], "expected a list of features in each pair or group, got '01'"),
+        ([0, 1], "expected a list of features in each pair or group, got 0"),
+        ({"a": 0}, "expected a list of features in each pair or group, got 0"),
+        (np.array([[0, 1]]), "expected True, False"),
         ([(0, 4)], "expected features from 0 to 3, got 4"),
         ([(0, -1)], "expected features from 0 to 3, got -1"),
         ({"a": [0, 1], "b": [True]}, "expected features from 0 to 3, got True"),

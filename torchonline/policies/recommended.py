@@ -206,7 +206,7 @@ def bandit(
         ridge = dim / kind.ridge_divisors[0] if magnitudes else (dim + 1) / kind.ridge_divisors[1]
     else:
         for name, value in (("magnitudes", magnitudes), ("interactions", interactions)):
-            if value:
+            if value is not None and value is not False:
                 raise ValueError(f"{name}: expected None or False with scale=False, got {value!r}")
     rule = UCB if explore is None else RULES[one_of("explore", explore, tuple(RULES))]
     if explore == "squarecb" and rewards not in ("binary", "unit"):

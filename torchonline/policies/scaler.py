@@ -1,7 +1,7 @@
 """Online standardisation of features."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -42,7 +42,7 @@ MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8
 # A ridge shrinks parameters of products a hundred times as much as the others: products of noise cost little.
 PRODUCT_WEIGHT = 0.1
 
-Interactions = bool | Literal["features", "all"] | Sequence[tuple[int, int]] | Mapping[str, Sequence[int]]
+Interactions = bool | Literal["features", "all"] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
 
 # Number of rows that are kept. After each window, the moments are compared with the rows.
 WINDOW = 32
@@ -202,8 +202,8 @@ class StandardScaler(Learner):
         magnitudes: whether to append a magnitude for each feature.
         interactions: the products to append. False for none. "features" for z_i z_j of all d (d - 1) / 2 pairs of features.
             "all", or True, for four products of each pair, with the magnitudes m: z_i z_j, z_i m_j, m_i z_j and m_i m_j; without
-            magnitudes, it is "features". A list such as ``[(0, 1), (0, 4)]`` for "all" of these pairs. A dict of groups such as
-            ``{"user": [0, 1], "page": [2, 3, 4]}`` for "all" of the pairs of features from different groups.
+            magnitudes, it is "features". A list such as ``[(0, 1), (0, 4)]`` for the products of "all", of these pairs. A dict
+            of groups such as ``{"user": [0, 1], "page": [2, 3, 4]}`` for those of the pairs of features from different groups.
         intercept: the constant to append, above 0; True for 1, False for none.
         freeze_after: number of rows after which mean and deviation are fixed; None for never. Use at least 2: after 1 row, all
             features stay 0. With fewer than 32, outliers among these rows are not clipped.
@@ -256,8 +256,12 @@ class StandardScaler(Learner):
         self.magnitudes: bool = instance_of("magnitudes", magnitudes, bool, "True or False")
         self.intercept: float = float(intercept) if isinstance(intercept, bool) else positive("intercept", intercept)
         self.freeze_after = None if freeze_after is None else positive_integer("freeze_after", freeze_after)
+        # A copy, which the caller's list cannot change.
+        self.interactions: Interactions = checked_interactions(interactions, self.dim)
+        if "interactions" in self._arguments:
+            self.__dict__["_arguments"] = {**self._arguments, "interactions": self.interactions}
         # The columns of the first factors of all products, and of the second ones.
-        self.factors = factors_of(interactions, self.dim, self.magnitudes)
+        self.factors = factors_of(self.interactions, self.dim, self.magnitudes)
         products = len(self.factors) // 2
         self.features = self.dim * (1 + self.magnitudes) + products + (self.intercept > 0.0)
         # The largest norm of a standardised row, for an estimator's feature_bound.
@@ -531,41 +535,53 @@ class StandardScaler(Learner):
         return x
 
 
-def factors_of(interactions: Any, dim: int, magnitudes: bool) -> tuple[int, ...]:
+def checked_interactions(interactions: Any, dim: int) -> Interactions:
+    """Return the argument of :class:`StandardScaler`, in tuples, or raise an error."""
+    if isinstance(interactions, (bool, str)) and interactions in (False, True, "features", "all"):
+        return interactions  # type: ignore[return-value]
+    if isinstance(interactions, Mapping):
+        groups = {name: _features_of(group, dim) for name, group in interactions.items()}
+        if len(set().union(*groups.values())) < sum(map(len, groups.values())):
+            raise ValueError(f"interactions: expected groups without a feature in common, got {interactions!r}")
+        return groups
+    if isinstance(interactions, Sequence) and not isinstance(interactions, str):
+        pairs = tuple(_features_of(pair, dim) for pair in interactions)
+        for pair in pairs:
+            if len(pair) != 2 or pair[0] == pair[1]:
+                raise ValueError(f"interactions: expected pairs of two different features, got {pair!r}")
+        return pairs
+    wanted = 'True, False, "features", "all", a list of pairs of features, or a dict of groups of features'
+    raise (ValueError if isinstance(interactions, str) else TypeError)(
+        f"interactions: expected {wanted}, got {interactions!r}"
+    )
+
+
+def _features_of(features: Any, dim: int) -> tuple[int, ...]:
+    """Return the indices of a pair or a group, or raise."""
+    if not isinstance(features, Sequence) or isinstance(features, str):
+        raise TypeError(f"interactions: expected a list of features in each pair or group, got {features!r}")
+    for feature in features:
+        if isinstance(feature, bool) or not isinstance(feature, (int, np.integer)) or not 0 <= feature < dim:
+            raise ValueError(f"interactions: expected features from 0 to {dim - 1}, got {feature!r}")
+    return tuple(map(int, features))
+
+
+def factors_of(interactions: Interactions, dim: int, magnitudes: bool) -> tuple[int, ...]:
     """Return the columns of the products' first factors, then of the second.
 
-    The columns are those of ``dim`` features, and of their magnitudes after them. The arguments are those of
-    :class:`StandardScaler`.
+    The columns are those of ``dim`` features, and of their magnitudes after them. ``interactions`` is a checked argument.
     """
-    wanted = 'True, False, "features", "all", a list of pairs of features, or a dict of groups of features'
+    found: Iterable[Sequence[int]]
     if isinstance(interactions, (bool, str)):
-        if interactions not in (False, True, "features", "all"):
-            raise ValueError(f"interactions: expected {wanted}, got {interactions!r}")
-        pairs = list(combinations(range(dim), 2)) if interactions else []
+        found = combinations(range(dim), 2) if interactions else ()
     elif isinstance(interactions, Mapping):
-        groups = [[_place_of(i, dim) for i in group] for group in interactions.values()]
-        if len({i for group in groups for i in group}) < sum(map(len, groups)):
-            raise ValueError(f"interactions: expected groups without a feature in common, got {interactions!r}")
-        pairs = [(i, j) for one, other in combinations(groups, 2) for i in one for j in other]
-    elif isinstance(interactions, Sequence):
-        pairs = []
-        for pair in interactions:
-            if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2 or pair[0] == pair[1]:
-                raise ValueError(f"interactions: expected pairs of two different features, got {pair!r}")
-            pairs.append((_place_of(pair[0], dim), _place_of(pair[1], dim)))
+        found = ((i, j) for one, other in combinations(interactions.values(), 2) for i in one for j in other)
     else:
-        raise TypeError(f"interactions: expected {wanted}, got {interactions!r}")
-    pairs = sorted({(min(pair), max(pair)) for pair in pairs})
+        found = interactions
+    pairs = sorted({(min(pair), max(pair)) for pair in found})
     if magnitudes and interactions != "features":
         pairs = [(i + a, j + b) for a in (0, dim) for b in (0, dim) for i, j in pairs]
     return tuple(i for i, _ in pairs) + tuple(j for _, j in pairs)
-
-
-def _place_of(feature: Any, dim: int) -> int:
-    """Return the index of a feature, or raise."""
-    if isinstance(feature, bool) or not isinstance(feature, (int, np.integer)) or not 0 <= feature < dim:
-        raise ValueError(f"interactions: expected features from 0 to {dim - 1}, got {feature!r}")
-    return int(feature)
 
 
 def check_scaler(scaler: Any, features: int, batch_shape: tuple[int, ...], state: Tensor) -> None:
