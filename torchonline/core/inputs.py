@@ -49,25 +49,30 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
 
 
 def plain_array(value: Any, state: Tensor) -> Any:
-    """Return a tensor as an array if it needs no conversion; or None.
+    """Return a tensor as an array in the type of the state, exactly; or None.
 
     ``state`` is on the CPU. A tensor that requires a gradient gives None too.
     """
-    if type(value) is not Tensor or value.dtype is not state.dtype or value.requires_grad:
+    if type(value) is not Tensor or value.requires_grad:
+        return None
+    is_wider = value.dtype is torch.float32 and state.dtype is torch.float64
+    if not is_wider and value.dtype is not state.dtype:
         return None
     try:
-        return value.numpy()
+        # NumPy converts a small array in a third of the time.
+        return value.numpy().astype(np.float64) if is_wider else value.numpy()
     except (RuntimeError, TypeError):  # on another device, sparse, nested or negated
         return None
 
 
 def plain_number(value: Any, state: Tensor) -> float | None:
-    """Return a float, or one number in the state's type, as a float; or None."""
+    """Return a real number as a float if the state's type holds it exactly; or None."""
+    is_double = state.dtype is torch.float64
     if type(value) is Tensor:
-        is_one = value.dtype is state.dtype and value.is_cpu and value.layout is STRIDED and not value.dim()
-        return value.item() if is_one else None
+        is_exact = value.dtype is state.dtype or (is_double and value.dtype is torch.float32)
+        return value.item() if is_exact and value.is_cpu and value.layout is STRIDED and not value.dim() else None
     # A float32 state rounds the number first.
-    return value if type(value) is float and state.dtype is torch.float64 else None
+    return float(value) if is_double and type(value) in (float, np.float64, np.float32) else None
 
 
 def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:

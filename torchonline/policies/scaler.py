@@ -90,14 +90,18 @@ def _standardised_arrays(
     # learner is a float.
     if type(share) is not float or share == 0.0:
         z *= size > 0.0
-    size += size == 0.0
+    # Of a sum of 0, z is 0: the smallest divisor keeps it.
+    np.maximum(size, 5e-324 if size.itemsize == 8 else 1e-45, out=size)
     np.sqrt(size, out=size)
     z *= factor
     z /= size
     np.maximum(z, -clip, out=z)
     np.minimum(z, clip, out=z)
     if magnitudes:
-        features[..., dim:columns] = magnitude(z)
+        part = features[..., dim:columns]
+        np.abs(z, out=part)
+        part -= MEAN_MAGNITUDE
+        part *= MAGNITUDE_WEIGHT
     if products:
         factors = features.take(pairs, -1)
         part = features[..., columns : columns + products]

@@ -15,7 +15,7 @@ def _has_tie_of_arrays(scores: Any) -> bool:
     if scores.ndim > 1:
         return bool(np.count_nonzero(are_best(scores)) > scores[..., 0].size)
     # As below, in Python's numbers: a decision takes no longer for it.
-    best, rounding = float(scores.max()), 8.0 * roundoff(scores)
+    best, rounding = scores.item(scores.argmax()), 8.0 * roundoff(scores)
     return bool(np.count_nonzero(scores >= min(best * (1.0 - rounding), best * (1.0 + rounding))) > 1)
 
 
