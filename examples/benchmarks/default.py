@@ -44,15 +44,19 @@ def played(policy: Any, contexts: np.ndarray, pay: Callable[[int, int], float], 
 
 
 def clicks(seed: int, batch: int, rounds: int) -> float:
-    rng = np.random.default_rng(seed)
-    visitors, luck = rng.random((rounds, 2)) * [100_000.0, 60.0], rng.random(rounds)
-    page = (visitors[:, 1] // 20).astype(int)
-    policy = torchonline.bandit(dim=2, rewards="binary", actions=3)
-
-    def pay(i: int, k: int) -> float:
-        return float(luck[i] < (0.6 if k == page[i] else 0.1))
-
-    return sum(pay(i, k) for i, k in enumerate(played(policy, visitors, pay, batch)))
+    torch.manual_seed(seed)
+    policy, waiting, total = torchonline.bandit(dim=2, rewards="binary", actions=3), [], 0
+    for i in range(rounds):
+        visitor = torch.tensor([100_000.0, 60.0]) * torch.rand(2)
+        page = policy.select(visitor)
+        clicked = torch.rand(()) < (0.6 if page == visitor[1] // 20 else 0.1)
+        total += int(clicked)
+        waiting.append((visitor, page, clicked))
+        if len(waiting) == batch or i == rounds - 1:
+            for decision in waiting:
+                policy.step(*decision)
+            waiting.clear()
+    return float(total)
 
 
 def encoded_digits(seed: int) -> tuple[np.ndarray, np.ndarray]:
