@@ -90,8 +90,7 @@ def _standardised_arrays(
     # learner is a float.
     if type(share) is not float or share == 0.0:
         z *= size > 0.0
-    # Of a sum of 0, z is 0: the smallest divisor keeps it.
-    np.maximum(size, 5e-324 if size.itemsize == 8 else 1e-45, out=size)
+    size += size == 0.0
     np.sqrt(size, out=size)
     z *= factor
     z /= size
@@ -474,7 +473,7 @@ class StandardScaler(Learner):
         self.mean.copy_(origin + shift[last])
         self.squares.copy_(sums[last])
         self.recent.copy_(x[last - self.window : last])
-        self.rounds += last
+        self.rounds.add_(last)
         if is_changed:
             self._review_(self.rounds > 0)
         return features

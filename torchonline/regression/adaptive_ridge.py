@@ -219,10 +219,11 @@ class AdaptiveEstimator(Estimator):
         error, most = target - to_zero, 2.0 * self.spread.reshape(-1)[0]
         gap = torch.minimum((error - correction).abs(), most) ** 2 - torch.minimum(error.abs(), most) ** 2
         self.loss_gap.view(-1).index_add_(0, arm, gap)
-        self.pooled_loss_gap += gap.sum()
-        self.gain += (target / weight).sum()
+        # Not +=, which sets the attribute too, and so drops the view.
+        self.pooled_loss_gap.add_(gap.sum())
+        self.gain.add_((target / weight).sum())
         self.target.copy_(target[-1].expand_as(self.target))
-        self.seen += arm.size(0)
+        self.seen.add_(arm.size(0))
         counts = torch.bincount(arm, minlength=arms)
         numbers: list[int] = counts.tolist()
         self.rounds.view(-1).add_(counts)
