@@ -116,8 +116,7 @@ class AdaptiveEstimator(Estimator):
         ridge = positive_integer("dim", dim) / 5.0 if ridge is None else ridge
         super().__init__(dim, ridge, radius_scale, noise_scale, restart_every=restart_every, **options)
         self.zero_odds = non_negative("zero_odds", zero_odds)
-        # Without odds, the weight of the mean is always 1: exp(-1e4) is 0.
-        self.log_odds = math.log(self.zero_odds) if self.zero_odds > 0.0 else -1e4
+        self.log_odds = math.log(self.zero_odds) if self.zero_odds > 0.0 else 0.0
         # A round without noise would outweigh all others forever.
         self.smallest_noise_scale = 1e-20 * self.noise_scale
         # TorchScript does not see a module's constants.
@@ -160,6 +159,8 @@ class AdaptiveEstimator(Estimator):
 
     def _weight_of_mean(self) -> Tensor:
         """Return the weight of the predictions that shrink to the mean reward: ``(*B)``."""
+        if self.zero_odds == 0.0:
+            return 1.0 + 0.0 * number(self.loss_gap)
         return weight_of_mean(self.loss_gap, self.pooled_loss_gap, self.spread, self.rounds, self.log_odds)
 
     def _keep_(self, residual: Tensor) -> Tensor:
