@@ -1,4 +1,4 @@
-"""The default bandit and its rivals on sets that no other page plays, and where rewards come late.
+"""The default bandit and its rivals on sets that no other page plays.
 
 ``data.py`` names 24 sets and halves them at random. Half are for development, and the others are played once. A run has all rows
 of a set in an order of its seed, or 10,000 of them; sets with 3000 rows or more have three orders, others five. Rewards have no
@@ -10,7 +10,6 @@ sets: ``RIVALS`` says which. MABWiser and river play LinUCB too, on the smallest
 
     python examples/benchmarks/fresh.py    # the development half: about an hour on a core; seconds with --smoke
     python examples/benchmarks/fresh.py --role once
-    python examples/benchmarks/fresh.py --delays    # batches of 1 to 200 rewards on four sets
     pip install ".[examples,benchmarks]" bayesianbandits contextualbandits mlxtend
     pip install --no-deps ISLP    # rivals and sets that are missing are left out
 """
@@ -21,24 +20,20 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 
 import data
-import numpy as np
 import rivals
 from default import forest
 from learners import LEARNERS, OURS_BY_DEFAULT, Learner, Options, setting
-from play import Job, error_of, errors_of, one_thread, play_batch, play_one
-from ridges import LinUCB
+from play import Job, one_thread, play_batch, play_one
 from run import BATCHED, Runs, runs_of
 from tables import LEAST, cell, markdown, publish
 
 MOST, MANY = 10_000, 3000
 FOREST = "random forests"
 MARK = "<!-- printed by examples/benchmarks/fresh.py -->\n"
-DELAYED, BATCHES, DELAY_ROUNDS = ("segment", "digits", "spambase", "diamonds"), (1, 40, 80, 200), 1500
 
 
 @dataclass(frozen=True)
@@ -68,28 +63,15 @@ RIVALS = {
 PLAYERS = {OURS_BY_DEFAULT: Rival(LEARNERS[OURS_BY_DEFAULT]), **RIVALS}
 
 
-class Thompson(LinUCB):
-    """Thompson sampling of ridge regressions: each arm's score is drawn from N(estimate, (alpha width)^2)."""
-
-    def select(self, contexts: np.ndarray) -> np.ndarray:
-        estimate, width = self.ridges.predict(contexts)
-        drawn = np.stack([generator.normal(size=width.shape[1]) for generator in self.ties.generators])
-        return (estimate + self.alpha * width * drawn).argmax(-1)
-
-
 def played(job: Job, learner: Learner) -> list[float]:
     """Return the error of each member."""
     seeds = {seed for _, seed in job.members}
     streams = {seed: data.stream(job.set, seed, job.rounds, "none", job.features, learner.constant) for seed in seeds}
     if job.learner == FOREST:
         return [forest(streams[seed], seed) for _, seed in job.members]
-    if not learner.is_batched:
-        return [play_one(learner, streams[seed], "unit", options, seed) for options, seed in job.members]
-    errors = []
-    for first in range(0, len(job.members), BATCHED):
-        members = job.members[first : first + BATCHED]
-        errors += play_batch(learner, [streams[seed] for _, seed in members], "unit", members)
-    return errors
+    if learner.is_batched:
+        return play_batch(learner, [streams[seed] for _, seed in job.members], "unit", job.members)
+    return [play_one(learner, streams[seed], "unit", options, seed) for options, seed in job.members]
 
 
 class Comparison:
@@ -188,7 +170,8 @@ class Comparison:
 
     def by_default(self) -> str:
         """Return the errors of all by default, and the mean ratio of ours to each rival's."""
-        rows, ratios = [], {player: [] for player in self.players}
+        rows: list[list[str]] = []
+        ratios: dict[str, list[float]] = {player: [] for player in self.players}
         for name in self.sets:
             row = [name]
             for player in self.players:
@@ -219,55 +202,14 @@ def mean_ratio(ratios: Sequence[float]) -> str:
     return f"{mean:.3f}" + (f" ± {mean * statistics.stdev(logs) / len(logs) ** 0.5:.3f}" if len(logs) > 1 else "")
 
 
-def delayed(name: str, player: str, batch: int, seeds: Sequence[int], rounds: int) -> list[float]:
-    """Return the errors on a set whose rewards come in batches."""
-    raw = player in (OURS_BY_DEFAULT, FOREST)
-    features = "raw" if raw else "standard"
-    streams = [data.stream(name, seed, rounds, "none", features, not raw) for seed in seeds]
-    if player == FOREST:
-        return [forest(stream, seed, batch) for seed, stream in zip(seeds, streams, strict=True)]
-    dim, actions = streams[0].contexts.shape[1], streams[0].actions
-    if player == OURS_BY_DEFAULT:
-        make = partial(LEARNERS[player].make, dim, actions, "unit")
-        return [error_of(make(seed), stream, batch) for seed, stream in zip(seeds, streams, strict=True)]
-    made = (Thompson if "Thompson" in player else LinUCB)(
-        dim, actions, "unit", seeds, [DELAY_PLAYERS[player]] * len(seeds)
-    )
-    return errors_of(made, streams, batch)
-
-
-# 0.5 is the deviation of a reward that is 0 or 1 with chance 1/2.
-DELAY_PLAYERS = {OURS_BY_DEFAULT: {}, "LinUCB": {"alpha": 1.0}, "linear Thompson": {"alpha": 0.5}, FOREST: {}}
-
-
-def delays(runs: Runs, smoke: bool) -> str:
-    """Play what is missing; return the errors at each delay."""
-    rows, seeds = [], range(1 if smoke else 5)
-    rounds = 60 if smoke else DELAY_ROUNDS
-    for name, batch in product(data.installed(["segment"] if smoke else list(DELAYED)), BATCHES):
-        row = [name, f"{batch}"]
-        for player in DELAY_PLAYERS:
-            keys = [f"{name} | batches of {batch} | {player} | {seed} | {rounds}" for seed in seeds]
-            if not set(keys) <= set(runs.records):
-                errors = delayed(name, player, batch, seeds, rounds)
-                runs.add({"key": k, "learner": player, "error": e} for k, e in zip(keys, errors, strict=True))
-            row.append(cell([runs.records[key]["error"] for key in keys]))
-        print(" | ".join(row), file=sys.stderr, flush=True)
-        rows.append(row)
-    return markdown(("set", "rewards a batch", *DELAY_PLAYERS), rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--role", default=data.FRESH, choices=[data.FRESH, data.ONCE])
-    parser.add_argument("--delays", action="store_true", help="play late rewards instead")
     parser.add_argument("--again", nargs="+", default=[], choices=list(PLAYERS), metavar="LEARNER", help="forget runs")
     parser.add_argument("--output", type=Path, default=Path("outputs/fresh"))
     parser.add_argument("--runs", type=Path, help="finished runs to start from: docs/fresh_sets_runs.jsonl.gz")
     parser.add_argument("--page", type=Path, help="a page whose tables and runs to renew: docs/fresh_sets.md")
-    parser.add_argument(
-        "--smoke", action="store_true", help="60 rounds of digits and of late rewards, to see that it runs"
-    )
+    parser.add_argument("--smoke", action="store_true", help="60 rounds of digits, to see that it runs")
     options = parser.parse_args()
     one_thread()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -275,13 +217,10 @@ def main() -> None:
     if options.runs:
         runs.read(options.runs)
     runs.forget(options.again)
-    found = {"Late rewards": delays(runs, options.smoke)} if options.delays or options.smoke else {}
-    if not options.delays:
-        sets = ["digits"] if options.smoke else data.installed(data.chosen_sets([options.role]))
-        comparison = Comparison(sets, runs, options.smoke)
-        comparison.play()
-        found |= comparison.tables(options.role)
-    publish(found, options.output / "tables.md", options.page, MARK)
+    sets = ["digits"] if options.smoke else data.installed(data.chosen_sets([options.role]))
+    comparison = Comparison(sets, runs, options.smoke)
+    comparison.play()
+    publish(comparison.tables(options.role), options.output / "tables.md", options.page, MARK)
     if options.page:
         runs.save(runs_of(options.page), runs.records)
 
