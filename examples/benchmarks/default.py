@@ -116,8 +116,8 @@ def products(seed: int, rounds: int) -> float:
     return float(chances[np.arange(rounds), named].mean() / chances.max(1).mean())
 
 
-def forest(stream: data.Stream, seed: int) -> float:
-    """Return the error of random forests, one for each arm."""
+def forest(stream: data.Stream, seed: int, batch: int = 1) -> float:
+    """Return the error of random forests, one for each arm. They know the rewards of the batches that are complete."""
     from sklearn.ensemble import RandomForestRegressor
 
     rng, rounds = np.random.default_rng(seed), len(stream.contexts)
@@ -127,7 +127,7 @@ def forest(stream: data.Stream, seed: int) -> float:
         until = min(fitted * 3 // 2, rounds)
         now, scores = slice(fitted, until), np.zeros((until - fitted, stream.actions))
         for arm in range(stream.actions):
-            (seen,) = np.nonzero(chosen[:fitted] == arm)
+            (seen,) = np.nonzero(chosen[: fitted // batch * batch] == arm)
             if len(seen):
                 model = RandomForestRegressor(min_samples_leaf=3, random_state=seed)
                 model.fit(stream.contexts[seen], stream.payoffs[seen, arm])

@@ -48,14 +48,18 @@ def play_one(learner: Learner, rounds: data.Stream, rewards: str, options: Optio
     return error_of(learner.make(rounds.contexts.shape[1], rounds.actions, rewards, seed, **options), rounds)
 
 
-def error_of(player: Any, rounds: data.Stream) -> float:
-    """Play one learner that is made; return its error: what a round pays less than the right arm, in the mean."""
-    lost = 0.0
-    for context, payoffs, noise in zip(rounds.contexts, rounds.payoffs.tolist(), rounds.noise.tolist(), strict=True):
-        arm = player.select(context)
-        lost += 1.0 - payoffs[arm]
-        player.step(context, arm, payoffs[arm] + noise)
-    return lost / len(rounds.noise)
+def error_of(player: Any, rounds: data.Stream, batch: int = 1) -> float:
+    """Play one learner that is made; return its error: what a round pays less than the right arm, in the mean.
+
+    All rewards of a batch are learnt after its last decision.
+    """
+    lost, played = 0.0, list(zip(rounds.contexts, rounds.payoffs.tolist(), rounds.noise.tolist(), strict=True))
+    for first in range(0, len(played), batch):
+        arms = [player.select(context) for context, _, _ in played[first : first + batch]]
+        for arm, (context, payoffs, noise) in zip(arms, played[first : first + batch], strict=True):
+            lost += 1.0 - payoffs[arm]
+            player.step(context, arm, payoffs[arm] + noise)
+    return lost / len(played)
 
 
 def play_batch(learner: Learner, streams: Sequence[data.Stream], rewards: str, members: Sequence) -> list[float]:
@@ -65,17 +69,19 @@ def play_batch(learner: Learner, streams: Sequence[data.Stream], rewards: str, m
     return errors_of(learner.make(dim, actions, rewards, seeds, options), streams)
 
 
-def errors_of(batched: Any, streams: Sequence[data.Stream]) -> list[float]:
-    """Play a batch that is made; return each member's error."""
+def errors_of(batched: Any, streams: Sequence[data.Stream], batch: int = 1) -> list[float]:
+    """Play a batch of learners that is made; return each member's error. Rewards are late as in :func:`error_of`."""
     contexts, payoffs, noise = (
         np.stack([getattr(rounds, name) for rounds in streams], axis=1) for name in ("contexts", "payoffs", "noise")
     )
     lost, members = np.zeros(len(streams)), np.arange(len(streams))
-    for x, paid, added in zip(contexts, payoffs, noise, strict=True):
-        arms = batched.select(x)
-        found = paid[members, arms]
-        lost += 1.0 - found
-        batched.step(x, arms, found + added)
+    for first in range(0, len(noise), batch):
+        rows = range(first, min(first + batch, len(noise)))
+        chosen = [batched.select(contexts[i]) for i in rows]
+        for i, arms in zip(rows, chosen, strict=True):
+            found = payoffs[i, members, arms]
+            lost += 1.0 - found
+            batched.step(contexts[i], arms, found + noise[i])
     return (lost / len(noise)).tolist()
 
 

@@ -82,6 +82,46 @@ class River:
         self.policy.update(action, self.features, reward)
 
 
+class BayesianBandits:
+    """bayesianbandits: Thompson sampling from a Bayesian linear regression for each arm, as in its documentation.
+
+    ``beta`` is the precision of the noise, if it is known, and ``alpha`` that of the prior. Without ``beta`` the precision of the
+    noise is learnt too, by the library's defaults.
+    """
+
+    def __init__(self, dim: int, actions: int, rewards: str, seed: int, **options: float) -> None:
+        import bayesianbandits
+
+        name = "NormalRegressor" if "beta" in options else "NormalInverseGammaRegressor"
+        learner = getattr(bayesianbandits, name)
+        arms = [bayesianbandits.Arm(k, learner=learner(**options)) for k in range(actions)]
+        policy = bayesianbandits.ThompsonSampling()
+        self.agent = bayesianbandits.ContextualAgent(arms, policy, random_seed=seed)
+
+    def select(self, context: np.ndarray) -> int:
+        return self.agent.pull(context[None])[0]
+
+    def step(self, context: np.ndarray, action: int, reward: float) -> None:
+        self.agent.select_for_update(action).update(context[None], np.array([reward]))
+
+
+class ContextualBandits:
+    """contextualbandits' LinUCB, learnt round by round. It adds a constant itself."""
+
+    def __init__(self, dim: int, actions: int, rewards: str, seed: int, **options: float) -> None:
+        from contextualbandits.online import LinUCB
+
+        self.policy = LinUCB(actions, random_state=seed + 1, **options)
+        self.first: int | None = int(np.random.default_rng([seed, 2]).integers(actions))
+
+    def select(self, context: np.ndarray) -> int:
+        return self.first if self.first is not None else int(self.policy.predict(context[None])[0])
+
+    def step(self, context: np.ndarray, action: int, reward: float) -> None:
+        self.policy.partial_fit(context[None], np.array([action]), np.array([reward]))
+        self.first = None
+
+
 class NeuralLinear:
     """A neural-linear bandit as one writes it: an encoder trained on replay, a ridge regression for each arm on its features.
 

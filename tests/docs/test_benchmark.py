@@ -34,14 +34,26 @@ def test_tuning_seeds_are_other_seeds(benchmark_modules: SimpleNamespace) -> Non
 
 def test_sets_have_one_role(benchmark_modules: SimpleNamespace) -> None:
     data = benchmark_modules.data
-    dev, seen, later, last, held_out, graded, long = (data.chosen_sets([role]) for role in data.ROLES)
+    dev, seen, later, last, held_out, graded, long, fresh, once = (data.chosen_sets([role]) for role in data.ROLES)
     assert (len(dev), len(seen), len(later)) == (5, 14, 20)
     assert min(len(held_out), len(graded)) >= 5
     assert data.chosen_sets(["all"]) == dev + seen + later + last + held_out
-    assert list(data.SETS) == data.chosen_sets(["all", "graded", "long"])
-    assert len(long) == 3
+    assert list(data.SETS) == data.chosen_sets(["all", "graded", "long", "fresh", "once"])
+    assert (len(long), len(fresh), len(once)) == (3, 12, 12)
     with pytest.raises(ValueError, match="zoo"):
         data.chosen_sets(["zoo"])
+
+
+def test_halves_are_alike(benchmark_modules: SimpleNamespace) -> None:
+    """Each stratum of the unplayed sets gives half of its sets to each role, and the seed decides which."""
+    data = benchmark_modules.data
+    strata = [data.LONG_CLASSES, data.SHORT_CLASSES, data.LONG_GRADED, data.SHORT_GRADED]
+    for stratum in strata:
+        roles = [data.SETS[name].role for name in stratum]
+        assert roles.count("fresh") == roles.count("once") == len(stratum) / 2
+        assert all(source.role == "" for source in stratum.values())
+    others = data.halved(strata, data.SPLIT_SEED + 1)
+    assert any(others[name].role != data.SETS[name].role for name in others)
 
 
 def test_streams_are_the_same_for_all_learners(benchmark_modules: SimpleNamespace) -> None:
@@ -81,6 +93,28 @@ def test_an_error_is_what_a_round_pays_less_than_the_right_arm(
     error = play.errors_of(player, [rounds])[0] if is_batched else play.error_of(player, rounds)
     assert error == pytest.approx(1.0 - rounds.payoffs[:, 2].mean())
     np.testing.assert_allclose(paid, rounds.payoffs[:, 2] + rounds.noise)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 1000])
+@pytest.mark.parametrize("is_batched", [False, True])
+def test_a_batch_is_learnt_after_its_last_decision(
+    benchmark_modules: SimpleNamespace, batch: int, is_batched: bool
+) -> None:
+    rounds = benchmark_modules.data.stream("diabetes", 0, 8, "none", "raw", False)
+    seen: list[str] = []
+
+    def select(x: np.ndarray) -> int | np.ndarray:
+        seen.append("select")
+        return np.array([2]) if is_batched else 2
+
+    player = SimpleNamespace(select=select, step=lambda x, k, reward: seen.append("step"))
+    play = benchmark_modules.play
+    if is_batched:
+        play.errors_of(player, [rounds], batch)
+    else:
+        play.error_of(player, rounds, batch)
+    sizes = [min(batch, 8 - first) for first in range(0, 8, batch)]
+    assert seen == [name for size in sizes for name in ["select"] * size + ["step"] * size]
 
 
 def test_columns_of_words_become_indicators(

@@ -51,6 +51,8 @@ WRITTEN = {
     "examples/blocks.py": ["blocks.md"],
     "examples/benchmarks/devices.py": ["devices.md"],
     "examples/benchmarks/early_rounds.py": ["early_rounds.md"],
+    "examples/benchmarks/fresh.py": ["smoke.jsonl", "tables.md"],
+    "examples/benchmarks/late.py": ["smoke.jsonl", "late.md"],
     "examples/benchmarks/neural_linear.py": ["neural_linear.jsonl", "neural_linear.md"],
     "examples/benchmarks/private_audits.py": ["private_audits.json"],
     "examples/benchmarks/private_accuracy.py": ["private_accuracy.md"],
@@ -174,6 +176,12 @@ SAID = {
     "examples/benchmarks/default.py": ["| clicks of 1000, batches of 200 | ", "| level 1000, wrong of 1000 | "],
     "examples/benchmarks/devices.py": ["GFLOP/s in a matrix product", "learn and step: rounds a second"],
     "examples/benchmarks/early_rounds.py": ["| none | 1 | ", "| pareto | 1 | "],
+    "examples/benchmarks/fresh.py": [
+        "| all, 1 | ",
+        "| set | torchonline.bandit | best default rival | error | ratio |",
+        "| digits | dev | scikit-learn |",
+    ],
+    "examples/benchmarks/late.py": ["| set | rewards a batch | torchonline.bandit | LinUCB |", "| digits | 200 | "],
     "examples/benchmarks/neural_linear.py": [
         "Against a hand-written rival, without noise",
         "Against a hand-written rival, with Pareto-1.5 noise",

@@ -1,0 +1,100 @@
+"""Rewards that come late, in batches of 1, 40, 80 and 200: the default bandit, LinUCB, linear Thompson and random forests.
+
+All rewards of a batch are learnt after its last decision. A run has 1500 rounds. torchonline and the forests get raw features,
+the others standardised ones and a constant. LinUCB has alpha 1 and ridge 1; Thompson takes 0.5 as the deviation of the noise.
+
+    python examples/benchmarks/late.py    # some ten minutes on a core; seconds with --smoke
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import data
+import numpy as np
+from default import forest
+from learners import LEARNERS, OURS_BY_DEFAULT
+from play import error_of, errors_of, one_thread
+from ridges import LinUCB
+from run import Runs
+from tables import cell, markdown, publish
+
+SETS, BATCHES, ROUNDS = ("segment", "digits", "spambase", "diamonds"), (1, 40, 80, 200), 1500
+MARK = "<!-- printed by examples/benchmarks/late.py -->\n"
+FOREST = "random forests"
+
+
+class Thompson(LinUCB):
+    """Thompson sampling of ridge regressions: an arm's score is drawn from N(estimate, (width / 2)^2).
+
+    1/2 is the deviation of a reward that is 0 or 1 with chance 1/2.
+    """
+
+    def select(self, contexts: np.ndarray) -> np.ndarray:
+        estimate, width = self.ridges.predict(contexts)
+        drawn = np.stack([generator.normal(size=width.shape[1]) for generator in self.ties.generators])
+        return (estimate + 0.5 * width * drawn).argmax(-1)
+
+
+def delayed(name: str, player: str, batch: int, seeds: Sequence[int], rounds: int) -> list[float]:
+    """Return the errors on a set whose rewards come in batches."""
+    raw = player in (OURS_BY_DEFAULT, FOREST)
+    features = "raw" if raw else "standard"
+    streams = [data.stream(name, seed, rounds, "none", features, not raw) for seed in seeds]
+    if player == FOREST:
+        return [forest(stream, seed, batch) for seed, stream in zip(seeds, streams, strict=True)]
+    dim, actions = streams[0].contexts.shape[1], streams[0].actions
+    if player == OURS_BY_DEFAULT:
+        make = partial(LEARNERS[player].make, dim, actions, "unit")
+        return [error_of(make(seed), stream, batch) for seed, stream in zip(seeds, streams, strict=True)]
+    made = PLAYERS[player](dim, actions, "unit", seeds, [{}] * len(seeds))
+    return errors_of(made, streams, batch)
+
+
+PLAYERS: dict[str, Any] = {OURS_BY_DEFAULT: None, "LinUCB": LinUCB, "linear Thompson": Thompson, FOREST: None}
+
+
+def table(runs: Runs, smoke: bool) -> str:
+    """Play what is missing; return the errors at each delay."""
+    rows, seeds = [], range(1 if smoke else 5)
+    rounds = 60 if smoke else ROUNDS
+    for name, batch in product(data.installed(["digits"] if smoke else list(SETS)), BATCHES):
+        row = [name, f"{batch}"]
+        for player in PLAYERS:
+            keys = [f"{name} | batches of {batch} | {player} | {seed} | {rounds}" for seed in seeds]
+            if not set(keys) <= set(runs.records):
+                errors = delayed(name, player, batch, seeds, rounds)
+                runs.add({"key": k, "learner": player, "error": e} for k, e in zip(keys, errors, strict=True))
+            row.append(cell([runs.records[key]["error"] for key in keys]))
+        print(" | ".join(row), file=sys.stderr, flush=True)
+        rows.append(row)
+    return markdown(("set", "rewards a batch", *PLAYERS), rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--again", nargs="+", default=[], choices=list(PLAYERS), metavar="LEARNER", help="forget runs")
+    parser.add_argument("--output", type=Path, default=Path("outputs/late"))
+    parser.add_argument("--runs", type=Path, help="finished runs to start from: docs/late_rewards_runs.jsonl.gz")
+    parser.add_argument(
+        "--page", type=Path, help="a page whose table to renew, and its runs beside it: docs/fresh_sets.md"
+    )
+    parser.add_argument("--smoke", action="store_true", help="60 rounds of one set and seed, to see that it runs")
+    options = parser.parse_args()
+    one_thread()
+    options.output.mkdir(parents=True, exist_ok=True)
+    runs = Runs(options.output / ("smoke.jsonl" if options.smoke else "runs.jsonl"))
+    if options.runs:
+        runs.read(options.runs)
+    runs.forget(options.again)
+    publish({"Late rewards": table(runs, options.smoke)}, options.output / "late.md", options.page, MARK)
+    if options.page:
+        runs.save(options.page.with_name("late_rewards_runs.jsonl.gz"), runs.records)
+
+
+if __name__ == "__main__":
+    main()
