@@ -37,6 +37,7 @@ from torchonline.core.learner import Learner
 from torchonline.core.ops import in_type_of, of_chosen
 from torchonline.core.views import NumpyView
 from torchonline.policies.arm_ids import found_places
+from torchonline.policies.open_decisions import close_decisions, opened_decisions
 from torchonline.policies.ties import has_tie, untied
 from torchonline.regression.arguments import (
     as_actions,
@@ -127,6 +128,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     draws = 1
     # Whether a subclass overrides `step` but not `learn`, so that `learn` must call its `step`.
     has_own_step = False
+    # Whether `open` and `close` learn what `step` does.
+    can_open = False
     # Why this policy was recommended, for its repr.
     note = ""
     __constants__: tuple[str, ...] = ("item_dims", "is_random", "draws", "takes_mask")
@@ -136,6 +139,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.has_own_step = has_own_step(cls)
+        if not cls.__dict__.keys().isdisjoint(("step", "_learn_round", "_learn_arm")) and "can_open" not in cls.__dict__:
+            cls.can_open = False
 
     # Hooks. TorchScript compiles them, and NumPy views run `_features` and `_scores`.
 
@@ -439,6 +444,104 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self.draws
 
     # Python only from here on.
+
+    def open(self, inputs: ArrayLike | None, action: ArrayLike, *, noise_scale: ArrayLike | None = None) -> Tensor:
+        r"""Add a decision to the statistics before its reward is known; return its record.
+
+        An optimistic policy repeats its choice while rewards are out. Opening a decision counts its features at once, with its
+        own prediction as the response: the widths shrink, and ``theta_hat`` does not move. Pass the record to :meth:`close`
+        with the reward. With the chosen features x of the round and its response r,
+
+        .. math:: \text{open: } p = x^\top\hat\theta,\quad V \leftarrow V + xx^\top;\qquad
+                  \text{close: } \hat\theta \leftarrow \hat\theta + V^{-1}x\,(r - p)
+
+        So :math:`\hat\theta` is always ridge regression on the rewards that are known and the predictions that stand for the
+        others. To open and to close at once is to :meth:`step`, up to rounding. ``select`` opens nothing, and an open decision
+        counts as no round. A decision that is never closed stays in V: close it with the reward that stands for none.
+
+        Guarantee: none, so only :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` allow it, the estimators of
+        :func:`torchonline.bandit`: the widths of open decisions may not enter a radius that is proved. The policy keeps no list
+        of open decisions. Keep the record, an ordinary tensor, with the state that opened it. :meth:`reset` and loading a state
+        without the decision void it. Python only. Cost: that of :meth:`step`, once for each of the two calls.
+
+        Args:
+            inputs: of the decision, as in :meth:`step`; or of n decisions, opened in order.
+            action: the chosen arm, ``(*B)``, or ``(*B, n)``.
+            noise_scale: as in :meth:`step`.
+
+        Returns:
+            The record, float64, ``(*B, n)`` or ``(*B, n, n')`` with one row for each decision.
+
+        Raises:
+            NotImplementedError: the policy cannot open decisions: its estimator is another one, it restarts, its scaler
+                freezes, or its arms are fixed.
+            TypeError, ValueError: an argument is wrong, as in :meth:`step`. No buffer has changed.
+
+        Example:
+            >>> policy = torchonline.bandit(2, actions=3)
+            >>> context = torch.tensor([0.5, 2.0])
+            >>> k = policy.select(context)
+            >>> opened = policy.open(context, k)
+            >>> policy.close(opened, 1.0)  # later
+            >>> policy.rounds
+            tensor(1)
+
+        Reference:
+            Desautels, Krause and Burdick, Parallelizing exploration-exploitation tradeoffs in Gaussian process bandit
+            optimization, JMLR 15 (2014), for Gaussian processes. Their radius is larger, to keep a regret bound; here the radius
+            is a heuristic.
+        """
+        self._check_can_open("open")
+        return self._open_now(inputs, action, noise_scale)
+
+    def close(self, opened: ArrayLike, reward: ArrayLike) -> None:
+        """Learn the rewards of open decisions, in order: see :meth:`open`.
+
+        The residual is that of the prediction at the opening. The features of the opening are already in V. All else is as in
+        :meth:`step`: the scaler, the spread, the mean reward and the count of rounds. As there, a reward that is learnt twice
+        counts twice. Python only.
+
+        Args:
+            opened: a record of :meth:`open`; or records of n decisions, ``(*B, n, ...)``.
+            reward: ``(*B)`` or ``(*B, n)``.
+
+        Raises:
+            NotImplementedError: as in :meth:`open`.
+            TypeError, ValueError: ``opened`` is no record of this policy, its arm was removed or its decision cannot be in the
+                statistics; or the reward is wrong. No buffer has changed.
+        """
+        self._check_can_open("close")
+        self._close_now(opened, reward)
+
+    def _why_not_open(self) -> str | None:
+        """Return why decisions cannot be opened before their rewards, or None."""
+        if not self.can_open:
+            return f"policy: expected a rule, ScaledPolicy or DisjointArms with the library's step, got {type(self).__name__}"
+        estimator: Any = self.estimator
+        if not estimator.can_open:
+            return (
+                "estimator: expected AdaptiveRidgeRegression or RobustRidgeRegression, because the widths of open decisions "
+                f"may not enter a radius that is proved, got {type(estimator).__name__}"
+            )
+        if estimator.restart_every is not None:
+            return f"restart_every: expected None, because a restart forgets open decisions, got {estimator.restart_every}"
+        return None
+
+    def _check_can_open(self, name: str) -> None:
+        why = self._why_not_open()
+        if why is not None:
+            raise NotImplementedError(f"{name}: {why}")
+
+    @in_turn
+    def _open_now(self, inputs: Any, action: Any, noise_scale: Any) -> Tensor:
+        try:
+            return opened_decisions(self, inputs, action, noise_scale)
+        except ValueError as error:
+            raise of_inputs(error) from error.__cause__
+
+    @in_turn
+    def _close_now(self, opened: Any, reward: Any) -> None:
+        close_decisions(self, opened, reward)
 
     def predict(self, inputs: ArrayLike | None = None) -> Tensor:
         """Return the estimated mean reward of each arm, ``(*B, ..., K)``, differentiable.

@@ -20,6 +20,7 @@ from torchonline.core.ops import (
     entry,
     floor,
     increase_,
+    joined,
     largest,
     matmul,
     matvec,
@@ -36,6 +37,7 @@ from torchonline.core.ops import (
 )
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_, add_squares_, gram, remove_outer_, solved
+from torchonline.regression.arguments import check_is_open
 from torchonline.regression.blocks import learns_at_once
 from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 
@@ -66,7 +68,7 @@ class AdaptiveEstimator(Estimator):
     spread: Tensor
     gain: Tensor
     target: Tensor
-    can_replace, has_pooled_blocks = True, True
+    can_replace, can_open, has_pooled_blocks = True, True, True
 
     def __init__(
         self,
@@ -93,8 +95,8 @@ class AdaptiveEstimator(Estimator):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         # A subclass may learn from other features than the given ones, which would then stay in its statistics.
-        if "_observe" in cls.__dict__ and "can_replace" not in cls.__dict__:
-            cls.can_replace = False
+        if "_observe" in cls.__dict__:
+            cls.can_replace, cls.can_open = (cls.__dict__.get(name, False) for name in ("can_replace", "can_open"))
         if not learns_at_once(cls, "_observe_arms_", ("_observe",)) or not learns_at_once(
             cls, "_keep_all_", ("_keep_",)
         ):
@@ -149,9 +151,20 @@ class AdaptiveEstimator(Estimator):
         quadratic = dot(a, V_inv_a)
         self._check_growth(x, quadratic)
         to_zero, short = dot(a, theta_hat), weight - dot(a, ones_hat)
+        error = self._take_(weight * reward, weight, to_zero, short)
+        theta_hat += V_inv_a * along(error / (1.0 + quadratic), x)
+        ones_hat += V_inv_a * along(short / (1.0 + quadratic), x)
+        self._add_outer_(a, V_inv_a, quadratic)
+
+    def _take_(self, reward: Tensor, weight: Tensor, to_zero: Tensor, short: Tensor) -> Tensor:
+        """Update the spread, the mean and the losses by a reward; return what to learn.
+
+        ``to_zero`` is the prediction that shrinks to 0, and ``short`` is 1 minus the fit of 1. Both and the reward are
+        multiplied by the round's weight. The result is the target minus ``to_zero``. All are ``(*B)``.
+        """
         correction = self._mean_reward() * short
         predictor = to_zero + self._weight_of_mean() * correction
-        residual = self._keep_(weight * reward - predictor)
+        residual = self._keep_(reward - predictor)
         count_(self.seen)
         target = predictor + residual
         increase_(self.gain, target / weight)
@@ -161,9 +174,7 @@ class AdaptiveEstimator(Estimator):
         gap = minimum(abs(error - correction), most) ** 2 - minimum(abs(error), most) ** 2
         increase_(self.loss_gap, gap)
         increase_(self.pooled_loss_gap, gap)
-        theta_hat += V_inv_a * along(error / (1.0 + quadratic), x)
-        ones_hat += V_inv_a * along(short / (1.0 + quadratic), x)
-        self._add_outer_(a, V_inv_a, quadratic)
+        return error
 
     @torch.jit.export
     def _observe_arms_(self, x: Tensor, arm: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -231,6 +242,28 @@ class AdaptiveEstimator(Estimator):
         return is_safe
 
     # TorchScript does not compile the methods below.
+
+    def _open_round(self, x: Any, place: Any, noise_scale: Any) -> Any:
+        ones_hat, weight = self.ones_hat, self.noise_scale / noise_scale
+        a = weighted(x, weight)
+        V_inv_a = matvec(self.V_inv, a)
+        quadratic = dot(a, V_inv_a)
+        self._check_growth(x, quadratic)
+        to_zero, short = dot(a, self.theta_hat), weight - dot(a, ones_hat)
+        ones_hat += V_inv_a * along(short / (1.0 + quadratic), x)
+        add_outer_(self._precision(), a, V_inv_a, quadratic)
+        # On NumPy views, the learners of a batch may share one scale.
+        return joined(joined(joined(x, noise_scale + 0.0 * short), to_zero), short)
+
+    def _close_round(self, opened: Any, place: Any, reward: Any) -> None:
+        theta_hat, dim = self.theta_hat, self.dim
+        weight = self.noise_scale / number(opened[..., dim])
+        a = weighted(opened[..., :dim], weight)
+        V_inv_a = matvec(self.V_inv, a)
+        check_is_open(self, dot(a, V_inv_a))
+        to_zero, short = number(opened[..., dim + 1]), number(opened[..., dim + 2])
+        theta_hat += V_inv_a * along(self._take_(weight * reward, weight, to_zero, short), a)
+        self._end_round_()
 
     def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
         # A state of an earlier version: its predictions go on shrinking to 0, because nothing tells its fit of ones.

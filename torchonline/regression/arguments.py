@@ -243,3 +243,15 @@ def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -
         f"{name}: expected a round that adds less than {most:.1e} to the statistics in its direction, the most that the "
         f"state's dtype can resolve, got {largest:.1e}; scale the features down or raise ridge"
     )
+
+
+def check_is_open(self: Any, quadratic: Any) -> None:
+    """Refuse an open decision that cannot be in V: a'V^-1 a is then below 1.
+
+    The limit leaves room for rounding. A decision that is not in V may pass.
+    """
+    if self.validate and (not isinstance(quadratic, Tensor) or is_readable(quadratic)):
+        largest = self._largest(quadratic)
+        if not largest < 2.0:
+            wanted = "a decision that is open in this state"
+            raise refusal(f"opened: expected {wanted}, got one of another state, before a reset() or a load, say")

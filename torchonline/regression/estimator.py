@@ -108,6 +108,8 @@ class Estimator(BlockEstimator):
     guarantee = ""
     # Whether the features of an earlier round can be replaced by others.
     can_replace = False
+    # Whether a decision can enter the statistics before its reward, see :meth:`Policy.open`.
+    can_open = False
     # Whether the rounds of several arms that share statistics can be learnt at once, by `_observe_arms_`.
     has_pooled_blocks = False
     # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for all learners of a batch.
@@ -216,6 +218,18 @@ class Estimator(BlockEstimator):
         Features and ``target``, the response that was learnt, are multiplied by the round's weight; 0 changes nothing. Return
         whether the round was replaced: a round that outweighs the others stays.
         """
+        raise NotImplementedError
+
+    def _open_round(self, x: Any, place: Any, noise_scale: Any) -> Any:
+        """Add the features of a decision to the statistics, and return its record.
+
+        Shapes: ``(*B, d)`` and ``(*B)`` to ``(*B, d + 3)``: the features, the noise scale, and two predictions. ``place`` is
+        not used. Python only.
+        """
+        raise NotImplementedError
+
+    def _close_round(self, opened: Any, place: Any, reward: Any) -> None:
+        """Learn the reward of an open decision: ``(*B, d + 3)`` and ``(*B)``. Python only."""
         raise NotImplementedError
 
     def width_matrix(self) -> Tensor:
