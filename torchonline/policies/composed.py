@@ -268,22 +268,26 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def _open_round(self, x: Any, place: Any, noise_scale: Any) -> Any:
         """Open a decision of each learner, ``(*B, d)`` and ``(*B)`` twice.
 
-        The record holds the raw features, for the scaler, and then that of the estimator: ``(*B, d + m + 3)``.
+        The record holds the raw features, and then that of the estimator: ``(*B, d + m + 2)``.
         """
         return beside_each_other(x, self._open_arm(self._features(x), place, noise_scale))
 
+    def _drop_round(self, opened: Any, place: Any) -> None:
+        self._drop_arm(opened[..., self.dim :], place)
+
     def _close_round(self, opened: Any, place: Any, reward: Any) -> None:
-        """Learn the reward of an open decision, and end the round as a step does."""
-        x, own = opened[..., : self.dim], opened[..., self.dim :]
-        self._close_arm(own, place, reward)
-        # The features of the opening are in V.
-        self._end_round_(x, own[..., :-3], place, number(own[..., -3]))
+        """Learn the reward of an open decision in place of its own prediction.
+
+        The features are new: the scaler may have moved.
+        """
+        self._drop_round(opened, place)
+        self._learn_round(opened[..., : self.dim], place, reward, number(opened[..., -2]))
 
     def _open_arm(self, features: Any, place: Any, noise_scale: Any) -> Any:
         return self.policy.estimator._open_round(features, place, noise_scale)
 
-    def _close_arm(self, opened: Any, place: Any, reward: Any) -> None:
-        self.policy.estimator._close_round(opened, place, reward)
+    def _drop_arm(self, opened: Any, place: Any) -> None:
+        self.policy.estimator._drop_round(opened, place)
 
     def _why_not_open(self) -> str | None:
         if self.scaler is not None and self.scaler.freeze_after is not None:

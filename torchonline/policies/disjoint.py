@@ -405,15 +405,12 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
         return opened
 
-    def _close_arm(self, opened: Any, place: Any, reward: Any) -> None:
+    def _drop_arm(self, opened: Any, place: Any) -> None:
         if self.is_view:
-            arm, pooled = self.__dict__["of_arm"][place]
-            arm._close_round(opened, place, reward)
-            for buffer, own in pooled:
-                buffer[...] = own
+            self.__dict__["of_arm"][place][0]._drop_round(opened, place)
             return
         index = self._copy_chosen_(place)
-        self.arm._close_round(opened, place, reward)
+        self.arm._drop_round(opened, place)
         self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:

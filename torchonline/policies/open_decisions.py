@@ -1,12 +1,13 @@
 """Decisions that enter the statistics before their rewards are known."""
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import autocasts, exactly, is_readable
+from torchonline.core.backend import MISSING, autocasts, exactly, is_readable
 from torchonline.core.checks import LARGEST_EXACT, check_values, refusal, shape_text
 from torchonline.core.inputs import as_tensor
 from torchonline.regression.arguments import (
@@ -16,6 +17,7 @@ from torchonline.regression.arguments import (
     places_of_arrays,
     rounds_of_arrays,
     rounds_of_tensors,
+    with_places,
 )
 
 # The first entry of a record, which other tensors hardly have there. The second entry is the id of the arm.
@@ -35,10 +37,10 @@ def opened_decisions(policy: Any, inputs: Any, action: Any, noise_scale: Any) ->
     place = no_reward.to(torch.int64) if policy.has_arm_inputs else torch.as_tensor(place, device=state.device)
     found: list[Any] = []
 
-    def keep(open_round: Any, x: Any, place: Any, noise_scale: Any) -> None:
-        found.append(open_round(x, place, noise_scale))
+    def open(on: Any, x: Any, place: Any, reward: Any, noise_scale: Any) -> None:
+        found.append(on._open_round(x, place, noise_scale))
 
-    _run(policy, "_open_round", "inputs", (x, no_reward, noise_scale), place, is_one, keep)
+    _run(policy, open, "inputs", (x, no_reward, noise_scale), place, is_one)
     rows = [torch.as_tensor(row, device=state.device).to(torch.float64) for row in found]
     ids = policy._named(place).to(torch.float64).unsqueeze(-1)
     if is_one:
@@ -50,63 +52,54 @@ def opened_decisions(policy: Any, inputs: Any, action: Any, noise_scale: Any) ->
 
 
 def close_decisions(policy: Any, opened: Any, reward: Any) -> None:
-    """Learn the rewards of open decisions in order, all or none. See ``Policy.close``."""
-    learner, state = policy._owners()[0], policy._state()
-    record = _checked_record(policy, opened)
+    """Learn the rewards of open decisions in order, all or none; drop them if it is ``MISSING``.
+
+    See ``Policy.close`` and ``Policy.drop``.
+    """
+    state, record = policy._state(), _checked_record(policy, opened)
     shape = record.shape[:-1]
-    reward = as_reward(checked_responses("reward", reward, None, state, shape)[0])
-    place = _places(policy, record)
     rows = record[..., HEAD:].detach().to(state.dtype)
+    is_dropped, is_one = reward is MISSING, len(shape) == policy._owners()[0].batch_dims
+    reward = rows.new_zeros(shape) if is_dropped else checked_responses("reward", reward, None, state, shape)[0]
 
-    def close(close_round: Any, x: Any, place: Any, reward: Any) -> None:
-        close_round(x, place, reward)
+    def close(on: Any, opened: Any, place: Any, reward: Any, noise_scale: Any) -> None:
+        if is_dropped:
+            on._drop_round(opened, place)
+        else:
+            on._close_round(opened, place, reward)
 
-    is_one = len(shape) == learner.batch_dims
-    _run(policy, "_close_round", "opened", (rows, reward, None), place, is_one, close)
+    _run(policy, close, "opened", (rows, as_reward(reward), None), _places(policy, record), is_one)
 
 
 def _run(
-    policy: Any,
-    name: str,
-    features: str,
-    arguments: tuple[Tensor, Tensor, Tensor | None],
-    place: Tensor,
-    is_one: bool,
-    call: Any,
+    policy: Any, call: Any, name: str, arguments: tuple[Tensor, Tensor, Tensor | None], place: Tensor, is_one: bool
 ) -> None:
-    """Call a method of the learner for each round, all or nothing.
+    """Call a function of the learner and the arguments of each round, all or nothing.
 
-    ``arguments`` are rows, rewards and noise scales. ``_open_round`` gets the noise scale, ``_close_round`` the reward.
+    ``arguments`` are rows, called ``name`` in errors, rewards and noise scales. The learner may be one on NumPy views.
     """
     learner, (x, reward, noise_scale) = policy._owners()[0], arguments
     is_small = learner.is_small and (policy.has_batch_views or not learner.batch_dims)
     view = learner.view_for(x) if is_small else None
     if view is not None:
-        rounds = rounds_of_arrays(learner, view.learner, x, reward, noise_scale, is_one, features)
+        rounds = rounds_of_arrays(learner, view.learner, x, reward, noise_scale, is_one, name)
         places = places_of_arrays(place, learner.batch_dims)
-        method = getattr(view.learner, name)
     else:
         if is_readable(x) and is_readable(reward):
             learner._check_rewards(reward, noise_scale)
             if learner.validate:
-                check_values(features, x)
+                check_values(name, x)
         rounds = rounds_of_tensors(learner, x, reward, noise_scale, is_one)
         places = [place] if is_one else place.unbind(learner.batch_dims)
-        method = getattr(learner, name)
-    last = 2 if name == "_open_round" else 1
-    some = [(round[0], k, round[last]) for round, k in zip(rounds, places, strict=True)]
-
-    def learn(*round: Any) -> None:
-        call(method, *round)
-
+    learn = partial(call, learner if view is None else view.learner)
     with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
-        learner._run(view, learn, some)
+        learner._run(view, learn, with_places(rounds, places))
 
 
 def _width(policy: Any) -> int:
     """Return the number of entries of a record."""
     learner, estimator = policy._owners()
-    return HEAD + (0 if learner is estimator else learner.dim) + estimator.dim + 3
+    return HEAD + (0 if learner is estimator else learner.dim) + estimator.dim + 2
 
 
 def _checked_record(policy: Any, opened: Any) -> Tensor:
@@ -125,7 +118,7 @@ def _checked_record(policy: Any, opened: Any) -> Tensor:
     if (learner.validate or record.is_cpu) and is_readable(record):
         if not bool((record[..., 0] == TAG).all()):
             raise refusal("opened: expected a record that open() returned, got another tensor")
-        if not bool((record[..., -3] >= policy.estimator.smallest_noise_scale).all()):
+        if not bool((record[..., -2] >= policy.estimator.smallest_noise_scale).all()):
             raise refusal("opened: expected a record that open() returned, got one with a changed noise scale")
     return record
 

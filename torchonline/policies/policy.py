@@ -139,7 +139,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.has_own_step = has_own_step(cls)
-        if not cls.__dict__.keys().isdisjoint(("step", "_learn_round", "_learn_arm")) and "can_open" not in cls.__dict__:
+        if (
+            not cls.__dict__.keys().isdisjoint(("step", "_learn_round", "_learn_arm"))
+            and "can_open" not in cls.__dict__
+        ):
             cls.can_open = False
 
     # Hooks. TorchScript compiles them, and NumPy views run `_features` and `_scores`.
@@ -448,34 +451,37 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def open(self, inputs: ArrayLike | None, action: ArrayLike, *, noise_scale: ArrayLike | None = None) -> Tensor:
         r"""Add a decision to the statistics before its reward is known; return its record.
 
-        An optimistic policy repeats its choice while rewards are out. Opening a decision counts its features at once, with its
-        own prediction as the response: the widths shrink, and ``theta_hat`` does not move. Pass the record to :meth:`close`
-        with the reward. With the chosen features x of the round and its response r,
+        An optimistic policy repeats its choice while rewards are out. An open decision counts at once, with its own prediction
+        as the response. For the chosen features x,
 
-        .. math:: \text{open: } p = x^\top\hat\theta,\quad V \leftarrow V + xx^\top;\qquad
-                  \text{close: } \hat\theta \leftarrow \hat\theta + V^{-1}x\,(r - p)
+        .. math:: V \leftarrow V + xx^\top,\qquad \text{response } x^\top\hat\theta
 
-        So :math:`\hat\theta` is always ridge regression on the rewards that are known and the predictions that stand for the
-        others. To open and to close at once is to :meth:`step`, up to rounding. ``select`` opens nothing, and an open decision
-        counts as no round. A decision that is never closed stays in V: close it with the reward that stands for none.
+        So :math:`\hat\theta` does not move, and the widths shrink. When the reward comes, :meth:`close` takes the decision out
+        again and learns the reward by :meth:`step`. At any time :math:`\hat\theta` is ridge regression on the known rewards and
+        on the predictions that stand for the others. The fit of 1, ``ones_hat``, moves at the opening: its response is known.
 
-        Guarantee: none, so only :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` allow it, the estimators of
-        :func:`torchonline.bandit`: the widths of open decisions may not enter a radius that is proved. The policy keeps no list
-        of open decisions. Keep the record, an ordinary tensor, with the state that opened it. :meth:`reset` and loading a state
-        without the decision void it. Python only. Cost: that of :meth:`step`, once for each of the two calls.
+        ``select`` opens nothing. Open decisions count as no rounds. The policy keeps no list of them: keep the record, an
+        ordinary tensor, with the state. The record belongs to this state and to those that follow it: not to a reset policy,
+        and not to a state of before. A decision that is neither closed nor dropped stays in V.
+
+        Guarantee: none. The widths of open decisions may not enter a radius that is proved. So the estimator must be
+        :class:`AdaptiveRidgeRegression` or :class:`RobustRidgeRegression`, as in :func:`torchonline.bandit`. Python only.
+
+        Cost: O(d^2) to open or to drop a decision, and that of a step more to close it.
 
         Args:
-            inputs: of the decision, as in :meth:`step`; or of n decisions, opened in order.
-            action: the chosen arm, ``(*B)``, or ``(*B, n)``.
+            inputs: of the decision, as in :meth:`step`; or of n decisions, which are opened in order.
+            action: the chosen arm, ``(*B)`` or ``(*B, n)``, as in :meth:`step`.
             noise_scale: as in :meth:`step`.
 
         Returns:
-            The record, float64, ``(*B, n)`` or ``(*B, n, n')`` with one row for each decision.
+            The record, float64: ``(*B, size)``, or ``(*B, n, size)`` of n decisions.
 
         Raises:
-            NotImplementedError: the policy cannot open decisions: its estimator is another one, it restarts, its scaler
-                freezes, or its arms are fixed.
-            TypeError, ValueError: an argument is wrong, as in :meth:`step`. No buffer has changed.
+            NotImplementedError: the estimator is another one or restarts, the scaler freezes, the arms are fixed, or the policy
+                has its own step.
+            TypeError, ValueError: an argument is wrong, as in :meth:`step`; or a decision has nearly all information in its
+                direction, so that rounding would not let it be taken out again. No buffer has changed.
 
         Example:
             >>> policy = torchonline.bandit(2, actions=3)
@@ -488,8 +494,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
         Reference:
             Desautels, Krause and Burdick, Parallelizing exploration-exploitation tradeoffs in Gaussian process bandit
-            optimization, JMLR 15 (2014), for Gaussian processes. Their radius is larger, to keep a regret bound; here the radius
-            is a heuristic.
+            optimization, JMLR 15 (2014). Their radius is larger by a constant, which keeps a regret bound; here the radius is a
+            heuristic, and stays as it is.
         """
         self._check_can_open("open")
         return self._open_now(inputs, action, noise_scale)
@@ -497,21 +503,30 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def close(self, opened: ArrayLike, reward: ArrayLike) -> None:
         """Learn the rewards of open decisions, in order: see :meth:`open`.
 
-        The residual is that of the prediction at the opening. The features of the opening are already in V. All else is as in
-        :meth:`step`: the scaler, the spread, the mean reward and the count of rounds. As there, a reward that is learnt twice
-        counts twice. Python only.
+        Each decision is taken out, and learnt by :meth:`step` with the raw inputs of the opening. So to open and close at once is
+        to :meth:`step`, up to rounding. A reward that is learnt twice counts twice, and takes out more than was added: forget the
+        record. Python only.
 
         Args:
-            opened: a record of :meth:`open`; or records of n decisions, ``(*B, n, ...)``.
+            opened: a record of :meth:`open`, or records of n decisions, ``(*B, n, size)``.
             reward: ``(*B)`` or ``(*B, n)``.
 
         Raises:
             NotImplementedError: as in :meth:`open`.
-            TypeError, ValueError: ``opened`` is no record of this policy, its arm was removed or its decision cannot be in the
+            TypeError, ValueError: ``opened`` is no record of this policy, its arm was removed, or its decision cannot be in the
                 statistics; or the reward is wrong. No buffer has changed.
         """
         self._check_can_open("close")
         self._close_now(opened, reward)
+
+    def drop(self, opened: ArrayLike) -> None:
+        """Take open decisions whose rewards are lost out again: see :meth:`open`.
+
+        The statistics are then as if the decision had not been opened, up to rounding. Python only. Argument and errors are as in
+        :meth:`close`.
+        """
+        self._check_can_open("drop")
+        self._close_now(opened, MISSING)
 
     def _why_not_open(self) -> str | None:
         """Return why decisions cannot be opened before their rewards, or None."""
@@ -524,7 +539,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
                 f"may not enter a radius that is proved, got {type(estimator).__name__}"
             )
         if estimator.restart_every is not None:
-            return f"restart_every: expected None, because a restart forgets open decisions, got {estimator.restart_every}"
+            return (
+                f"restart_every: expected None, because a restart forgets open decisions, got {estimator.restart_every}"
+            )
         return None
 
     def _check_can_open(self, name: str) -> None:
@@ -541,7 +558,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
     @in_turn
     def _close_now(self, opened: Any, reward: Any) -> None:
-        close_decisions(self, opened, reward)
+        """Close decisions, or drop them if the reward is ``MISSING``."""
+        try:
+            close_decisions(self, opened, reward)
+        except ValueError as error:
+            raise of_inputs(error, "opened") from error.__cause__
 
     def predict(self, inputs: ArrayLike | None = None) -> Tensor:
         """Return the estimated mean reward of each arm, ``(*B, ..., K)``, differentiable.
@@ -923,10 +944,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
             raise of_inputs(error) from error.__cause__
 
 
-def of_inputs(error: ValueError) -> ValueError:
-    """Return an estimator's error about ``x`` as one about a policy's ``inputs``."""
+def of_inputs(error: ValueError, argument: str = "inputs") -> ValueError:
+    """Return an estimator's error about ``x`` as one about a policy's argument."""
     name, _, rest = str(error).partition(": ")
-    return refusal(f"inputs: {rest}") if name == "x" else error
+    return refusal(f"{argument}: {rest}") if name == "x" else error
 
 
 def masked(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -37,7 +37,7 @@ from torchonline.core.ops import (
 )
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_, add_squares_, gram, remove_outer_, solved
-from torchonline.regression.arguments import check_is_open
+from torchonline.regression.arguments import check_can_be_removed, check_is_open
 from torchonline.regression.blocks import learns_at_once
 from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 
@@ -151,20 +151,9 @@ class AdaptiveEstimator(Estimator):
         quadratic = dot(a, V_inv_a)
         self._check_growth(x, quadratic)
         to_zero, short = dot(a, theta_hat), weight - dot(a, ones_hat)
-        error = self._take_(weight * reward, weight, to_zero, short)
-        theta_hat += V_inv_a * along(error / (1.0 + quadratic), x)
-        ones_hat += V_inv_a * along(short / (1.0 + quadratic), x)
-        self._add_outer_(a, V_inv_a, quadratic)
-
-    def _take_(self, reward: Tensor, weight: Tensor, to_zero: Tensor, short: Tensor) -> Tensor:
-        """Update the spread, the mean and the losses by a reward; return what to learn.
-
-        ``to_zero`` is the prediction that shrinks to 0, and ``short`` is 1 minus the fit of 1. Both and the reward are
-        multiplied by the round's weight. The result is the target minus ``to_zero``. All are ``(*B)``.
-        """
         correction = self._mean_reward() * short
         predictor = to_zero + self._weight_of_mean() * correction
-        residual = self._keep_(reward - predictor)
+        residual = self._keep_(weight * reward - predictor)
         count_(self.seen)
         target = predictor + residual
         increase_(self.gain, target / weight)
@@ -174,7 +163,9 @@ class AdaptiveEstimator(Estimator):
         gap = minimum(abs(error - correction), most) ** 2 - minimum(abs(error), most) ** 2
         increase_(self.loss_gap, gap)
         increase_(self.pooled_loss_gap, gap)
-        return error
+        theta_hat += V_inv_a * along(error / (1.0 + quadratic), x)
+        ones_hat += V_inv_a * along(short / (1.0 + quadratic), x)
+        self._add_outer_(a, V_inv_a, quadratic)
 
     @torch.jit.export
     def _observe_arms_(self, x: Tensor, arm: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
@@ -230,9 +221,7 @@ class AdaptiveEstimator(Estimator):
         is_safe = is_safe & (growth >= 0.0) & (growth < most / (1.0 - most))
         factor = real(is_safe, quadratic)
         a, V_inv_a, quadratic = along(factor, old) * old, along(factor, old) * V_inv_a, factor * quadratic
-        theta_hat -= V_inv_a * along((target - dot(a, theta_hat)) / (1.0 - quadratic), a)
-        ones_hat -= V_inv_a * along((weight - dot(a, ones_hat)) / (1.0 - quadratic), a)
-        remove_outer_(V, a, V_inv_a, quadratic)
+        self._remove_(a, target, weight, V_inv_a, quadratic)
         a = along(factor, new) * new
         V_inv_a = matvec(self.V_inv, a)
         quadratic = dot(a, V_inv_a)
@@ -241,6 +230,13 @@ class AdaptiveEstimator(Estimator):
         add_outer_(V, a, V_inv_a, quadratic)
         return is_safe
 
+    def _remove_(self, a: Tensor, target: Tensor, weight: Tensor, V_inv_a: Tensor, quadratic: Tensor) -> None:
+        """Take weighted features, their response and their response 1 out of the statistics."""
+        theta_hat, ones_hat = self.theta_hat, self.ones_hat
+        theta_hat -= V_inv_a * along((target - dot(a, theta_hat)) / (1.0 - quadratic), a)
+        ones_hat -= V_inv_a * along((weight - dot(a, ones_hat)) / (1.0 - quadratic), a)
+        remove_outer_(self._precision(), a, V_inv_a, quadratic)
+
     # TorchScript does not compile the methods below.
 
     def _open_round(self, x: Any, place: Any, noise_scale: Any) -> Any:
@@ -248,22 +244,21 @@ class AdaptiveEstimator(Estimator):
         a = weighted(x, weight)
         V_inv_a = matvec(self.V_inv, a)
         quadratic = dot(a, V_inv_a)
-        self._check_growth(x, quadratic)
-        to_zero, short = dot(a, self.theta_hat), weight - dot(a, ones_hat)
-        ones_hat += V_inv_a * along(short / (1.0 + quadratic), x)
+        check_can_be_removed(self, x, quadratic)
+        target = dot(a, self.theta_hat)
+        ones_hat += V_inv_a * along((weight - dot(a, ones_hat)) / (1.0 + quadratic), x)
         add_outer_(self._precision(), a, V_inv_a, quadratic)
         # On NumPy views, the learners of a batch may share one scale.
-        return joined(joined(joined(x, noise_scale + 0.0 * short), to_zero), short)
+        return joined(joined(x, noise_scale + 0.0 * target), target)
 
-    def _close_round(self, opened: Any, place: Any, reward: Any) -> None:
-        theta_hat, dim = self.theta_hat, self.dim
+    def _drop_round(self, opened: Any, place: Any) -> None:
+        dim = self.dim
         weight = self.noise_scale / number(opened[..., dim])
         a = weighted(opened[..., :dim], weight)
         V_inv_a = matvec(self.V_inv, a)
-        check_is_open(self, dot(a, V_inv_a))
-        to_zero, short = number(opened[..., dim + 1]), number(opened[..., dim + 2])
-        theta_hat += V_inv_a * along(self._take_(weight * reward, weight, to_zero, short), a)
-        self._end_round_()
+        quadratic = dot(a, V_inv_a)
+        check_is_open(self, quadratic)
+        self._remove_(a, number(opened[..., dim + 1]), weight, V_inv_a, quadratic)
 
     def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
         # A state of an earlier version: its predictions go on shrinking to 0, because nothing tells its fit of ones.

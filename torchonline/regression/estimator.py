@@ -19,6 +19,7 @@ from torchonline.core.ops import (
     matvec,
     maximum,
     minimum,
+    number,
     real,
     roundoff,
     row_dots,
@@ -221,16 +222,21 @@ class Estimator(BlockEstimator):
         raise NotImplementedError
 
     def _open_round(self, x: Any, place: Any, noise_scale: Any) -> Any:
-        """Add the features of a decision to the statistics, and return its record.
+        """Add features to the statistics, with their own prediction as the response.
 
-        Shapes: ``(*B, d)`` and ``(*B)`` to ``(*B, d + 3)``: the features, the noise scale, and two predictions. ``place`` is
-        not used. Python only.
+        Return the record, ``(*B, d + 2)``, of ``(*B, d)`` and ``(*B)``: the features, the noise scale and the response.
+        ``place`` is not used. Python only.
         """
         raise NotImplementedError
 
-    def _close_round(self, opened: Any, place: Any, reward: Any) -> None:
-        """Learn the reward of an open decision: ``(*B, d + 3)`` and ``(*B)``. Python only."""
+    def _drop_round(self, opened: Any, place: Any) -> None:
+        """Take the features of a record, and their response, out again. Python only."""
         raise NotImplementedError
+
+    def _close_round(self, opened: Any, place: Any, reward: Any) -> None:
+        """Learn the reward of an open decision, ``(*B)``, in place of its own prediction."""
+        self._drop_round(opened, place)
+        self._learn_round(opened[..., : self.dim], reward, number(opened[..., self.dim]))
 
     def width_matrix(self) -> Tensor:
         """Return M of ``width(x) = sqrt(x'Mx)``, ``(*B, d, d)``; by default ``V_inv``."""
