@@ -107,7 +107,7 @@ class BanditHead(Policy):
         def __call__(self, inputs: ArrayLike | None = None) -> Tensor: ...
 
     __constants__: tuple[str, ...] = (*Policy.__constants__, "has_arm_inputs")
-    held_by, has_encoder = "head.policy", True
+    held_by, has_encoder, can_open = "head.policy", True, True
 
     def __init__(
         self,
@@ -398,6 +398,21 @@ class BanditHead(Policy):
             with torch.no_grad(), evaluating(self.encoder):
                 x, action = self._round_of(inputs, action)
             self.policy.step(x, action, reward, noise_scale=noise_scale)
+
+    def _why_not_open(self) -> str | None:
+        if self.can_open and self.scaler is not None:
+            return "scaler: expected None, because the scaler of the inputs learns with the reward, got a scaler"
+        return self.policy._why_not_open() if self.can_open else super()._why_not_open()
+
+    def _open_now(self, inputs: Any, action: Any, noise_scale: Any) -> Tensor:
+        inputs = self._checked_items(inputs, self._learner().batch_shape, 1)
+        if not self._passes_inputs_on():
+            with torch.no_grad(), evaluating(self.encoder):
+                inputs, action = self._round_of(inputs, action)
+        return self.policy.open(inputs, action, noise_scale=noise_scale)
+
+    def _close_now(self, opened: Any, reward: Any) -> None:
+        self.policy._close_now(opened, reward)
 
     def _learn_log_of_decisions(
         self, inputs: Any, action: Any, reward: Any, noise_scale: Any, block_size: Any, mask: Any

@@ -4,6 +4,8 @@
 
 - clicks: the first game of docs/start.md, of 1000 visitors. All rewards of a batch are learnt after its last decision.
 - digits: a small encoder is trained on 600 digits. Its features are the contexts of a bandit on the other 1197. Regret.
+- segment, digits, spambase, diamonds in batches: error over 1500 rounds of raw features, where all rewards of a batch are learnt
+  after its last decision. Beside it, the error if each decision is opened before the next one, and closed with its reward.
 - level: three arms, two features; the right arm pays 1 more than the others, with noise of deviation 0.1, and a level is added to
   all rewards. Wrong choices of 1000.
 - diamonds: five levels of the price, and 1 less a quarter of the levels missed is paid. Error over 8000 rounds, and in how many
@@ -32,14 +34,25 @@ from play import one_thread
 import torchonline
 
 
-def played(policy: Any, contexts: np.ndarray, pay: Callable[[int, int], float], batch: int = 1) -> list[int]:
-    """Play contexts in order, learn each batch of rewards after its last decision, and return the choices."""
+def played(
+    policy: Any, contexts: np.ndarray, pay: Callable[[int, int], float], batch: int = 1, opens: bool = False
+) -> list[int]:
+    """Play contexts in order, learn each batch of rewards after its last decision, and return the choices.
+
+    With ``opens``, each decision is opened before the next one.
+    """
     chosen: list[int] = []
     for first in range(0, len(contexts), batch):
-        rows = range(first, min(first + batch, len(contexts)))
-        chosen.extend(int(policy.select(contexts[i])) for i in rows)
+        rows, opened = range(first, min(first + batch, len(contexts))), []
         for i in rows:
-            policy.step(contexts[i], chosen[i], pay(i, chosen[i]))
+            chosen.append(int(policy.select(contexts[i])))
+            if opens:
+                opened.append(policy.open(contexts[i], chosen[i]))
+        for i in rows:
+            if opens:
+                policy.close(opened[i - first], pay(i, chosen[i]))
+            else:
+                policy.step(contexts[i], chosen[i], pay(i, chosen[i]))
     return chosen
 
 
@@ -137,11 +150,17 @@ def forest(stream: data.Stream, seed: int, batch: int = 1) -> float:
     return float(1.0 - stream.payoffs[np.arange(rounds), chosen].mean())
 
 
-def error(stream: data.Stream, seed: int, **options: Any) -> float:
+def error(stream: data.Stream, seed: int, batch: int = 1, opens: bool = False, **options: Any) -> float:
     torch.manual_seed(seed)
     policy = torchonline.bandit(stream.contexts.shape[1], actions=stream.actions, **options)
-    chosen = played(policy, stream.contexts, lambda i, k: float(stream.payoffs[i, k]))
+    chosen = played(policy, stream.contexts, lambda i, k: float(stream.payoffs[i, k]), batch, opens)
     return float(1.0 - stream.payoffs[np.arange(len(chosen)), chosen].mean())
+
+
+def late(name: str, seed: int, batch: int, rounds: int) -> tuple[float, float]:
+    """Return the errors where rewards come in batches, without and with open decisions."""
+    stream = data.stream(name, seed, rounds, "none", "raw", False)
+    return error(stream, seed, batch), error(stream, seed, batch, opens=True)
 
 
 def long(name: str, seed: int, rounds: int) -> tuple[float, float, float]:
@@ -188,6 +207,11 @@ def lines(seeds: int, smoke: bool) -> Iterator[str]:
     for batch in (1, 40, 80, 200):
         regrets = [digits(s, batch, short or 1197) for s in range(seeds)]
         yield f"| digits, regret of 1197, batches of {batch} | {said(regrets, 0)} |"
+    for name in filter(lambda name: data.SETS[name].is_installed(), ("segment", "digits", "spambase", "diamonds")):
+        for batch in (40, 200):
+            runs = zip(*(late(name, s, batch, short or 1500) for s in range(seeds)), strict=True)
+            plain, opened = (said(list(errors), 3) for errors in runs)
+            yield f"| {name}, error over 1500 rounds, batches of {batch} | {plain}; open decisions {opened} |"
     for added in (0.0, 10.0, 100.0, 1000.0):
         yield f"| level {added:g}, wrong of 1000 | {said([level(s, added, short or 1000) for s in range(seeds)], 0)} |"
     if data.SETS["diamonds"].is_installed():

@@ -364,3 +364,32 @@ def test_reading_is_checked() -> None:
         log.read(-1)
     with pytest.raises(ValueError, match="limit: expected an integer above 0, got 0"):
         log.read(0, 0)
+
+
+def test_waiting_decisions_are_those_that_are_not_learnt(open_log: Open) -> None:
+    log = open_log()
+    for i in range(6):
+        log.decide(str(i), ARMS, 0, 1.0)
+    for i in (4, 0, 2):
+        log.reward(str(i), 1.0)
+
+    def ids(*arguments: int) -> list[str]:
+        return [one.id for one in log.waiting(*arguments)]
+
+    assert ids(3) == ids(9) == ["1", "3", "5"]
+    assert ids() == ["0", "1", "2", "3", "4", "5"]
+    assert ids(1) == ["0", "1", "2", "3", "5"]
+    assert ids(3, 2) == ["3", "5"]
+    assert log.waiting(3)[0].number == 2
+    with pytest.raises(ValueError, match="after"):
+        log.waiting(-1)
+
+
+def test_decisions_wait_until_the_window_is_over(open_log: Open) -> None:
+    log = open_log(window=10.0, hold=True)
+    for i in range(3):
+        log.decide(str(i), ARMS, 0, 1.0, time=100.0 + i)
+    log.reward("1", 1.0, time=103.0)
+    assert len(log.waiting()) == 3
+    log.close_due(now=111.5)
+    assert [one.id for one in log.waiting(2)] == ["2"]

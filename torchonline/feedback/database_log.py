@@ -199,6 +199,19 @@ class DatabaseLog(FeedbackLog):
                 raise
         return found
 
+    def waiting(self, after: int = 0, limit: int = 1000) -> list[Decision]:
+        bounds = {"after": integer_from_0("after", after), "limit": rounds_at_most("limit", limit)}
+        with self._transaction(is_write=False) as execute:
+            # Each part reads at most `limit` rows by an index, however many decisions the log has.
+            rows = execute(
+                f"""SELECT {FIELDS} FROM decisions d WHERE d.number IN (
+                SELECT number FROM (SELECT number FROM open_decisions ORDER BY number DESC LIMIT :limit) AS without UNION
+                SELECT number FROM (SELECT number FROM outcomes WHERE position > :after ORDER BY position DESC LIMIT :limit)
+                AS unlearnt) ORDER BY d.number DESC LIMIT :limit""",
+                **bounds,
+            )
+        return [stored_decision(row) for row in reversed(rows)]
+
     def counts(self) -> dict[str, int]:
         with self._transaction(is_write=False) as execute:
             found = _counts(execute)

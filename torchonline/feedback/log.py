@@ -98,6 +98,20 @@ class FeedbackLog(ABC):
             DamagedRowError: the first of these rows is damaged, as in :meth:`read`.
         """
 
+    def waiting(self, after: int = 0, limit: int = 1000) -> list[Decision]:
+        """Return the latest decisions that a learner has not learnt, in the order of logging.
+
+        Their rewards are unknown, or known at a position above ``after``. A log that does not implement this returns none.
+
+        Args:
+            after: the last position that the learner has read.
+            limit: maximum number of decisions to return.
+
+        Raises:
+            DamagedRowError: one of these rows is damaged.
+        """
+        return []
+
     @abstractmethod
     def counts(self) -> dict[str, int]:
         """Return the number of decisions and rewards of each kind.

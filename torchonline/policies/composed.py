@@ -9,7 +9,7 @@ from torch import Tensor
 from torchonline.core.backend import may_hold
 from torchonline.core.checks import check_values, passes
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, count_, number, real, where
+from torchonline.core.ops import along, beside_each_other, count_, number, real, where
 from torchonline.policies.early_rounds import EarlyRounds
 from torchonline.policies.policy_learner import PolicyLearner
 from torchonline.policies.rules import Rule
@@ -36,6 +36,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         early: EarlyRounds | None
 
     rounds: Tensor
+    can_open = True
 
     def __init__(self, policy: Rule, scaler: StandardScaler | None, batch_shape: tuple[int, ...], dim: int) -> None:
         super().__init__(policy, batch_shape, dim)
@@ -263,6 +264,35 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         rounds += count
 
     # TorchScript does not compile the methods below.
+
+    def _open_round(self, x: Any, place: Any, noise_scale: Any) -> Any:
+        """Open a decision of each learner, ``(*B, d)`` and ``(*B)`` twice.
+
+        The record holds the raw features, and then that of the estimator: ``(*B, d + m + 2)``.
+        """
+        return beside_each_other(x, self._open_arm(self._features(x), place, noise_scale))
+
+    def _drop_round(self, opened: Any, place: Any) -> None:
+        self._drop_arm(opened[..., self.dim :], place)
+
+    def _close_round(self, opened: Any, place: Any, reward: Any) -> None:
+        """Learn the reward of an open decision in place of its own prediction.
+
+        The features are new: the scaler may have moved.
+        """
+        self._drop_round(opened, place)
+        self._learn_round(opened[..., : self.dim], place, reward, number(opened[..., -2]))
+
+    def _open_arm(self, features: Any, place: Any, noise_scale: Any) -> Any:
+        return self.policy.estimator._open_round(features, place, noise_scale)
+
+    def _drop_arm(self, opened: Any, place: Any) -> None:
+        self.policy.estimator._drop_round(opened, place)
+
+    def _why_not_open(self) -> str | None:
+        if self.scaler is not None and self.scaler.freeze_after is not None:
+            return "freeze_after: expected None, because the arms start anew when the scaler freezes"
+        return super()._why_not_open()
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
         self._learn_rows_at_once(x, reward, noise_scale, mask)

@@ -71,7 +71,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         tensor([1, 1, 0])
     """
 
-    item_dims, has_arm_inputs, has_batch_views = 1, False, False
+    item_dims, has_arm_inputs, has_batch_views, can_open = 1, False, False, True
     copied: list[str]
     pooled: list[str]
 
@@ -397,6 +397,22 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     # TorchScript does not compile the methods below.
 
+    def _open_arm(self, features: Any, place: Any, noise_scale: Any) -> Any:
+        if self.is_view:
+            return self.__dict__["of_arm"][place][0]._open_round(features, place, noise_scale)
+        index = self._copy_chosen_(place)
+        opened = self.arm._open_round(features, place, noise_scale)
+        self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
+        return opened
+
+    def _drop_arm(self, opened: Any, place: Any) -> None:
+        if self.is_view:
+            self.__dict__["of_arm"][place][0]._drop_round(opened, place)
+            return
+        index = self._copy_chosen_(place)
+        self.arm._drop_round(opened, place)
+        self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
+
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
         self._learn_at_once(x, place, reward, noise_scale, mask, x.size(-2))
 
@@ -442,28 +458,10 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             view.learner.__dict__.update(of_arm=[(arm.learner, arm.pooled) for arm in of_arm], written=written)
         return view
 
-    def _learn_on_arrays(self, view: NumpyView, rounds: list[tuple[Any, ...]]) -> None:
-        if len(rounds) != 1:
-            super()._learn_on_arrays(view, rounds)
-            return
-        learn, early = view.learner._learn_round, view.learner.early
-        ((x, k, reward, noise_scale),) = rounds
-        own, shared, size = view.learner.written[k]
-        if view.learner._starts_anew_next():
-            own, size = view.state, 0
-        elif early is not None and early.are_early(view.learner.rounds):
-            *_, arm = early.recall(early.place(view.learner.rounds + 1))
-            own, size = [*own, *view.learner.written[int(arm)][0], early.records], 0
-        if size > SNAPSHOT_BYTES:
-            entry = view.journal.entry(k, own)
-            all_or_nothing(self, entry.undo, entry.learn, shared, learn, x, k, reward, noise_scale)
-        else:
-            if size == 0:
-                view.journal.forget()
-            all_or_nothing(self, copied([*shared, *own]), learn, x, k, reward, noise_scale)
-        view.mark_written()
-
     def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
+        if view is not None and len(rounds) == 1:
+            self._run_on_arrays(view, learn, rounds[0])
+            return
         batch, state = self.policy.estimator, self.state()
         is_plain = (
             view is None and len(rounds) == 1 and all(map(is_readable, state.values())) and batch.theta_hat.is_cpu
@@ -486,6 +484,24 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             all_or_nothing(self, undo, learn, *rounds[0])
         finally:
             self.__dict__.pop("gathered", None)
+
+    def _run_on_arrays(self, view: NumpyView, learn: Callable[..., None], round: tuple[Any, ...]) -> None:
+        """Learn one round on NumPy views, all or nothing. Its second argument is the arm."""
+        early, k = view.learner.early, round[1]
+        own, shared, size = view.learner.written[k]
+        if view.learner._starts_anew_next():
+            own, size = view.state, 0
+        elif early is not None and early.are_early(view.learner.rounds):
+            *_, arm = early.recall(early.place(view.learner.rounds + 1))
+            own, size = [*own, *view.learner.written[int(arm)][0], early.records], 0
+        if size > SNAPSHOT_BYTES:
+            entry = view.journal.entry(k, own)
+            all_or_nothing(self, entry.undo, entry.learn, shared, learn, *round)
+        else:
+            if size == 0:
+                view.journal.forget()
+            all_or_nothing(self, copied([*shared, *own]), learn, *round)
+        view.mark_written()
 
     def _starts_anew_next(self) -> bool:
         """Return whether the scaler freezes, and all arms restart, after the next round."""

@@ -37,6 +37,7 @@ from torchonline.core.learner import Learner
 from torchonline.core.ops import in_type_of, of_chosen
 from torchonline.core.views import NumpyView
 from torchonline.policies.arm_ids import found_places
+from torchonline.policies.open_decisions import close_decisions, opened_decisions
 from torchonline.policies.ties import has_tie, untied
 from torchonline.regression.arguments import (
     as_actions,
@@ -127,6 +128,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     draws = 1
     # Whether a subclass overrides `step` but not `learn`, so that `learn` must call its `step`.
     has_own_step = False
+    # Whether `open` and `close` learn what `step` does.
+    can_open = False
     # Why this policy was recommended, for its repr.
     note = ""
     __constants__: tuple[str, ...] = ("item_dims", "is_random", "draws", "takes_mask")
@@ -136,6 +139,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.has_own_step = has_own_step(cls)
+        if (
+            not cls.__dict__.keys().isdisjoint(("step", "_learn_round", "_learn_arm"))
+            and "can_open" not in cls.__dict__
+        ):
+            cls.can_open = False
 
     # Hooks. TorchScript compiles them, and NumPy views run `_features` and `_scores`.
 
@@ -439,6 +447,122 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self.draws
 
     # Python only from here on.
+
+    def open(self, inputs: ArrayLike | None, action: ArrayLike, *, noise_scale: ArrayLike | None = None) -> Tensor:
+        r"""Add a decision to the statistics before its reward is known; return its record.
+
+        An optimistic policy repeats its choice while rewards are out. An open decision counts at once, with its own prediction
+        as the response. For the chosen features x,
+
+        .. math:: V \leftarrow V + xx^\top,\qquad \text{response } x^\top\hat\theta
+
+        So :math:`\hat\theta` does not move, and the widths shrink. When the reward comes, :meth:`close` takes the decision out
+        again and learns the reward by :meth:`step`. At any time :math:`\hat\theta` is ridge regression on the known rewards and
+        on the predictions that stand for the others. The fit of 1, ``ones_hat``, moves at the opening: its response is known.
+
+        ``select`` opens nothing. Open decisions count as no rounds. The policy keeps no list of them: keep the record, an
+        ordinary tensor, with the state. The record belongs to this state and to those that follow it: not to a reset policy,
+        and not to a state of before. A decision that is neither closed nor dropped stays in V.
+
+        Guarantee: none. The widths of open decisions may not enter a radius that is proved. So the estimator must be
+        :class:`AdaptiveRidgeRegression` or :class:`RobustRidgeRegression`, as in :func:`torchonline.bandit`. Python only.
+
+        Cost: O(d^2) to open or to drop a decision, and that of a step more to close it.
+
+        Args:
+            inputs: of the decision, as in :meth:`step`; or of n decisions, which are opened in order.
+            action: the chosen arm, ``(*B)`` or ``(*B, n)``, as in :meth:`step`.
+            noise_scale: as in :meth:`step`.
+
+        Returns:
+            The record, float64: ``(*B, size)``, or ``(*B, n, size)`` of n decisions.
+
+        Raises:
+            NotImplementedError: the estimator is another one or restarts, the scaler freezes, the arms are fixed, or the policy
+                has its own step.
+            TypeError, ValueError: an argument is wrong, as in :meth:`step`; or a decision has nearly all information in its
+                direction, so that rounding would not let it be taken out again. No buffer has changed.
+
+        Example:
+            >>> policy = torchonline.bandit(2, actions=3)
+            >>> context = torch.tensor([0.5, 2.0])
+            >>> k = policy.select(context)
+            >>> opened = policy.open(context, k)
+            >>> policy.close(opened, 1.0)  # later
+            >>> policy.rounds
+            tensor(1)
+
+        Reference:
+            Desautels, Krause and Burdick, Parallelizing exploration-exploitation tradeoffs in Gaussian process bandit
+            optimization, JMLR 15 (2014). Their radius is larger by a constant, which keeps a regret bound; here the radius is a
+            heuristic, and stays as it is.
+        """
+        self._check_can_open("open")
+        return self._open_now(inputs, action, noise_scale)
+
+    def close(self, opened: ArrayLike, reward: ArrayLike) -> None:
+        """Learn the rewards of open decisions, in order: see :meth:`open`.
+
+        Each decision is taken out, and learnt by :meth:`step` with the raw inputs of the opening. So to open and close at once is
+        to :meth:`step`, up to rounding. A reward that is learnt twice counts twice, and takes out more than was added: forget the
+        record. Python only.
+
+        Args:
+            opened: a record of :meth:`open`, or records of n decisions, ``(*B, n, size)``.
+            reward: ``(*B)`` or ``(*B, n)``.
+
+        Raises:
+            NotImplementedError: as in :meth:`open`.
+            TypeError, ValueError: ``opened`` is no record of this policy, its arm was removed, or its decision cannot be in the
+                statistics; or the reward is wrong. No buffer has changed.
+        """
+        self._check_can_open("close")
+        self._close_now(opened, reward)
+
+    def drop(self, opened: ArrayLike) -> None:
+        """Take open decisions whose rewards are lost out again: see :meth:`open`.
+
+        The statistics are then as if the decision had not been opened, up to rounding. Python only. Argument and errors are as in
+        :meth:`close`.
+        """
+        self._check_can_open("drop")
+        self._close_now(opened, MISSING)
+
+    def _why_not_open(self) -> str | None:
+        """Return why decisions cannot be opened before their rewards, or None."""
+        if not self.can_open:
+            return f"policy: expected a rule, ScaledPolicy or DisjointArms with the library's step, got {type(self).__name__}"
+        estimator: Any = self.estimator
+        if not estimator.can_open:
+            return (
+                "estimator: expected AdaptiveRidgeRegression or RobustRidgeRegression, because the widths of open decisions "
+                f"may not enter a radius that is proved, got {type(estimator).__name__}"
+            )
+        if estimator.restart_every is not None:
+            return (
+                f"restart_every: expected None, because a restart forgets open decisions, got {estimator.restart_every}"
+            )
+        return None
+
+    def _check_can_open(self, name: str) -> None:
+        why = self._why_not_open()
+        if why is not None:
+            raise NotImplementedError(f"{name}: {why}")
+
+    @in_turn
+    def _open_now(self, inputs: Any, action: Any, noise_scale: Any) -> Tensor:
+        try:
+            return opened_decisions(self, inputs, action, noise_scale)
+        except ValueError as error:
+            raise of_inputs(error) from error.__cause__
+
+    @in_turn
+    def _close_now(self, opened: Any, reward: Any) -> None:
+        """Close decisions, or drop them if the reward is ``MISSING``."""
+        try:
+            close_decisions(self, opened, reward)
+        except ValueError as error:
+            raise of_inputs(error, "opened") from error.__cause__
 
     def predict(self, inputs: ArrayLike | None = None) -> Tensor:
         """Return the estimated mean reward of each arm, ``(*B, ..., K)``, differentiable.
@@ -820,10 +944,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
             raise of_inputs(error) from error.__cause__
 
 
-def of_inputs(error: ValueError) -> ValueError:
-    """Return an estimator's error about ``x`` as one about a policy's ``inputs``."""
+def of_inputs(error: ValueError, argument: str = "inputs") -> ValueError:
+    """Return an estimator's error about ``x`` as one about a policy's argument."""
     name, _, rest = str(error).partition(": ")
-    return refusal(f"inputs: {rest}") if name == "x" else error
+    return refusal(f"{argument}: {rest}") if name == "x" else error
 
 
 def masked(scores: Tensor, mask: Tensor | None) -> Tensor:

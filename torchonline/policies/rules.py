@@ -76,6 +76,7 @@ class Rule(Policy[E]):
 
     # Whether `scores_of` uses the widths.
     uses_widths = True
+    can_open = True
     __constants__: tuple[str, ...] = (*Policy.__constants__, "uses_widths")
     __signature__ = PolicySignature()
 

@@ -22,6 +22,7 @@ from torchonline.core.ops import (
     entry,
     floor,
     increase_,
+    joined,
     largest,
     matmul,
     matvec,
@@ -38,6 +39,7 @@ from torchonline.core.ops import (
 )
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_outer_, add_squares_, gram, remove_outer_, solved
+from torchonline.regression.arguments import check_can_be_removed, check_is_open
 from torchonline.regression.blocks import learns_at_once
 from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 
@@ -101,7 +103,7 @@ class AdaptiveEstimator(Estimator):
     spread: Tensor
     gain: Tensor
     target: Tensor
-    can_replace, has_pooled_blocks = True, True
+    can_replace, can_open, has_pooled_blocks = True, True, True
 
     def __init__(
         self,
@@ -127,8 +129,8 @@ class AdaptiveEstimator(Estimator):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         # A subclass may learn from other features than the given ones, which would then stay in its statistics.
-        if "_observe" in cls.__dict__ and "can_replace" not in cls.__dict__:
-            cls.can_replace = False
+        if "_observe" in cls.__dict__:
+            cls.can_replace, cls.can_open = (cls.__dict__.get(name, False) for name in ("can_replace", "can_open"))
         if not learns_at_once(cls, "_observe_arms_", ("_observe",)) or not learns_at_once(
             cls, "_keep_all_", ("_keep_",)
         ):
@@ -252,9 +254,7 @@ class AdaptiveEstimator(Estimator):
         is_safe = is_safe & (growth >= 0.0) & (growth < most / (1.0 - most))
         factor = real(is_safe, quadratic)
         a, V_inv_a, quadratic = along(factor, old) * old, along(factor, old) * V_inv_a, factor * quadratic
-        theta_hat -= V_inv_a * along((target - dot(a, theta_hat)) / (1.0 - quadratic), a)
-        ones_hat -= V_inv_a * along((weight - dot(a, ones_hat)) / (1.0 - quadratic), a)
-        remove_outer_(V, a, V_inv_a, quadratic)
+        self._remove_(a, target, weight, V_inv_a, quadratic)
         a = along(factor, new) * new
         V_inv_a = matvec(self.V_inv, a)
         quadratic = dot(a, V_inv_a)
@@ -263,7 +263,35 @@ class AdaptiveEstimator(Estimator):
         add_outer_(V, a, V_inv_a, quadratic)
         return is_safe
 
+    def _remove_(self, a: Tensor, target: Tensor, weight: Tensor, V_inv_a: Tensor, quadratic: Tensor) -> None:
+        """Take weighted features, their response and their response 1 out of the statistics."""
+        theta_hat, ones_hat = self.theta_hat, self.ones_hat
+        theta_hat -= V_inv_a * along((target - dot(a, theta_hat)) / (1.0 - quadratic), a)
+        ones_hat -= V_inv_a * along((weight - dot(a, ones_hat)) / (1.0 - quadratic), a)
+        remove_outer_(self._precision(), a, V_inv_a, quadratic)
+
     # TorchScript does not compile the methods below.
+
+    def _open_round(self, x: Any, place: Any, noise_scale: Any) -> Any:
+        ones_hat, weight = self.ones_hat, self.noise_scale / noise_scale
+        a = weighted(x, weight)
+        V_inv_a = matvec(self.V_inv, a)
+        quadratic = dot(a, V_inv_a)
+        check_can_be_removed(self, x, quadratic)
+        target = dot(a, self.theta_hat)
+        ones_hat += V_inv_a * along((weight - dot(a, ones_hat)) / (1.0 + quadratic), x)
+        add_outer_(self._precision(), a, V_inv_a, quadratic)
+        # On NumPy views, the learners of a batch may share one scale.
+        return joined(joined(x, noise_scale + 0.0 * target), target)
+
+    def _drop_round(self, opened: Any, place: Any) -> None:
+        dim = self.dim
+        weight = self.noise_scale / number(opened[..., dim])
+        a = weighted(opened[..., :dim], weight)
+        V_inv_a = matvec(self.V_inv, a)
+        quadratic = dot(a, V_inv_a)
+        check_is_open(self, quadratic)
+        self._remove_(a, number(opened[..., dim + 1]), weight, V_inv_a, quadratic)
 
     def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
         # A state of an earlier version: its predictions go on shrinking to 0, because nothing tells its fit of ones.

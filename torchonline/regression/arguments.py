@@ -243,3 +243,27 @@ def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -
         f"{name}: expected a round that adds less than {most:.1e} to the statistics in its direction, the most that the "
         f"state's dtype can resolve, got {largest:.1e}; scale the features down or raise ridge"
     )
+
+
+def check_can_be_removed(self: Any, x: Any, quadratic: Any) -> None:
+    """Refuse an open decision that rounding would not let be taken out again.
+
+    That is one with nearly all information in its direction, given ``quadratic``, a'V^-1 a.
+    """
+    if self.validate and (not isinstance(quadratic, Tensor) or is_readable(quadratic)):
+        largest, most = self._largest(quadratic), 1.0 / (1.0 - self.most_of_a_direction)
+        if not largest < most:
+            check_values("x", torch.as_tensor(x))
+            wanted = f"a decision that adds less than {most:.0f} to the statistics in its direction"
+            raise refusal(f"x: expected {wanted}, got {largest:.1e}; scale the features down or raise ridge")
+
+
+def check_is_open(self: Any, quadratic: Any) -> None:
+    """Refuse an open decision that cannot be in V: a'V^-1 a is then not below 1.
+
+    A decision that is not in V may pass.
+    """
+    if self.validate and (not isinstance(quadratic, Tensor) or is_readable(quadratic)):
+        if not self._largest(quadratic) < 1.0 - 1e-3 * (1.0 - self.most_of_a_direction):
+            wanted = "a decision that is open in this state"
+            raise refusal(f"opened: expected {wanted}, got one of another state, before a reset() or a load, say")

@@ -19,6 +19,7 @@ from torchonline.core.ops import (
     matvec,
     maximum,
     minimum,
+    number,
     real,
     roundoff,
     row_dots,
@@ -108,6 +109,8 @@ class Estimator(BlockEstimator):
     guarantee = ""
     # Whether the features of an earlier round can be replaced by others.
     can_replace = False
+    # Whether a decision can enter the statistics before its reward, see :meth:`Policy.open`.
+    can_open = False
     # Whether the rounds of several arms that share statistics can be learnt at once, by `_observe_arms_`.
     has_pooled_blocks = False
     # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for all learners of a batch.
@@ -217,6 +220,23 @@ class Estimator(BlockEstimator):
         whether the round was replaced: a round that outweighs the others stays.
         """
         raise NotImplementedError
+
+    def _open_round(self, x: Any, place: Any, noise_scale: Any) -> Any:
+        """Add features to the statistics, with their own prediction as the response.
+
+        Return the record, ``(*B, d + 2)``, of ``(*B, d)`` and ``(*B)``: the features, the noise scale and the response.
+        ``place`` is not used. Python only.
+        """
+        raise NotImplementedError
+
+    def _drop_round(self, opened: Any, place: Any) -> None:
+        """Take the features of a record, and their response, out again. Python only."""
+        raise NotImplementedError
+
+    def _close_round(self, opened: Any, place: Any, reward: Any) -> None:
+        """Learn the reward of an open decision, ``(*B)``, in place of its own prediction."""
+        self._drop_round(opened, place)
+        self._learn_round(opened[..., : self.dim], reward, number(opened[..., self.dim]))
 
     def width_matrix(self) -> Tensor:
         """Return M of ``width(x) = sqrt(x'Mx)``, ``(*B, d, d)``; by default ``V_inv``."""

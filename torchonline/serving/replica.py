@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -15,8 +16,9 @@ from torch import Tensor
 
 from torchonline.core.files import sealed
 from torchonline.export import to_torchscript
-from torchonline.feedback import Decision, FeedbackLog, Snapshot, load_snapshot
+from torchonline.feedback import DamagedRowError, Decision, FeedbackLog, LogStorageError, Snapshot, load_snapshot
 from torchonline.feedback.records import checked_id, mask_by_id
+from torchonline.policies.policy import Policy
 from torchonline.serving.settings import ServiceSettings
 
 
@@ -37,6 +39,11 @@ class Replica:
 
     Concurrent decisions are made in one call and logged in one transaction.
 
+    If the policy can open decisions (:meth:`Policy.open`), as :func:`torchonline.bandit` can, the replica opens each logged
+    decision on its own copy of the policy. So the next choices differ while rewards are out. After a newer snapshot, it opens
+    the latest 1000 decisions, of all replicas, that the snapshot has not learnt. The learner opens none: its snapshots are as
+    they would be otherwise.
+
     Args:
         settings: settings of the service.
         log: log of the decisions and rewards.
@@ -45,7 +52,12 @@ class Replica:
     def __init__(self, settings: ServiceSettings, log: FeedbackLog) -> None:
         self.settings, self.log = settings, log
         self.policy = settings.make_policy()
-        self.snapshot, self.loaded_at, self._version = Snapshot(), 0.0, (0, 0.0)
+        self.snapshot, self.loaded_at = Snapshot(), 0.0
+        self._version: tuple[int, float] | None = None
+        self._opens = isinstance(self.policy, Policy) and self.policy._why_not_open() is None
+        # The number of the last decision that is open or learnt here. A repeated call returns an older one.
+        self._last = 0
+        self._lock = threading.Lock()
         # Processes with the same seed would draw the same actions.
         torch.seed()
 
@@ -53,12 +65,40 @@ class Replica:
         """Load the snapshot if there is a newer one."""
         try:
             facts = self.settings.snapshot.stat()
+            version = (facts.st_ino, facts.st_mtime)
         except FileNotFoundError:  # nothing has been learnt yet
-            return
-        version = (facts.st_ino, facts.st_mtime)
+            if self._version is not None:
+                return
+            version = (0, 0.0)
         if version != self._version:
-            self.snapshot = load_snapshot(self.settings.snapshot, self.policy)
-            self.loaded_at, self._version = time.time(), version
+            with self._lock:
+                if version != (0, 0.0):
+                    self.snapshot, self.loaded_at = load_snapshot(self.settings.snapshot, self.policy), time.time()
+                self._version = version
+                self._open_waiting()
+
+    def _open_waiting(self) -> None:
+        """Open the decisions of the log that the snapshot has not learnt."""
+        if self._opens:
+            try:
+                waiting = self.log.waiting(self.snapshot.position)
+            except (LogStorageError, DamagedRowError):  # decide without them until the next snapshot
+                waiting = []
+            self._last = 0
+            self._open(waiting)
+
+    def _open(self, decisions: Sequence[Decision]) -> None:
+        """Open logged decisions of this encoder, unless they are open."""
+        new = [one for one in decisions if one.number > self._last and one.encoder == self.settings.encoder]
+        if self._opens and new:
+            self._last = max(one.number for one in new)
+            inputs, actions = torch.stack([one.inputs for one in new]), torch.tensor([one.action for one in new])
+            try:
+                self.policy.open(inputs, actions)
+            except ValueError:  # one of them cannot be opened, such as that of a removed arm
+                for x, action in zip(inputs, actions, strict=True):
+                    with suppress(ValueError):
+                        self.policy.open(x, action)
 
     def checked(self, id: str | None, context: Any, mask: Any) -> Request:
         """Return a request with tensors, or raise a ValueError that names the field."""
@@ -83,7 +123,9 @@ class Replica:
         """
         requests = [call for call in calls if isinstance(call, Request)]
         rewards = [call for call in calls if not isinstance(call, Request)]
-        decisions, outcomes = self.log.write(self.decided(requests), rewards)
+        with self._lock:
+            decisions, outcomes = self.log.write(self.decided(requests), rewards)
+            self._open([one for one in decisions if isinstance(one, Decision)])
         found, joined = iter(decisions), iter(outcomes)
         return [next(found) if isinstance(call, Request) else next(joined) for call in calls]
 
@@ -106,10 +148,15 @@ class Replica:
         ]
 
     def exported(self) -> bytes:
-        """Return the present policy as a TorchScript file with its SHA-256."""
-        file = io.BytesIO()
+        """Return the policy of the newest snapshot as a TorchScript file with its SHA-256.
+
+        No decision is open in it.
+        """
+        file, policy = io.BytesIO(), self.settings.make_policy()
+        if self.settings.snapshot.exists():
+            load_snapshot(self.settings.snapshot, policy)
         example = torch.zeros(self.settings.dim, dtype=self.settings.dtype)
-        torch.jit.save(to_torchscript(self.policy, example=example), file)
+        torch.jit.save(to_torchscript(policy, example=example), file)
         return sealed(file.getvalue())
 
 
