@@ -321,6 +321,25 @@ def test_an_interrupted_call_changes_nothing(make: Any, is_small: bool, rounds: 
         is_equal(twin, after)
 
 
+@pytest.mark.parametrize("dim", [DIM, 100])  # of 100, a journal takes the place of copies
+@pytest.mark.parametrize("is_small", [True, False])
+@pytest.mark.parametrize("rounds", [5, 70])
+def test_a_reward_that_is_refused_after_the_drop_changes_nothing(dim: int, is_small: bool, rounds: int) -> None:
+    """The features were 0 at the opening; today's outweigh all others, because the round has hardly any noise."""
+    scaler = StandardScaler(dim, intercept=False)
+    policy = DisjointArms(AdaptiveRidgeRegression(dim), 2, scaler=scaler)
+    policy.__dict__["is_small"] = is_small
+    x = torch.randn((rounds, dim), generator=torch.Generator().manual_seed(0), dtype=D)
+    record = policy.open(x[0], 1, noise_scale=1e-12)
+    for t, row in enumerate(x):
+        policy.step(row, t % 2, 0.5)
+    kept, state = policy.open(x[1], 1), policy.state_dict()
+    with pytest.raises(ValueError, match="opened: expected a round that adds less than"):
+        policy.close(record, 0.5)
+    is_equal(policy, state)
+    policy.close(kept, 0.5)
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [

@@ -275,12 +275,8 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def _drop_round(self, opened: Any, place: Any) -> None:
         self._drop_arm(opened[..., self.dim :], place)
 
-    def _close_round(self, opened: Any, place: Any, reward: Any) -> None:
-        """Learn the reward of an open decision in place of its own prediction.
-
-        The features are new: the scaler may have moved.
-        """
-        self._drop_round(opened, place)
+    def _learn_opened(self, opened: Any, place: Any, reward: Any) -> None:
+        """Learn the reward of a dropped decision, in new features: the scaler may have moved."""
         self._learn_round(opened[..., : self.dim], place, reward, number(opened[..., -2]))
 
     def _open_arm(self, features: Any, place: Any, noise_scale: Any) -> Any:

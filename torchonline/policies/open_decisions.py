@@ -63,10 +63,13 @@ def close_decisions(policy: Any, opened: Any, reward: Any) -> None:
     reward = rows.new_zeros(shape) if is_dropped else checked_responses("reward", reward, None, state, shape)[0]
 
     def close(on: Any, opened: Any, place: Any, reward: Any, noise_scale: Any) -> None:
-        if is_dropped:
-            on._drop_round(opened, place)
-        else:
-            on._close_round(opened, place, reward)
+        on._drop_round(opened, place)
+        if not is_dropped:
+            try:
+                on._learn_opened(opened, place, reward)
+            except ValueError as error:
+                error.is_refusal = False  # type: ignore[attr-defined]  # the drop has written, so there is something to undo
+                raise
 
     _run(policy, close, "opened", (rows, as_reward(reward), None), _places(policy, record), is_one)
 

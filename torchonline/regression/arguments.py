@@ -237,7 +237,7 @@ def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -
     largest, most = self._largest(quadratic), 1.0 / roundoff(quadratic)
     if largest < most:
         return
-    check_values("x", torch.as_tensor(x))
+    check_values("x", x if isinstance(x, Tensor) else torch.tensor(x))  # a copy: the array may be read-only
     name = self.response if is_response else "x"
     raise refusal(
         f"{name}: expected a round that adds less than {most:.1e} to the statistics in its direction, the most that the "
@@ -253,7 +253,7 @@ def check_can_be_removed(self: Any, x: Any, quadratic: Any) -> None:
     if self.validate and (not isinstance(quadratic, Tensor) or is_readable(quadratic)):
         largest, most = self._largest(quadratic), 1.0 / (1.0 - self.most_of_a_direction)
         if not largest < most:
-            check_values("x", torch.as_tensor(x))
+            check_values("x", x if isinstance(x, Tensor) else torch.tensor(x))
             wanted = f"a decision that adds less than {most:.0f} to the statistics in its direction"
             raise refusal(f"x: expected {wanted}, got {largest:.1e}; scale the features down or raise ridge")
 

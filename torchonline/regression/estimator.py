@@ -233,9 +233,8 @@ class Estimator(BlockEstimator):
         """Take the features of a record, and their response, out again. Python only."""
         raise NotImplementedError
 
-    def _close_round(self, opened: Any, place: Any, reward: Any) -> None:
-        """Learn the reward of an open decision, ``(*B)``, in place of its own prediction."""
-        self._drop_round(opened, place)
+    def _learn_opened(self, opened: Any, place: Any, reward: Any) -> None:
+        """Learn the reward, ``(*B)``, of a decision that was dropped. Python only."""
         self._learn_round(opened[..., : self.dim], reward, number(opened[..., self.dim]))
 
     def width_matrix(self) -> Tensor:
