@@ -207,22 +207,22 @@ def main() -> None:
     parser.add_argument("--role", default=data.FRESH, choices=[data.FRESH, data.ONCE])
     parser.add_argument("--again", nargs="+", default=[], choices=list(PLAYERS), metavar="LEARNER", help="forget runs")
     parser.add_argument("--output", type=Path, default=Path("outputs/fresh"))
-    parser.add_argument("--runs", type=Path, help="finished runs to start from: docs/fresh_sets_runs.jsonl.gz")
-    parser.add_argument("--page", type=Path, help="a page whose tables and runs to renew: docs/fresh_sets.md")
+    parser.add_argument("--page", type=Path, help="a page whose tables to renew, with its runs: docs/fresh_sets.md")
     parser.add_argument("--smoke", action="store_true", help="60 rounds of digits, to see that it runs")
     options = parser.parse_args()
     one_thread()
     options.output.mkdir(parents=True, exist_ok=True)
     runs = Runs(options.output / ("smoke.jsonl" if options.smoke else "runs.jsonl"))
-    if options.runs:
-        runs.read(options.runs)
+    file = runs_of(options.page) if options.page else None
+    if file and file.exists():
+        runs.read(file)
     runs.forget(options.again)
     sets = ["digits"] if options.smoke else data.installed(data.chosen_sets([options.role]))
     comparison = Comparison(sets, runs, options.smoke)
     comparison.play()
     publish(comparison.tables(options.role), options.output / "tables.md", options.page, MARK)
-    if options.page:
-        runs.save(runs_of(options.page), runs.records)
+    if file:
+        runs.save(file, runs.records)
 
 
 if __name__ == "__main__":

@@ -79,21 +79,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--again", nargs="+", default=[], choices=list(PLAYERS), metavar="LEARNER", help="forget runs")
     parser.add_argument("--output", type=Path, default=Path("outputs/late"))
-    parser.add_argument("--runs", type=Path, help="finished runs to start from: docs/late_rewards_runs.jsonl.gz")
-    parser.add_argument(
-        "--page", type=Path, help="a page whose table to renew, and its runs beside it: docs/fresh_sets.md"
-    )
+    parser.add_argument("--page", type=Path, help="a page whose table to renew, with its runs: docs/fresh_sets.md")
     parser.add_argument("--smoke", action="store_true", help="60 rounds of one set and seed, to see that it runs")
     options = parser.parse_args()
     one_thread()
     options.output.mkdir(parents=True, exist_ok=True)
     runs = Runs(options.output / ("smoke.jsonl" if options.smoke else "runs.jsonl"))
-    if options.runs:
-        runs.read(options.runs)
+    file = options.page.with_name("late_rewards_runs.jsonl.gz") if options.page else None
+    if file and file.exists():
+        runs.read(file)
     runs.forget(options.again)
     publish({"Late rewards": table(runs, options.smoke)}, options.output / "late.md", options.page, MARK)
-    if options.page:
-        runs.save(options.page.with_name("late_rewards_runs.jsonl.gz"), runs.records)
+    if file:
+        runs.save(file, runs.records)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ DOCS = EXAMPLES.parent / "docs"
 
 @pytest.fixture(scope="module")
 def benchmark_modules() -> Iterator[SimpleNamespace]:
-    with script_modules("benchmarks", "data", "learners", "neural_linear", "play", "run", "tables") as modules:
+    with script_modules(
+        "benchmarks", "data", "fresh", "late", "learners", "neural_linear", "play", "run", "tables"
+    ) as modules:
         yield modules
 
 
@@ -223,6 +225,30 @@ def test_the_page_of_encoders_shows_the_runs_beside_it(benchmark_modules: Simple
     page = docs.joinpath("encoders_measured.md").read_text()
     found = {title: comparison.table(noise) for noise, title in script.TITLES.items()}
     assert tables.renewed(page, found, script.MARK) == page
+
+
+def test_the_page_of_fresh_sets_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
+    """The tables of a half come from the errors in the repository, if its sets are installed and it has been played."""
+    script, data, runs = benchmark_modules.fresh, benchmark_modules.data, benchmark_modules.run.Runs(tmp_path / "r")
+    runs.read(DOCS / "fresh_sets_runs.jsonl.gz")
+    page, played = (DOCS / "fresh_sets.md").read_text(), {key.split(" | ")[0] for key in runs.records}
+    for role in ("fresh", "once"):
+        sets = data.chosen_sets([role])
+        assert page.count(f"\n### In short: {role}\n") == 1
+        assert role == "once" or set(sets) <= played
+        if set(sets) <= played and data.installed(sets) == sets:
+            comparison = script.Comparison(sets, runs)
+            comparison.players = script.PLAYERS
+            assert benchmark_modules.tables.renewed(page, comparison.tables(role), script.MARK) == page
+
+
+def test_the_page_of_fresh_sets_shows_late_rewards(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
+    script, data, runs = benchmark_modules.late, benchmark_modules.data, benchmark_modules.run.Runs(tmp_path / "r")
+    runs.read(DOCS / "late_rewards_runs.jsonl.gz")
+    page = (DOCS / "fresh_sets.md").read_text()
+    if data.installed(list(script.SETS)) == list(script.SETS):
+        found = {"Late rewards": script.table(runs, smoke=False)}
+        assert benchmark_modules.tables.renewed(page, found, script.MARK) == page
 
 
 def test_page_of_encoders_has_its_tables(benchmark_modules: SimpleNamespace) -> None:
