@@ -47,6 +47,7 @@ def recommended_policy(
     scale: bool = True,
     magnitudes: bool | None = None,
     interactions: Interactions | None = None,
+    bins: int | None = None,
     explore: Explore | None = None,
 ) -> Policy:
     """Call :func:`torchonline.bandit` with the arguments, for configuration files.
@@ -57,4 +58,5 @@ def recommended_policy(
         >>> recommended_policy(3, actions=2).actions
         2
     """
-    return bandit(dim, rewards, actions, scale=scale, magnitudes=magnitudes, interactions=interactions, explore=explore)
+    options = {"scale": scale, "magnitudes": magnitudes, "interactions": interactions, "bins": bins, "explore": explore}
+    return bandit(dim, rewards, actions, **options)  # type: ignore[call-overload, no-any-return]

@@ -12,9 +12,9 @@
   runs an arm that is right in a tenth of the rounds got less than a two-hundredth of the choices.
 - products: three arms whose clicks depend on products of six features alone; the mean chance of a click of the arms that are
   named after 20,000 logged rounds, as a share of the best possible.
-- churn, storms, portal: sets of 5000 to 8000 rounds. Error of the default, of ``interactions="all"``, and of random forests: one
-  for each arm, fitted again on all rounds at 150 and at each half as many rounds more. An arm drawn at random in 3 % of the
-  rounds, and in the first 150.
+- churn, storms, portal: sets of 5000 to 8000 rounds. Error of the default, of ``interactions="all"``, of ``bins=8`` and of random
+  forests: one for each arm, fitted again on all rounds at 150 and at each half as many rounds more. An arm drawn at random in 3 %
+  of the rounds, and in the first 150.
 - explore: what the errors of 1500 rounds are multiplied by, if the choice is randomised, as a geometric mean over all sets with
   classes, from two seeds, with the standard error over the sets.
 - learn: processor time of a log with 20 features and 10 arms, and beside the time of ``step`` on its first rounds.
@@ -163,10 +163,11 @@ def late(name: str, seed: int, batch: int, rounds: int) -> tuple[float, float]:
     return error(stream, seed, batch), error(stream, seed, batch, opens=True)
 
 
-def long(name: str, seed: int, rounds: int) -> tuple[float, float, float]:
-    """Return the errors of the default, of all interactions, and of forests."""
+def long(name: str, seed: int, rounds: int) -> list[float]:
+    """Return the errors of the default, of all interactions, of bins, and of forests."""
     stream = data.stream(name, seed, rounds, "none", "raw", False)
-    return error(stream, seed), error(stream, seed, interactions="all"), forest(stream, seed)
+    ours: list[dict[str, Any]] = [{}, {"interactions": "all"}, {"bins": 8}]
+    return [*(error(stream, seed, **options) for options in ours), forest(stream, seed)]
 
 
 def explored(sets: list[str], seeds: int, rounds: int) -> dict[str, list[float]]:
@@ -222,8 +223,9 @@ def lines(seeds: int, smoke: bool) -> Iterator[str]:
     for name, rounds in (("churn", 5000), ("storms", 8000), ("portal", 8000)):
         if data.SETS[name].is_installed():
             runs = zip(*(long(name, s, 2 * short if short else rounds) for s in range(seeds)), strict=True)
-            default, products_too, forests = (said(list(errors), 3) for errors in runs)
-            yield f"| {name}, error over {rounds} rounds | {default}; all interactions {products_too}; forests {forests} |"
+            default, products_too, bins, forests = (said(list(errors), 3) for errors in runs)
+            others = f"all interactions {products_too}; bins {bins}; forests {forests}"
+            yield f"| {name}, error over {rounds} rounds | {default}; {others} |"
     sets = ["digits"] if smoke else data.installed(data.chosen_sets(["all"]))
     for kind, factors in explored(sets, min(seeds, 2), short or 1500).items():
         logs = np.log(factors)

@@ -80,9 +80,11 @@ def test_value_in_products_is_learnt(interactions: Any) -> None:
     assert errors[1] > 0.4
 
 
-@pytest.mark.parametrize(("name", "value"), [("magnitudes", True), ("interactions", "all"), ("interactions", [])])
+@pytest.mark.parametrize(
+    ("name", "value"), [("magnitudes", True), ("interactions", "all"), ("interactions", []), ("bins", 4)]
+)
 def test_without_a_scaler_nothing_is_appended(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"^{name}: expected None or False with scale=False"):
+    with pytest.raises(ValueError, match=f"^{name}: expected None or (False|1) with scale=False"):
         torchonline.bandit(3, scale=False, **{name: value})
 
 

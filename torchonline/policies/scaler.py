@@ -41,6 +41,8 @@ from torchonline.core.options import LearnerOptions
 MAGNITUDE_WEIGHT, MEAN_MAGNITUDE = 0.7, 0.8
 # A ridge shrinks parameters of products a hundred times as much as the others: products of noise cost little.
 PRODUCT_WEIGHT = 0.1
+# The same for the steps at the edges of bins: eleven times.
+STEP_WEIGHT = 0.3
 
 Interactions = bool | Literal["features", "all"] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
 
@@ -69,12 +71,14 @@ def _standardised_arrays(
     clip: float,
     magnitudes: bool,
     pairs: Any,
+    edges: Any,
     intercept: float,
     weight: float,
+    step_weight: float,
 ) -> Any:
     dim, most = x.shape[-1], squarable(x)
-    columns, products = dim * (1 + magnitudes), pairs.shape[-1]
-    features: Any = np.empty((*x.shape[:-1], columns + products + (intercept > 0.0)), x.dtype)
+    columns, products, steps = dim * (1 + magnitudes), pairs.shape[-1], dim * edges.shape[-1]
+    features: Any = np.empty((*x.shape[:-1], columns + products + steps + (intercept > 0.0)), x.dtype)
     features[..., -1] = intercept
     z = features[..., :dim]
     # Takes three quarters of the time of operators, which allocate.
@@ -106,6 +110,9 @@ def _standardised_arrays(
         part = features[..., columns : columns + products]
         np.multiply(factors[..., 0, :], factors[..., 1, :], out=part)
         part *= weight
+    if steps:
+        is_above = (x[..., None] > edges).reshape(*x.shape[:-1], steps)
+        np.multiply(is_above, step_weight, out=features[..., columns + products : columns + products + steps])
     return features
 
 
@@ -119,13 +126,15 @@ def standardised(
     clip: float,
     magnitudes: bool,
     pairs: Tensor,
+    edges: Tensor,
     intercept: float,
     weight: float = PRODUCT_WEIGHT,
+    step_weight: float = STEP_WEIGHT,
 ) -> Tensor:
-    """Standardise and clip rows; append magnitudes, products and an intercept above 0.
+    """Standardise and clip rows; append magnitudes, products, steps and an intercept above 0.
 
     ``share`` weighs the row's squared offset in the sum of squares; ``factor`` multiplies the offset. ``pairs``, ``(2, P)``, are
-    the columns of the products' factors.
+    the columns of the products' factors. ``edges``, ``(d, n)``, are where features step.
     """
     most = squarable(mean)
     offset = (x - mean).clamp(-most, most)
@@ -138,6 +147,8 @@ def standardised(
         columns = torch.cat(features, -1)
         first, second = pairs.unbind()
         features.append(weight * (columns.index_select(-1, first) * columns.index_select(-1, second)))
+    if edges.size(-1) > 0:
+        features.append(step_weight * (x.unsqueeze(-1) > edges).to(z.dtype).flatten(-2))
     if intercept > 0.0:
         features.append(torch.full_like(z[..., :1], intercept))
     return torch.cat(features, -1) if len(features) > 1 else z
@@ -180,8 +191,10 @@ class StandardScaler(Learner):
     for each feature, so that a linear model can prefer or avoid the middle of a feature's range. The magnitude of a constant
     feature is -0.56. With ``interactions``, a tenth of the product of two columns is appended for pairs of features, so that the
     effect of a feature can depend on another one. A ridge shrinks the parameters of these columns a hundred times as much, so
-    products that do not matter cost little. With ``intercept``, a constant is appended: the larger the constant, the less a ridge
-    shrinks the intercept of an estimate.
+    products that do not matter cost little. With ``bins``, 0.3 is appended for each edge between two bins that the feature
+    exceeds, and 0 for each other edge. So a linear model can follow any effect of a feature by steps. Each bin holds the same
+    number of the first 32 rows. Edges stay, unless a feature is found to have changed, as below. With ``intercept``, a constant
+    is appended: the larger the constant, the less a ridge shrinks the intercept of an estimate.
 
     No single row ruins the scale of a feature that varies. ``step`` clips each feature of a row at 6 deviations from the mean
     before it learns from the row. It keeps the last 32 rows unclipped. The first 32 rows enter unclipped. Then, if some are
@@ -207,6 +220,7 @@ class StandardScaler(Learner):
             "all", or True, for four products of each pair, with the magnitudes m: z_i z_j, z_i m_j, m_i z_j and m_i m_j; without
             magnitudes, it is "features". A list such as ``[(0, 1), (0, 4)]`` for the products of "all", of these pairs. A dict
             of groups such as ``{"user": [0, 1], "page": [2, 3, 4]}`` for those of the pairs of features from different groups.
+        bins: number of bins of each feature: 1 for no steps, 2, 4, 8, 16 or 32. Steps are 0 before 32 rows have been seen.
         intercept: the constant to append, above 0; True for 1, False for none.
         freeze_after: number of rows after which mean and deviation are fixed; None for never. Use at least 2: after 1 row, all
             features stay 0. With fewer than 32, outliers among these rows are not clipped.
@@ -214,10 +228,10 @@ class StandardScaler(Learner):
 
     Shape:
         - Input ``(*B, ..., d)``, output ``(*B, ..., features)`` with ``features`` = d, and d more with ``magnitudes``, P more
-          with ``interactions``, and 1 more with ``intercept``, in this order. The attribute ``bound`` is at least the largest
-          norm of an output, up to rounding.
+          with ``interactions``, d (bins - 1) more with ``bins``, and 1 more with ``intercept``, in this order. The attribute
+          ``bound`` is at least the largest norm of an output, up to rounding.
         - ``mean``, ``squares`` (of deviations from the mean, summed): ``(*B, d)``; ``rounds``, the rows seen, ``(*B)``;
-          ``recent``, the last 32 rows, ``(*B, 32, d)``.
+          ``recent``, the last 32 rows, ``(*B, 32, d)``; ``edges`` between bins, ``(*B, d, bins - 1)``, infinite at first.
 
     Example:
         >>> scaler = StandardScaler(2)
@@ -235,12 +249,14 @@ class StandardScaler(Learner):
 
     # A policy's statistics on the scaled features depend on all but the first.
     statistics_depend_on = ("freeze_after", "clip", "magnitudes", "intercept")
-    later_options = {"factors": ()}
-    argument_of = {"factors": "interactions"}
+    later_options = {"factors": (), "edge_count": 0}
+    argument_of = {"factors": "interactions", "edge_count": "bins"}
+    unbounded = ("edges",)
     mean: Tensor
     squares: Tensor
     rounds: Tensor
     recent: Tensor
+    edges: Tensor
     pairs: Tensor
 
     def __init__(
@@ -250,6 +266,7 @@ class StandardScaler(Learner):
         clip: float = 2.5,
         magnitudes: bool = False,
         interactions: Interactions = False,
+        bins: int = 1,
         intercept: bool | float = True,
         freeze_after: int | None = None,
         **options: Unpack[LearnerOptions],
@@ -266,10 +283,20 @@ class StandardScaler(Learner):
         # The columns of the first factors of all products, and of the second ones.
         self.factors = factors_of(self.interactions, self.dim, self.magnitudes)
         products = len(self.factors) // 2
-        self.features = self.dim * (1 + self.magnitudes) + products + (self.intercept > 0.0)
+        self.bins = positive_integer("bins", bins)
+        if WINDOW % self.bins:
+            raise ValueError(f"bins: expected 1, 2, 4, 8, 16 or {WINDOW}, got {bins}")
+        # The number of edges between the bins of a feature.
+        self.edge_count = self.bins - 1
+        if self.edge_count and self.freeze_after is not None and self.freeze_after < WINDOW:
+            wanted = f"at least {WINDOW} with bins, whose edges are set after so many rows"
+            raise ValueError(f"freeze_after: expected {wanted}, got {self.freeze_after}")
+        steps = self.dim * self.edge_count
+        self.features = self.dim * (1 + self.magnitudes) + products + steps + (self.intercept > 0.0)
         # The largest norm of a standardised row, for an estimator's feature_bound.
         square = self._largest_square()
-        self.bound = math.sqrt(self.dim * square + products * (PRODUCT_WEIGHT * square) ** 2 + self.intercept**2)
+        appended = products * (PRODUCT_WEIGHT * square) ** 2 + steps * STEP_WEIGHT**2 + self.intercept**2
+        self.bound = math.sqrt(self.dim * square + appended)
         # TorchScript does not see a module's constants.
         self.window, self.rank, self.needed, self.reach, self.squared_reach = WINDOW, RANK, NEEDED, REACH, REACH**2
         self._create_buffers()
@@ -278,7 +305,9 @@ class StandardScaler(Learner):
         zeros = torch.zeros(self.dim, dtype=torch.float64)
         rounds = torch.zeros((), dtype=torch.int64)
         recent = torch.zeros((WINDOW, self.dim), dtype=torch.float64)
-        return {"mean": zeros, "squares": zeros.clone(), "rounds": rounds, "recent": recent}
+        # Nothing is above an edge that is not yet set.
+        edges = torch.full((self.dim, self.edge_count), math.inf, dtype=torch.float64)
+        return {"mean": zeros, "squares": zeros.clone(), "rounds": rounds, "recent": recent, "edges": edges}
 
     def _tables(self) -> dict[str, Tensor]:
         return {"pairs": torch.tensor(self.factors, dtype=torch.int64).view(2, -1)}
@@ -304,7 +333,7 @@ class StandardScaler(Learner):
             return self._standardised(x)
         # A step standardises the row of its decision again: cache one row, with all that its result depends on.
         own: dict[str, Any] = self.__dict__
-        row = x.tobytes(), own["mean"].tobytes(), own["squares"].tobytes(), int(own["rounds"])
+        row = x.tobytes(), own["mean"].tobytes(), own["squares"].tobytes(), own["edges"].tobytes(), int(own["rounds"])
         features: Any
         last, features = own.get("last", (None, None))
         if row != last:
@@ -331,12 +360,14 @@ class StandardScaler(Learner):
 
     def _weighed(self, x: Tensor, share: Tensor, factor: Tensor) -> Tensor:
         """Standardise rows with a given share and factor: see :func:`standardised`."""
-        mean, squares = self.mean, self.squares
+        mean, squares, edges = self.mean, self.squares, self.edges
         if self.batch_dims:
             share, factor = along(share, x), along(factor, x)
             for _ in range(len(x.shape) - len(mean.shape)):
-                mean, squares = mean[..., None, :], squares[..., None, :]
-        return standardised(x, mean, squares, share, factor, self.clip, self.magnitudes, self.pairs, self.intercept)
+                mean, squares, edges = mean[..., None, :], squares[..., None, :], edges[..., None, :, :]
+        return standardised(
+            x, mean, squares, share, factor, self.clip, self.magnitudes, self.pairs, edges, self.intercept
+        )
 
     def _weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return a row's share and factor in :func:`standardised`, ``(*B)`` each."""
@@ -468,6 +499,7 @@ class StandardScaler(Learner):
             self.clip,
             self.magnitudes,
             self.pairs,
+            self.edges,
             self.intercept,
         )
         self.mean.copy_(origin + shift[last])
@@ -514,6 +546,11 @@ class StandardScaler(Learner):
         start = middle + centre
         gap = at_most(at_least(start - mean, -most), most)
         is_new = is_start | has_changed
+        if self.edge_count > 0:
+            # Each bin holds the same number of the kept rows.
+            size = self.window // (self.edge_count + 1)
+            edges = ordered[..., size - 1 : -1 : size]
+            assign_(self.edges, where(column(is_first | has_changed), edges, self.edges))
         # After a change, the earlier rows and the kept rows weigh one half each, so that both fit.
         count = along(real(self.rounds - 1, mean), mean)
         mixed = 0.5 * (squares / count) + 0.5 * variance + 0.25 * gap * gap
@@ -529,6 +566,8 @@ class StandardScaler(Learner):
         mean = state_dict.get(f"{prefix}mean")
         if f"{prefix}recent" not in state_dict and isinstance(mean, Tensor) and mean.shape == self.mean.shape:
             state_dict[f"{prefix}recent"] = mean.detach().unsqueeze(-2).repeat_interleave(WINDOW, -2)
+        if self.edge_count == 0 and isinstance(mean, Tensor):
+            state_dict.setdefault(f"{prefix}edges", torch.full_like(self.edges, math.inf))
 
     def _checked(self, x: Any) -> Tensor:
         x = check_tensor("x", x, self.mean)
