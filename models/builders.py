@@ -59,4 +59,4 @@ def recommended_policy(
         2
     """
     options = {"scale": scale, "magnitudes": magnitudes, "interactions": interactions, "bins": bins, "explore": explore}
-    return bandit(dim, rewards, actions, **options)  # type: ignore[call-overload, no-any-return]
+    return bandit(dim, rewards, actions, **options)  # type: ignore[call-overload]

@@ -23,6 +23,8 @@
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -237,12 +239,17 @@ def lines(seeds: int, smoke: bool) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--output", type=Path, default=Path("outputs/default"))
     parser.add_argument("--smoke", action="store_true", help="60 rounds and one seed, to see that it runs")
     options = parser.parse_args()
     one_thread()
-    print("| what | default |\n|---|---|")
-    for line in lines(1 if options.smoke else options.seeds, options.smoke):
-        print(line, flush=True)
+    options.output.mkdir(parents=True, exist_ok=True)
+    with (options.output / "table.md").open("w") as file:
+        for line in chain(
+            ("| what | default |", "|---|---|"), lines(1 if options.smoke else options.seeds, options.smoke)
+        ):
+            print(line, flush=True)
+            print(line, file=file, flush=True)
 
 
 if __name__ == "__main__":

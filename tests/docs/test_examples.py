@@ -51,6 +51,7 @@ WRITTEN = {
     "examples/blocks.py": ["blocks.md"],
     "examples/benchmarks/devices.py": ["devices.md"],
     "examples/benchmarks/early_rounds.py": ["early_rounds.md"],
+    "examples/benchmarks/default.py": ["table.md"],
     "examples/benchmarks/fresh.py": ["smoke.jsonl", "tables.md"],
     "examples/benchmarks/late.py": ["smoke.jsonl", "late.md"],
     "examples/benchmarks/neural_linear.py": ["neural_linear.jsonl", "neural_linear.md"],

@@ -53,7 +53,8 @@ def untied(scores: Tensor, inputs: Tensor) -> Tensor:
     # Odd numbers, one for each entry. They do not overflow, which compilers of programs refuse in an index.
     factors = 0x9E3779B1 * (2 * torch.arange(x.size(-1), device=x.device) + 1)
     arms = torch.arange(scores.size(-1), device=scores.device)
-    rank = mixed(mixed(digits + factors).sum(-1, keepdim=True) + arms)
+    # Zeros add nothing: programs append an arm of zeros.
+    rank = mixed((mixed(digits + factors) * (digits != 0)).sum(-1, keepdim=True) + arms)
     # Half of a rank is above the least number, which the other arms have.
     rank = torch.where(best, rank >> 1, torch.full_like(rank, -0x4000000000000001))
     is_left = torch.zeros_like(best).scatter_(-1, rank.argmax(-1, keepdim=True), True)
