@@ -58,5 +58,13 @@ def recommended_policy(
         >>> recommended_policy(3, actions=2).actions
         2
     """
-    options = {"scale": scale, "magnitudes": magnitudes, "interactions": interactions, "bins": bins, "explore": explore}
-    return bandit(dim, rewards, actions, **options)  # type: ignore[call-overload]
+    return bandit(
+        dim,
+        rewards,
+        actions,
+        scale=scale,
+        magnitudes=magnitudes,
+        interactions=interactions,
+        bins=bins,
+        explore=explore,
+    )

@@ -22,7 +22,7 @@
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import mean, stdev
@@ -37,7 +37,11 @@ import torchonline
 
 
 def played(
-    policy: Any, contexts: np.ndarray, pay: Callable[[int, int], float], batch: int = 1, opens: bool = False
+    policy: Any,
+    contexts: Sequence[Any] | np.ndarray,
+    pay: Callable[[int, int], float],
+    batch: int = 1,
+    opens: bool = False,
 ) -> list[int]:
     """Play contexts in order, learn each batch of rewards after its last decision, and return the choices.
 
@@ -60,18 +64,15 @@ def played(
 
 def clicks(seed: int, batch: int, rounds: int) -> float:
     torch.manual_seed(seed)
-    policy, waiting, total = torchonline.bandit(dim=2, rewards="binary", actions=3), [], 0
-    for i in range(rounds):
-        visitor = torch.tensor([100_000.0, 60.0]) * torch.rand(2)
-        page = policy.select(visitor)
-        clicked = torch.rand(()) < (0.6 if page == visitor[1] // 20 else 0.1)
-        total += int(clicked)
-        waiting.append((visitor, page, clicked))
-        if len(waiting) == batch or i == rounds - 1:
-            for decision in waiting:
-                policy.step(*decision)
-            waiting.clear()
-    return float(total)
+    # In the order of the start page: a visitor, and the luck of the click.
+    draws = [(torch.rand(2), torch.rand(())) for _ in range(rounds)]
+    visitors = [torch.tensor([100_000.0, 60.0]) * visitor for visitor, _ in draws]
+    policy = torchonline.bandit(dim=2, rewards="binary", actions=3)
+
+    def pay(i: int, k: int) -> float:
+        return float(draws[i][1] < (0.6 if k == visitors[i][1] // 20 else 0.1))
+
+    return sum(pay(i, k) for i, k in enumerate(played(policy, visitors, pay, batch)))
 
 
 def encoded_digits(seed: int) -> tuple[np.ndarray, np.ndarray]:

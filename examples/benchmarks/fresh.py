@@ -28,7 +28,7 @@ import rivals
 from default import forest
 from learners import LEARNERS, OURS_BY_DEFAULT, Learner, Options, setting
 from play import Job, one_thread, play_batch, play_one
-from run import BATCHED, Runs, runs_of
+from run import BATCHED, Runs, kept_runs, runs_of
 from tables import LEAST, cell, markdown, publish
 
 MOST, MANY = 10_000, 3000
@@ -211,12 +211,8 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="60 rounds of digits, to see that it runs")
     options = parser.parse_args()
     one_thread()
-    options.output.mkdir(parents=True, exist_ok=True)
-    runs = Runs(options.output / ("smoke.jsonl" if options.smoke else "runs.jsonl"))
     file = runs_of(options.page) if options.page else None
-    if file and file.exists():
-        runs.read(file)
-    runs.forget(options.again)
+    runs = kept_runs(options.output, options.smoke, file, options.again)
     sets = ["digits"] if options.smoke else data.installed(data.chosen_sets([options.role]))
     comparison = Comparison(sets, runs, options.smoke)
     comparison.play()

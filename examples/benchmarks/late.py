@@ -20,7 +20,7 @@ from default import forest
 from learners import LEARNERS, OURS_BY_DEFAULT
 from play import error_of, errors_of, one_thread
 from ridges import LinUCB
-from run import Runs
+from run import Runs, kept_runs
 from tables import cell, markdown, publish
 
 SETS, BATCHES, ROUNDS = ("segment", "digits", "spambase", "diamonds"), (1, 40, 80, 200), 1500
@@ -83,12 +83,8 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="60 rounds of one set and seed, to see that it runs")
     options = parser.parse_args()
     one_thread()
-    options.output.mkdir(parents=True, exist_ok=True)
-    runs = Runs(options.output / ("smoke.jsonl" if options.smoke else "runs.jsonl"))
     file = options.page.with_name("late_rewards_runs.jsonl.gz") if options.page else None
-    if file and file.exists():
-        runs.read(file)
-    runs.forget(options.again)
+    runs = kept_runs(options.output, options.smoke, file, options.again)
     publish({"Late rewards": table(runs, options.smoke)}, options.output / "late.md", options.page, MARK)
     if file:
         runs.save(file, runs.records)

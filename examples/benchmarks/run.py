@@ -88,6 +88,16 @@ def runs_of(page: Path) -> Path:
     return page.with_name(f"{page.stem}_runs.jsonl.gz")
 
 
+def kept_runs(output: Path, smoke: bool, file: Path | None, again: Sequence[str]) -> Runs:
+    """Return the finished cells of a folder and of a page's file, if there is one, without those of the learners ``again``."""
+    output.mkdir(parents=True, exist_ok=True)
+    runs = Runs(output / ("smoke.jsonl" if smoke else "runs.jsonl"))
+    if file and file.exists():
+        runs.read(file)
+    runs.forget(again)
+    return runs
+
+
 def as_lines(records: Iterable[dict[str, Any]]) -> str:
     """Return one JSON record a line."""
     return "".join(json.dumps(record) + "\n" for record in records)

@@ -194,8 +194,7 @@ class Learner(Citable, WithOptions, nn.Module):
             if value is not None:
                 getattr(self, name).copy_(value)
         self.constants.copy_(self._constants())
-        for name, value in self._tables().items():
-            getattr(self, name).copy_(value)
+        self._fill_tables_()
 
     def numpy_view(self) -> NumpyView | None:
         """Return this learner on NumPy views of its buffers, or None.
@@ -354,7 +353,11 @@ class Learner(Citable, WithOptions, nn.Module):
     def _load_own(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
         """Load checked buffers into this learner, not its parts, and rebuild its tables."""
         nn.Module._load_from_state_dict(self, state_dict, prefix, *arguments)
-        for name, value in self._tables().items():  # to_empty() leaves them without values
+        self._fill_tables_()
+
+    def _fill_tables_(self) -> None:
+        """Write the constant tables again: ``to_empty()`` leaves them without values."""
+        for name, value in self._tables().items():
             table: Any = self._buffers[name]
             if table.is_meta:
                 self._buffers[name] = value.to(dtype=table.dtype, device=self.constants.device)

@@ -398,20 +398,19 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     # TorchScript does not compile the methods below.
 
     def _open_arm(self, features: Any, place: Any, noise_scale: Any) -> Any:
-        if self.is_view:
-            return self.__dict__["of_arm"][place][0]._open_round(features, place, noise_scale)
-        index = self._copy_chosen_(place)
-        opened = self.arm._open_round(features, place, noise_scale)
-        self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
-        return opened
+        return self._call_arm("_open_round", place, features, place, noise_scale)
 
     def _drop_arm(self, opened: Any, place: Any) -> None:
+        self._call_arm("_drop_round", place, opened, place)
+
+    def _call_arm(self, method: str, place: Any, *arguments: Any) -> Any:
+        """Call a method of the chosen arms' estimator that writes no pooled statistics."""
         if self.is_view:
-            self.__dict__["of_arm"][place][0]._drop_round(opened, place)
-            return
+            return getattr(self.__dict__["of_arm"][place][0], method)(*arguments)
         index = self._copy_chosen_(place)
-        self.arm._drop_round(opened, place)
+        found = getattr(self.arm, method)(*arguments)
         self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
+        return found
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
         self._learn_at_once(x, place, reward, noise_scale, mask, x.size(-2))

@@ -1,22 +1,21 @@
 """Decisions that enter the statistics before their rewards are known."""
 
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import MISSING, autocasts, exactly, is_readable
-from torchonline.core.checks import LARGEST_EXACT, check_values, refusal, shape_text
+from torchonline.core.backend import MISSING, is_readable
+from torchonline.core.checks import LARGEST_EXACT, refusal, shape_text
 from torchonline.core.inputs import as_tensor
 from torchonline.regression.arguments import (
     as_actions,
     as_reward,
     checked_responses,
+    learn_on_tensors,
     places_of_arrays,
     rounds_of_arrays,
-    rounds_of_tensors,
     with_places,
 )
 
@@ -84,19 +83,12 @@ def _run(
     learner, (x, reward, noise_scale) = policy._owners()[0], arguments
     is_small = learner.is_small and (policy.has_batch_views or not learner.batch_dims)
     view = learner.view_for(x) if is_small else None
-    if view is not None:
+    if view is None:
+        learn_on_tensors(learner, x, reward, noise_scale, is_one, name, place, partial(call, learner))
+    else:
         rounds = rounds_of_arrays(learner, view.learner, x, reward, noise_scale, is_one, name)
         places = places_of_arrays(place, learner.batch_dims)
-    else:
-        if is_readable(x) and is_readable(reward):
-            learner._check_rewards(reward, noise_scale)
-            if learner.validate:
-                check_values(name, x)
-        rounds = rounds_of_tensors(learner, x, reward, noise_scale, is_one)
-        places = [place] if is_one else place.unbind(learner.batch_dims)
-    learn = partial(call, learner if view is None else view.learner)
-    with torch.no_grad(), exactly(x) if autocasts(x) else nullcontext():
-        learner._run(view, learn, with_places(rounds, places))
+        learner._run(view, partial(call, view.learner), with_places(rounds, places))
 
 
 def _width(policy: Any) -> int:

@@ -20,6 +20,7 @@ from torchonline.core.backend import (
     in_python,
     is_readable,
     with_body,
+    with_keywords,
 )
 from torchonline.core.checks import (
     check_array,
@@ -448,6 +449,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
     # Python only from here on.
 
+    @with_keywords
     def open(self, inputs: ArrayLike | None, action: ArrayLike, *, noise_scale: ArrayLike | None = None) -> Tensor:
         r"""Add a decision to the statistics before its reward is known; return its record.
 
@@ -513,8 +515,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
         Raises:
             NotImplementedError: as in :meth:`open`.
-            TypeError, ValueError: ``opened`` is no record of this policy, its arm was removed, or its decision cannot be in the
-                statistics; or the reward is wrong. No buffer has changed.
+            TypeError, ValueError: ``opened`` is not a record of this policy, its arm was removed, or its decision cannot be in
+                the statistics; or the reward is wrong. No buffer has changed.
         """
         self._check_can_open("close")
         self._close_now(opened, reward)

@@ -67,11 +67,19 @@ def step_rounds(self: Any, x: ArrayLike, reward: ArrayLike, *, noise_scale: Arra
 
 
 def learn_on_tensors(
-    learner: Any, x: Tensor, reward: Any, noise_scale: Tensor | None, is_one: bool, name: str = "x", place: Any = None
+    learner: Any,
+    x: Tensor,
+    reward: Any,
+    noise_scale: Tensor | None,
+    is_one: bool,
+    name: str = "x",
+    place: Any = None,
+    learn: Callable[..., None] | None = None,
 ) -> None:
     """Check the values of rounds, then learn from them on tensors, all or nothing.
 
-    ``place`` is the position of the chosen arm, for a learner that needs it. ``name`` is the features' name in errors.
+    ``place`` is the position of the chosen arm, for a learner that needs it. ``name`` is the features' name in errors. ``learn``
+    takes the arguments of the learner's ``_learn_round``, which is the default.
     """
     reward = as_reward(reward)
     if is_readable(reward):
@@ -84,7 +92,7 @@ def learn_on_tensors(
         if place is not None:
             place = torch.as_tensor(place, device=x.device)
             rounds = with_places(rounds, [place] if is_one else place.unbind(learner.batch_dims))
-        learner._run(None, learner._learn_round, rounds)
+        learner._run(None, learner._learn_round if learn is None else learn, rounds)
 
 
 def places_of_arrays(place: Any, dims: int) -> Any:
