@@ -43,7 +43,8 @@ def default_bandit(members: int, *, is_plain: bool) -> DisjointArms:
     policy = torchonline.bandit(DIM, "binary", ACTIONS, batch_shape=(members,))
     if not is_plain or policy.scaler is None:
         return policy
-    scaler = PlainScaler(DIM, magnitudes=True, intercept=policy.scaler.intercept, batch_shape=(members,))
+    own = {name: getattr(policy.scaler, name) for name in ("magnitudes", "interactions", "intercept")}
+    scaler = PlainScaler(DIM, **own, batch_shape=(members,))
     one = torchonline.bandit(DIM, "binary", batch_shape=(members,)).policy
     return DisjointArms(one, ACTIONS, scaler=scaler)
 

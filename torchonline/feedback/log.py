@@ -99,7 +99,7 @@ class FeedbackLog(ABC):
         """
 
     def waiting(self, after: int = 0, limit: int = 1000) -> list[Decision]:
-        """Return the latest decisions that a learner has not learnt, in the order of logging.
+        """Return the latest decisions that a learner has not learnt, in their order.
 
         Their rewards are unknown, or known at a position above ``after``. A log that does not implement this returns none.
 

@@ -276,7 +276,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         self._drop_arm(opened[..., self.dim :], place)
 
     def _learn_opened(self, opened: Any, place: Any, reward: Any) -> None:
-        """Learn the reward of a dropped decision, in new features: the scaler may have moved."""
+        """Learn the reward of a dropped decision, in today's features."""
         self._learn_round(opened[..., : self.dim], place, reward, number(opened[..., -2]))
 
     def _open_arm(self, features: Any, place: Any, noise_scale: Any) -> Any:

@@ -24,7 +24,7 @@ TAG, HEAD = 20140517.25, 2
 
 
 def opened_decisions(policy: Any, inputs: Any, action: Any, noise_scale: Any) -> Tensor:
-    """Open decisions in order, all or none; return their records. See ``Policy.open``.
+    """Open decisions in order, all or none; return their records.
 
     A record holds the tag, the id of the arm or 0, and the entries of the learner's ``_open_round``.
     """
@@ -51,7 +51,7 @@ def opened_decisions(policy: Any, inputs: Any, action: Any, noise_scale: Any) ->
 
 
 def close_decisions(policy: Any, opened: Any, reward: Any) -> None:
-    """Learn the rewards of open decisions in order, all or none; drop them if it is ``MISSING``.
+    """Learn the rewards of open decisions in order, all or none; ``MISSING`` drops.
 
     See ``Policy.close`` and ``Policy.drop``.
     """

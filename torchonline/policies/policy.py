@@ -480,13 +480,13 @@ class Policy(Citable, WithDelegated, Generic[E]):
             The record, float64: ``(*B, size)``, or ``(*B, n, size)`` of n decisions.
 
         Raises:
-            NotImplementedError: the estimator is another one or restarts, the scaler freezes, the arms are fixed, or the policy
-                has its own step.
+            TypeError: the estimator is another one or restarts, the scaler freezes, the arms are fixed, or the policy has its own
+                step.
             TypeError, ValueError: an argument is wrong, as in :meth:`step`; or a decision has nearly all information in its
                 direction, so that rounding would not let it be taken out again. No buffer has changed.
 
         Example:
-            >>> policy = torchonline.bandit(2, actions=3)
+            >>> policy = bandit(2, actions=3)
             >>> context = torch.tensor([0.5, 2.0])
             >>> k = policy.select(context)
             >>> opened = policy.open(context, k)
@@ -514,7 +514,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
             reward: ``(*B)`` or ``(*B, n)``.
 
         Raises:
-            NotImplementedError: as in :meth:`open`.
+            TypeError: as in :meth:`open`.
             TypeError, ValueError: ``opened`` is not a record of this policy, its arm was removed, or its decision cannot be in
                 the statistics; or the reward is wrong. No buffer has changed.
         """
@@ -549,7 +549,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _check_can_open(self, name: str) -> None:
         why = self._why_not_open()
         if why is not None:
-            raise NotImplementedError(f"{name}: {why}")
+            raise TypeError(f"{name}: {why}")
 
     @in_turn
     def _open_now(self, inputs: Any, action: Any, noise_scale: Any) -> Tensor:

@@ -131,7 +131,7 @@ def standardised(
     weight: float = PRODUCT_WEIGHT,
     step_weight: float = STEP_WEIGHT,
 ) -> Tensor:
-    """Standardise and clip rows; append magnitudes, products, steps and an intercept above 0.
+    """Standardise and clip rows; append the columns that are asked for.
 
     ``share`` weighs the row's squared offset in the sum of squares; ``factor`` multiplies the offset. ``pairs``, ``(2, P)``, are
     the columns of the products' factors. ``edges``, ``(d, n)``, are where features step.

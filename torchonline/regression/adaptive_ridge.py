@@ -264,7 +264,7 @@ class AdaptiveEstimator(Estimator):
         return is_safe
 
     def _remove_(self, a: Tensor, target: Tensor, weight: Tensor, V_inv_a: Tensor, quadratic: Tensor) -> None:
-        """Take weighted features, their response and their response 1 out of the statistics."""
+        """Take weighted features and their responses out of the statistics."""
         theta_hat, ones_hat = self.theta_hat, self.ones_hat
         theta_hat -= V_inv_a * along((target - dot(a, theta_hat)) / (1.0 - quadratic), a)
         ones_hat -= V_inv_a * along((weight - dot(a, ones_hat)) / (1.0 - quadratic), a)

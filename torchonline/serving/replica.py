@@ -148,7 +148,7 @@ class Replica:
         ]
 
     def exported(self) -> bytes:
-        """Return the policy of the newest snapshot as a TorchScript file with its SHA-256.
+        """Return the newest snapshot's policy as a TorchScript file with its SHA-256.
 
         No decision is open in it.
         """

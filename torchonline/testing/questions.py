@@ -111,7 +111,7 @@ def choices_are_the_best_available(subject: DeciderSubject) -> None:
 def draws_have_their_probabilities(subject: DeciderSubject) -> None:
     """Arms are drawn as often as ``probabilities`` says, by both ways to select.
 
-    A right policy fails by chance once in a hundred thousand checks.
+    A deterministic policy draws one of the arms that are tied. A right policy fails by chance once in a hundred thousand checks.
     """
     policy = subject.taught(9)
     x, draws = subject.stream(3, seed=1)[-1]["inputs"], 2000
@@ -128,6 +128,12 @@ def draws_have_their_probabilities(subject: DeciderSubject) -> None:
     for name, action in zip(("select", "select_with_probability"), chosen, strict=True):
         require(action.shape == (draws,), f"{name}: expected shape {(draws,)}, got {tuple(action.shape)}")
         places = places_of(policy, action, p.size(-1)).squeeze(-1)
+        if subject.is_deterministic:
+            # In one state and context, the arm among tied ones is always the same.
+            wanted = (p > 0.0).nonzero().squeeze(-1).tolist()
+            got = places.unique().tolist()
+            require(len(got) == 1 and got[0] in wanted, f"{name}: draws arms {got}, not one of {wanted}")
+            continue
         share = torch.bincount(places, minlength=p.size(-1)) / draws
         spread = (p * (1.0 - p)).clamp(min=1e-3) * (1.0 / draws + sampled)
         require(
