@@ -99,8 +99,8 @@ class FixedArms(WithArmIds, PolicyLearner):
     must be the same.
 
     Example:
-        >>> fixed = FixedArms(OFUL(2), [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
-        >>> for _ in range(50):
+        >>> fixed = FixedArms(OFUL(2), [[1.0, 0.0], [0.8, 0.8], [0.0, 1.0]])
+        >>> for _ in range(100):
         ...     k = fixed.select()
         ...     fixed.step(None, k, 1.0 if k == 1 else 0.0)
         >>> fixed.select(), fixed.select(mask=[False, False, True])
