@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.learners import close, differences, snapshot
-from torchonline import DisjointArms, RidgeRegression, StandardScaler, bandit
+from torchonline import DisjointArms, RidgeRegression, RobustRidgeRegression, StandardScaler, bandit
 from torchonline.policies.composed import FIRST_BLOCK
 
 pytestmark = pytest.mark.fast
@@ -85,6 +85,32 @@ def test_a_first_other_value_of_a_feature_is_learnt_in_order() -> None:
     x[900:, 1] = 2.0
     blocks, in_order = learnt_twice(bandit(2, actions=2), (x, torch.arange(1024) % 2, x[:, 0]))
     agree(blocks, in_order, 1e-9)
+
+
+@pytest.mark.parametrize(("steps", "rows"), [(0, 0), (300, 0), (0, 10), (300, 10)])
+def test_blocks_start_with_a_window_of_the_scaler(steps: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After any number of steps, and of rows that the scaler has seen alone."""
+    policy: Any = bandit(4, actions=3)
+    policy.scaler.step(log(rows + 1)[0][:rows])
+    policy.step(*log(steps + 1))
+    learnt: list[int] = []
+    learn = DisjointArms._learn_while_moving
+
+    def counted(self: Any, *arguments: Any) -> int:
+        learnt.append(learn(self, *arguments))
+        return learnt[-1]
+
+    monkeypatch.setattr(DisjointArms, "_learn_while_moving", counted)
+    blocks, in_order = learnt_twice(policy, log(2000))
+    agree(blocks, in_order, 1e-9)
+    assert sum(learnt) > 1600
+
+
+def test_blocks_start_after_the_warmup() -> None:
+    scaler = StandardScaler(4)
+    policy = DisjointArms(RobustRidgeRegression(scaler.features, warmup=1000), 3, scaler=scaler)
+    blocks, in_order = learnt_twice(policy, log(1000))
+    assert differences(snapshot(blocks), snapshot(in_order)) == []
 
 
 @pytest.mark.parametrize("kind", ["real", "heavy", "count"])

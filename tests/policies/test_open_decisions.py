@@ -223,6 +223,26 @@ def test_float32_is_close_to_float64(make: Any) -> None:
     is_close(*policies, tolerance=2e-3)
 
 
+def test_dropping_many_decisions_keeps_the_inverse_of_float32() -> None:
+    """After 1000 decisions of one arm, the least eigenvalue of V grows and shrinks by a factor of a thousand."""
+    policy = arms_with_models(dtype=torch.float32)
+    x = torch.randn(1000, DIM, generator=torch.Generator().manual_seed(0))
+    records = policy.open(x, torch.zeros(1000, dtype=torch.int64))
+    policy.drop(records[torch.randperm(1000, generator=torch.Generator().manual_seed(0))])
+    inverse = policy.policy.estimator.V_inv
+    assert (inverse[0] - inverse[1]).abs().max() < 1e-4 * inverse[1].abs().max()
+
+
+def test_a_void_record_is_refused_without_validation_too() -> None:
+    policy = arms_with_models(validate=False)
+    record = policy.open(torch.ones(DIM), 0)
+    policy.reset()
+    state = policy.state_dict()
+    with pytest.raises(ValueError, match="opened: expected a decision that is open in this state"):
+        policy.close(record, 1.0)
+    is_equal(policy, state)
+
+
 def test_removed_arms_and_late_rewards() -> None:
     policy = arms_with_models()
     x = torch.rand(DIM, dtype=D)

@@ -279,6 +279,9 @@ def test_states_with_other_interactions_are_refused() -> None:
         ([(0, -1)], "expected features from 0 to 3, got -1"),
         ({"a": [0, 1], "b": [True]}, "expected features from 0 to 3, got True"),
         ({"a": [0, 1], "b": [1]}, "expected groups without a feature in common"),
+        ({"a": [0, 1], "b": []}, "expected at least two groups with features, got {'a'"),
+        ({}, "expected at least two groups"),
+        ([], "expected at least one pair, or False for no products, got none"),
     ],
 )
 def test_wrong_interactions_are_named(interactions: Any, message: str) -> None:

@@ -47,6 +47,9 @@ CONTEXTS = {
     "odd integers": torch.cartesian_prod(*[torch.arange(1, 20, 2)] * 3),
     "permutations": torch.tensor(list(permutations([0.0, 0.1, 1.0, 2.0, 2.5, 7.0]))),
     "one-hot": torch.eye(600),
+    "counts": torch.arange(600.0).unsqueeze(-1),
+    "ratings": torch.cartesian_prod(*[torch.arange(1, 6)] * 4),
+    "powers of two": 2.0 ** torch.cartesian_prod(*[torch.arange(-12, 12)] * 2),
     "signs of one number": torch.cartesian_prod(*[torch.tensor([-0.3, 0.3])] * 10),
 }
 

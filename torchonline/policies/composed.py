@@ -54,7 +54,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         # Whether `learn` learns many rounds at once while the scaler moves.
         self.moves_in_blocks = moves and estimator.has_pooled_blocks and are_rounds and not batch_shape
         # TorchScript does not see a module's constants.
-        self.first_block, self.scaler_window = FIRST_BLOCK, WINDOW
+        self.first_block, self.scaler_window = max(FIRST_BLOCK, estimator.warmup), WINDOW
         # Multiplications of a decision for each entry of its context.
         self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
 
@@ -105,10 +105,18 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         if not self._may_move_in_blocks():
             return 8192
         rounds = int(self.rounds)
-        if rounds < self.first_block:
-            return self.first_block - rounds
+        before = self._rounds_before_blocks(rounds)
+        if before > 0:
+            return before
         size = rows_of_block(rounds, self.dim) if block_size is None else block_size
         return max(size // self.scaler_window, 1) * self.scaler_window
+
+    def _rounds_before_blocks(self, rounds: int) -> int:
+        """Return how many rounds to learn in order first: the first ones, and those to the end of the scaler's window."""
+        scaler = self.scaler
+        rows = rounds if scaler is None else int(scaler.rounds)
+        few = self.first_block - min(rounds, rows)
+        return few if few > 0 else -rows % self.scaler_window
 
     def _may_move_in_blocks(self) -> bool:
         """Return whether rounds may be learnt at once while the scaler moves."""
@@ -150,7 +158,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         rounds, estimator = int(self.rounds), self.policy.estimator
         # With few rounds for each arm, its Cholesky factor takes more time than rounds in order.
         is_worth_it = 8 * rows >= estimator.dim * estimator.rounds.numel()
-        return rounds >= self.first_block and rounds % self.scaler_window == 0 and is_worth_it
+        return is_worth_it and self._rounds_before_blocks(rounds) == 0
 
     def _learn_while_moving(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> int:
         """Learn whole windows of rounds at once; return how many rounds were learnt."""
@@ -287,7 +295,8 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
     def _why_not_open(self) -> str | None:
         if self.scaler is not None and self.scaler.freeze_after is not None:
-            return "freeze_after: expected None, because the arms start anew when the scaler freezes"
+            why = "because the arms start anew when the scaler freezes"
+            return f"freeze_after: expected None, {why}, got {self.scaler.freeze_after}"
         return super()._why_not_open()
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:

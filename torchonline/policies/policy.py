@@ -312,7 +312,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def probabilities(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Return the probability with which each arm is chosen, ``(*B, ..., K)``.
 
-        Changes no state. A deterministic policy has probabilities of 0 and 1. If the scores are random
+        Changes no state. A deterministic policy has probabilities of 0 and 1; arms that tie have equal ones. Equal inputs then
+        still have the same arm of :meth:`select`, so a log of probabilities needs :meth:`select_with_probability`. If the scores are random
         (:class:`ThompsonSampling`), the probabilities are estimates. Arguments and errors are as in :meth:`select`.
         """
         with torch.no_grad():

@@ -37,7 +37,7 @@ RULES: dict[str, Callable[[Any], Rule]] = {
     "squarecb": SquareCB,
     "thompson": partial(ThompsonSampling, scale="theorem"),
 }
-# Draws of the posterior's scale have 1.3 times the errors of these, in units of the residuals.
+# The radius over the residuals. Draws of the posterior's scale have 1.3 times the errors.
 RADIUS_OF_DRAWS = 0.3
 
 
@@ -230,7 +230,7 @@ def bandit(
             ("interactions", interactions, False),
             ("bins", bins, 1),
         ):
-            if value is not None and value is not none:
+            if value is not None and value != none:
                 raise ValueError(f"{name}: expected None or {none} with scale=False, got {value!r}")
     rule = UCB if explore is None else RULES[one_of("explore", explore, tuple(RULES))]
     if explore == "squarecb" and rewards not in ("binary", "unit"):

@@ -193,7 +193,8 @@ class StandardScaler(Learner):
     effect of a feature can depend on another one. A ridge shrinks the parameters of these columns a hundred times as much, so
     products that do not matter cost little. With ``bins``, 0.3 is appended for each edge between two bins that the feature
     exceeds, and 0 for each other edge. So a linear model can follow any effect of a feature by steps. Each bin holds the same
-    number of the first 32 rows. Edges stay, unless a feature is found to have changed, as below. With ``intercept``, a constant
+    number of the first 32 rows, if their values differ. Edges stay, unless a feature is found to have changed, as below: they then
+    are those of the last 32 rows. With ``intercept``, a constant
     is appended: the larger the constant, the less a ridge shrinks the intercept of an estimate.
 
     No single row ruins the scale of a feature that varies. ``step`` clips each feature of a row at 6 deviations from the mean
@@ -210,7 +211,7 @@ class StandardScaler(Learner):
     depend only on the first ``freeze_after`` rows, for every x. An estimator that starts then, or restarts as in
     :class:`DisjointArms`, keeps its guarantee from then on, for a mean reward that is linear in the output.
 
-    Cost of a row: O(d + P) with P products, and memory for 32 rows.
+    Cost of a row: O(d bins + P) with P products, and memory for 32 rows.
 
     Args:
         dim: d, number of features.
@@ -585,9 +586,13 @@ def checked_interactions(interactions: Any, dim: int) -> Interactions:
         groups = {name: _features_of(group, dim) for name, group in interactions.items()}
         if len(set().union(*groups.values())) < sum(map(len, groups.values())):
             raise ValueError(f"interactions: expected groups without a feature in common, got {interactions!r}")
+        if sum(map(bool, groups.values())) < 2:
+            raise ValueError(f"interactions: expected at least two groups with features, got {interactions!r}")
         return groups
     if isinstance(interactions, Sequence) and not isinstance(interactions, str):
         pairs = tuple(_features_of(pair, dim) for pair in interactions)
+        if not pairs:
+            raise ValueError("interactions: expected at least one pair, or False for no products, got none")
         for pair in pairs:
             if len(pair) != 2 or pair[0] == pair[1]:
                 raise ValueError(f"interactions: expected pairs of two different features, got {pair!r}")

@@ -47,9 +47,9 @@ def untied(scores: Tensor, inputs: Tensor) -> Tensor:
     if not has_tie(scores):
         return scores
     best, lead = are_best(scores), scores.dim() - 1
-    # The digits of each entry, without its power of two, so that binary units do not matter. TorchScript cannot view the bits.
     x = inputs.detach().to(torch.float64).flatten(lead) if inputs.dim() > lead else torch.zeros(1).to(scores)
-    digits = (9007199254740992.0 * torch.frexp(x)[0]).to(torch.int64)
+    # TorchScript cannot view the bits of an entry, and programs not its power of two. The digits of x + sqrt(2) tell 1 from 2.
+    digits = digits_of(x) + digits_of(x + 1.4142135623730951) * (x != 0.0)
     # Odd numbers, one for each entry. They do not overflow, which compilers of programs refuse in an index.
     factors = 0x9E3779B1 * (2 * torch.arange(x.size(-1), device=x.device) + 1)
     arms = torch.arange(scores.size(-1), device=scores.device)
@@ -59,6 +59,11 @@ def untied(scores: Tensor, inputs: Tensor) -> Tensor:
     rank = torch.where(best, rank >> 1, torch.full_like(rank, -0x4000000000000001))
     is_left = torch.zeros_like(best).scatter_(-1, rank.argmax(-1, keepdim=True), True)
     return scores.masked_fill(best & ~is_left, -math.inf)
+
+
+def digits_of(x: Tensor) -> Tensor:
+    """Return the binary digits of float64 numbers as integers, without their powers of two."""
+    return (9007199254740992.0 * torch.frexp(x)[0]).to(torch.int64)
 
 
 def mixed(bits: Tensor) -> Tensor:

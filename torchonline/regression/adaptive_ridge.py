@@ -31,6 +31,7 @@ from torchonline.core.ops import (
     number,
     put_,
     real,
+    roundoff,
     sigmoid,
     sqrt,
     total,
@@ -38,7 +39,7 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.core.options import LearnerOptions
-from torchonline.core.precision_matrix import add_outer_, add_squares_, gram, remove_outer_, solved
+from torchonline.core.precision_matrix import add_outer_, add_squares_, gram, remove_outer_, renew_inverse_, solved
 from torchonline.regression.arguments import check_can_be_removed, check_is_open
 from torchonline.regression.blocks import learns_at_once
 from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
@@ -292,6 +293,9 @@ class AdaptiveEstimator(Estimator):
         quadratic = dot(a, V_inv_a)
         check_is_open(self, quadratic)
         self._remove_(a, number(opened[..., dim + 1]), weight, V_inv_a, quadratic)
+        if roundoff(self.V_inv) > 1e-12:
+            # Removing a term divides the rounding of the inverse by 1 less the quadratic.
+            self._check_block(renew_inverse_(self._precision()))
 
     def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
         # A state of an earlier version: its predictions go on shrinking to 0, because nothing tells its fit of ones.

@@ -263,7 +263,7 @@ def check_can_be_removed(self: Any, x: Any, quadratic: Any) -> None:
         if not largest < most:
             check_values("x", x if isinstance(x, Tensor) else torch.tensor(x))
             wanted = f"a decision that adds less than {most:.0f} to the statistics in its direction"
-            raise refusal(f"x: expected {wanted}, got {largest:.1e}; scale the features down or raise ridge")
+            raise refusal(f"x: expected {wanted}, got {largest:.1e}; call step() when the reward has come")
 
 
 def check_is_open(self: Any, quadratic: Any) -> None:
@@ -271,7 +271,9 @@ def check_is_open(self: Any, quadratic: Any) -> None:
 
     A decision that is not in V may pass.
     """
-    if self.validate and (not isinstance(quadratic, Tensor) or is_readable(quadratic)):
-        if not self._largest(quadratic) < 1.0 - 1e-3 * (1.0 - self.most_of_a_direction):
+    # Checked with validate=False too: what was never in V would make the state NaN.
+    if not isinstance(quadratic, Tensor) or is_readable(quadratic):
+        is_below = quadratic < 1.0 - 1e-3 * (1.0 - self.most_of_a_direction)
+        if not (is_below if isinstance(is_below, bool) else is_below.all()):
             wanted = "a decision that is open in this state"
             raise refusal(f"opened: expected {wanted}, got one of another state, before a reset() or a load, say")
