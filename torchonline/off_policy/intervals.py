@@ -241,6 +241,8 @@ def _normal_interval(estimate: Estimate, delta: float) -> Interval:
 
 def _tail_of(estimate: Estimate) -> str:
     share, one = estimate.tail_share, "round" if estimate.log.groups is None else "group"
+    if share == 1.0:
+        return f"heavy tail: all terms of {one}s are equal, so that their variance is unknown"
     return f"heavy tail: one {one} has {share:.0%} of the variance"
 
 

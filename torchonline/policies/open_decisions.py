@@ -19,7 +19,7 @@ from torchonline.regression.arguments import (
     with_places,
 )
 
-# The first entry of a record, which other tensors hardly have there. The second entry is the id of the arm.
+# The first entry of a record, a number by which a record is told from another tensor. The second entry is the id of the arm.
 TAG, HEAD = 20140517.25, 2
 
 

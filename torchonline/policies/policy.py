@@ -312,9 +312,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def probabilities(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Return the probability with which each arm is chosen, ``(*B, ..., K)``.
 
-        Changes no state. A deterministic policy has probabilities of 0 and 1; arms that tie have equal ones. Equal inputs then
-        still have the same arm of :meth:`select`, so a log of probabilities needs :meth:`select_with_probability`. If the scores are random
-        (:class:`ThompsonSampling`), the probabilities are estimates. Arguments and errors are as in :meth:`select`.
+        Changes no state. A deterministic policy has probabilities of 0 and 1, and equal ones for arms that tie. Of these arms,
+        :meth:`select` gives equal inputs the same one, so a log of probabilities needs :meth:`select_with_probability`. If the
+        scores are random (:class:`ThompsonSampling`), the probabilities are estimates. Arguments and errors are as in
+        :meth:`select`.
         """
         with torch.no_grad():
             return self._mixture(self._read(self._given(inputs).detach()), mask)
@@ -470,7 +471,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         Guarantee: none. The widths of open decisions may not enter a radius that is proved. So the estimator must be
         :class:`AdaptiveRidgeRegression` or :class:`RobustRidgeRegression`, as in :func:`torchonline.bandit`. Python only.
 
-        Cost: O(d^2) to open or to drop a decision, and that of a step more to close it.
+        Cost: O(d^2) to open or to drop a decision, and that of a step more to close it. In float32, O(d^3) to drop or to close.
 
         Args:
             inputs: of the decision, as in :meth:`step`; or of n decisions, which are opened in order.

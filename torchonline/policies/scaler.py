@@ -193,9 +193,9 @@ class StandardScaler(Learner):
     effect of a feature can depend on another one. A ridge shrinks the parameters of these columns a hundred times as much, so
     products that do not matter cost little. With ``bins``, 0.3 is appended for each edge between two bins that the feature
     exceeds, and 0 for each other edge. So a linear model can follow any effect of a feature by steps. Each bin holds the same
-    number of the first 32 rows, if their values differ. Edges stay, unless a feature is found to have changed, as below: they then
-    are those of the last 32 rows. With ``intercept``, a constant
-    is appended: the larger the constant, the less a ridge shrinks the intercept of an estimate.
+    number of the first 32 rows, if their values differ. Edges stay, unless a feature is found to have changed, as below: then
+    they are those of the last 32 rows. With ``intercept``, a constant is appended: the larger the constant, the less a ridge
+    shrinks the intercept of an estimate.
 
     No single row ruins the scale of a feature that varies. ``step`` clips each feature of a row at 6 deviations from the mean
     before it learns from the row. It keeps the last 32 rows unclipped. The first 32 rows enter unclipped. Then, if some are

@@ -369,7 +369,6 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
     guarantee = "none"
     statistics_depend_on = ("noise_scale", "ridge", "restart_every")
-    takes_one_row = True  # raised() does too
     pooled = (*AdaptiveEstimator.pooled, "squares")
     squares: Tensor
 
