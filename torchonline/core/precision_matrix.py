@@ -125,8 +125,8 @@ def remove_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Ten
 
 def renew_inverse_(V: PrecisionMatrix) -> Tensor:
     """Recompute the inverse; return the largest inflation factor, as :func:`add_squares_`. Python only."""
-    matrix, inverse, lost = (x if x is None or isinstance(x, Tensor) else torch.from_numpy(x) for x in V)
-    return add_squares_((matrix, inverse, lost), torch.zeros_like(matrix))[1]
+    parts: Any = [x if x is None or isinstance(x, Tensor) else torch.from_numpy(x) for x in V]
+    return add_squares_(tuple(parts), torch.zeros_like(parts[0]))[1]
 
 
 def scale_(V: PrecisionMatrix, factor: float) -> None:
