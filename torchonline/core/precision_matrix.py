@@ -124,7 +124,10 @@ def remove_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Ten
 
 
 def renew_inverse_(V: PrecisionMatrix) -> Tensor:
-    """Recompute the inverse; return the largest inflation factor, as :func:`add_squares_`. Python only."""
+    """Recompute the inverse; return the largest inflation factor.
+
+    It is that of :func:`add_squares_`. Python only.
+    """
     parts: Any = [x if x is None or isinstance(x, Tensor) else torch.from_numpy(x) for x in V]
     return add_squares_(tuple(parts), torch.zeros_like(parts[0]))[1]
 

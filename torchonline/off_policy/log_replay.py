@@ -88,8 +88,8 @@ def replay(policy: Rule, arms: Tensor, actions: Tensor, rewards: Tensor, groups:
         >>> policy = OFUL(2, noise_scale=0.1)
         >>> arms = torch.eye(2).expand(100, 2, 2)
         >>> choices = replay(policy, arms, logged, logged.double(), torch.arange(100), torch.arange(100))
-        >>> choices[-5:], int(policy.estimator.rounds)  # 50 matches
-        (tensor([1, 1, 1, 1, 1]), 50)
+        >>> choices[-5:], int(policy.estimator.rounds)  # 51 matches
+        (tensor([1, 1, 1, 1, 1]), 51)
 
     Reference:
         Li, Chu, Langford and Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation algorithms,

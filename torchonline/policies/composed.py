@@ -112,7 +112,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return max(size // self.scaler_window, 1) * self.scaler_window
 
     def _rounds_before_blocks(self, rounds: int) -> int:
-        """Return how many rounds to learn in order first: the first ones, and those to the end of the scaler's window."""
+        """Return how many rounds to learn in order first.
+
+        They are the first ones, and those to the end of the scaler's window.
+        """
         scaler = self.scaler
         rows = rounds if scaler is None else int(scaler.rounds)
         few = self.first_block - min(rounds, rows)

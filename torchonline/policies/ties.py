@@ -62,7 +62,7 @@ def untied(scores: Tensor, inputs: Tensor) -> Tensor:
 
 
 def digits_of(x: Tensor) -> Tensor:
-    """Return the binary digits of float64 numbers as integers, without their powers of two."""
+    """Return the binary digits of float64 numbers, without their powers of two."""
     return (9007199254740992.0 * torch.frexp(x)[0]).to(torch.int64)
 
 
