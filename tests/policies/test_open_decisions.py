@@ -233,6 +233,19 @@ def test_dropping_many_decisions_keeps_the_inverse_of_float32() -> None:
     assert (inverse[0] - inverse[1]).abs().max() < 1e-4 * inverse[1].abs().max()
 
 
+@pytest.mark.parametrize("is_small", [True, False])
+def test_float32_drops_decisions_of_equal_features(is_small: bool) -> None:
+    """Features that add up to nothing new make V nearly singular; no drop is refused after it has written."""
+    policy: Any = UCB(AdaptiveRidgeRegression(DIM, ridge=1e-3, dtype=torch.float32))
+    policy.learner.__dict__["is_small"] = is_small
+    arms = torch.linspace(1.0, 30.0, 30).reshape(30, 1, 1).expand(30, 1, DIM)
+    policy.step(arms, torch.zeros(30, dtype=torch.int64), torch.ones(30))
+    records = policy.open(arms, torch.zeros(30, dtype=torch.int64))
+    policy.drop(records)
+    assert bool(policy.estimator.V_inv.isfinite().all())
+    assert int(policy.rounds) == 30
+
+
 def test_a_void_record_is_refused_without_validation_too() -> None:
     policy = arms_with_models(validate=False)
     record = policy.open(torch.ones(DIM), 0)

@@ -81,15 +81,23 @@ def add_squares_(V: PrecisionMatrix, squares: Tensor) -> tuple[Tensor, Tensor]:
     """
     matrix, inverse, lost = V
     increase_compensated_(matrix, lost, symmetric(squares))
+    exact, factor, anew = factored(matrix, lost)
+    inverse.copy_(anew)
+    inflation = exact.diagonal(dim1=-2, dim2=-1) * anew.diagonal(dim1=-2, dim2=-1)
+    return factor, inflation.amax(-1)
+
+
+def factored(matrix: Tensor, lost: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return V, its Cholesky factor and its inverse, float64 ``(*B, d, d)``.
+
+    The last two are NaN where V has no factor. Not on arrays.
+    """
     exact = matrix.to(torch.float64)
     if lost is not None:
         exact = exact - lost.to(torch.float64)
     factor, failed = torch.linalg.cholesky_ex(exact)
     factor.masked_fill_((failed != 0).unsqueeze(-1).unsqueeze(-1), float("nan"))
-    anew = torch.cholesky_inverse(factor)
-    inverse.copy_(symmetric(anew))
-    inflation = exact.diagonal(dim1=-2, dim2=-1) * anew.diagonal(dim1=-2, dim2=-1)
-    return factor, inflation.amax(-1)
+    return exact, factor, symmetric(torch.cholesky_inverse(factor))
 
 
 def symmetric(matrix: Tensor) -> Tensor:
@@ -123,13 +131,13 @@ def remove_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Ten
     add_outer_product_(inverse, u, u)
 
 
-def renew_inverse_(V: PrecisionMatrix) -> Tensor:
-    """Recompute the inverse; return the largest inflation factor.
-
-    It is that of :func:`add_squares_`. Python only.
-    """
-    parts: Any = [x if x is None or isinstance(x, Tensor) else torch.from_numpy(x) for x in V]
-    return add_squares_(tuple(parts), torch.zeros_like(parts[0]))[1]
+def renew_inverse_(V: PrecisionMatrix) -> None:
+    """Recompute the inverse from V, unless V has no Cholesky factor. Python only."""
+    # as_tensor shares the memory of an array.
+    matrix, inverse, lost = (None if part is None else torch.as_tensor(part) for part in V)
+    anew = factored(matrix, lost)[2]
+    is_known = anew.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+    inverse.copy_(torch.where(is_known, anew, inverse.to(anew.dtype)))
 
 
 def scale_(V: PrecisionMatrix, factor: float) -> None:

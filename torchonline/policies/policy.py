@@ -483,8 +483,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
         Raises:
             TypeError: the estimator is another one or restarts, the scaler freezes, the arms are fixed, or the policy has its own
-                step.
-            TypeError, ValueError: an argument is wrong, as in :meth:`step`; or a decision has nearly all information in its
+                step; or an argument is wrong, as in :meth:`step`.
+            ValueError: an argument is wrong, as in :meth:`step`; or a decision has nearly all information in its
                 direction, so that rounding would not let it be taken out again. No buffer has changed.
 
         Example:
@@ -517,8 +517,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
         Raises:
             TypeError: as in :meth:`open`.
-            TypeError, ValueError: ``opened`` is not a record of this policy, its arm was removed, or its decision cannot be in
-                the statistics; or the reward is wrong. No buffer has changed.
+            ValueError: ``opened`` is not a record of this policy, its arm was removed, or its decision cannot be in the
+                statistics; or the reward is wrong. No buffer has changed.
         """
         self._check_can_open("close")
         self._close_now(opened, reward)

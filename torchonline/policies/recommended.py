@@ -230,7 +230,7 @@ def bandit(
             ("interactions", interactions, False),
             ("bins", bins, 1),
         ):
-            if value is not None and value != none:
+            if value is not None and value is not none:
                 raise ValueError(f"{name}: expected None or {none} with scale=False, got {value!r}")
     rule = UCB if explore is None else RULES[one_of("explore", explore, tuple(RULES))]
     if explore == "squarecb" and rewards not in ("binary", "unit"):

@@ -295,7 +295,7 @@ class AdaptiveEstimator(Estimator):
         self._remove_(a, number(opened[..., dim + 1]), weight, V_inv_a, quadratic)
         if roundoff(self.V_inv) > 1e-12:
             # Removing a term divides the rounding of the inverse by 1 less the quadratic.
-            self._check_block(renew_inverse_(self._precision()))
+            renew_inverse_(self._precision())
 
     def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
         # A state of an earlier version: its predictions go on shrinking to 0, because nothing tells its fit of ones.

@@ -111,7 +111,8 @@ def choices_are_the_best_available(subject: DeciderSubject) -> None:
 def draws_have_their_probabilities(subject: DeciderSubject) -> None:
     """Arms are drawn as often as ``probabilities`` says, by both ways to select.
 
-    A deterministic policy draws one of the arms that are tied. A right policy fails by chance once in a hundred thousand checks.
+    ``select`` of a deterministic policy gives one of the arms that tie. A right policy fails by chance once in a hundred thousand
+    checks.
     """
     policy = subject.taught(9)
     x, draws = subject.stream(3, seed=1)[-1]["inputs"], 2000
