@@ -134,7 +134,8 @@ def remove_outer_(V: PrecisionMatrix, a: Tensor, product: Tensor, quadratic: Ten
 def renew_inverse_(V: PrecisionMatrix) -> None:
     """Recompute the inverse from V, unless V has no Cholesky factor. Python only."""
     # as_tensor shares the memory of an array.
-    matrix, inverse, lost = (None if part is None else torch.as_tensor(part) for part in V)
+    parts: Any = [None if part is None else torch.as_tensor(part) for part in V]
+    matrix, inverse, lost = parts
     anew = factored(matrix, lost)[2]
     is_known = anew.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
     inverse.copy_(torch.where(is_known, anew, inverse.to(anew.dtype)))
