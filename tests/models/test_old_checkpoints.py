@@ -23,3 +23,5 @@ def test_a_checkpoint_of_version_0_1_decides_as_it_did(tmp_path: Path) -> None:
     torch.testing.assert_close(head.predict(x[0]), torch.tensor([2 / 7, 0.0, -0.7805189139472156]).double())
     head.step(x[0], 1, 0.5)
     assert int(head.rounds) == 9  # 8 of the replay were learnt again, and this one
+    head.learn(x, torch.arange(40) % 3, torch.ones(40))
+    assert int(head.rounds) == 49

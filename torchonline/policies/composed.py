@@ -296,6 +296,11 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def _drop_arm(self, opened: Any, place: Any) -> None:
         self.policy.estimator._drop_round(opened, place)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Checkpoints of version 0.1 learn in order while their scaler moves.
+        later = {"moves_in_blocks": False, "first_block": FIRST_BLOCK, "scaler_window": WINDOW}
+        super().__setstate__(later | state)
+
     def _why_not_open(self) -> str | None:
         if self.scaler is not None and self.scaler.freeze_after is not None:
             why = "because the arms start anew when the scaler freezes"

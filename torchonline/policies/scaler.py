@@ -562,6 +562,16 @@ class StandardScaler(Learner):
 
     # TorchScript does not compile the methods below.
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "edge_count" not in state:
+            # Checkpoints of version 0.1 have no products and no bins.
+            mean, tables = state["_buffers"]["mean"], state["_non_persistent_buffers_set"]
+            none = {"edges": mean.new_zeros((*mean.shape, 0)), "pairs": mean.new_zeros((2, 0), dtype=torch.int64)}
+            earlier: dict[str, Any] = {"interactions": False, "factors": (), "bins": 1, "edge_count": 0}
+            state = earlier | state
+            state |= {"_buffers": state["_buffers"] | none, "_non_persistent_buffers_set": {*tables, "pairs"}}
+        super().__setstate__(state)
+
     def _migrate_(self, state_dict: dict[str, Any], prefix: str) -> None:
         # An older state without rows: fill in the mean.
         mean = state_dict.get(f"{prefix}mean")
