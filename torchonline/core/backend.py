@@ -151,6 +151,11 @@ def is_readable(tensor: Tensor) -> bool:
     return type(tensor) in PLAIN and not tensor.is_meta and not is_compiling() and not _is_tracing()
 
 
+def is_eager() -> bool:
+    """Return whether nothing is being compiled or traced."""
+    return not is_compiling() and not _is_tracing()
+
+
 # Tensors of other types are fake or traced: `inputs.as_plain` converts all subclasses that hold values.
 PLAIN = (Tensor, torch.nn.Parameter)
 

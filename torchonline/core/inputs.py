@@ -12,13 +12,15 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.compiler import is_compiling
 
 from torchonline.core.backend import PLAIN, is_readable
-from torchonline.core.checks import LARGEST_EXACT, check_state_dtype, kind, shape_text
+from torchonline.core.checks import LARGEST_EXACT, check_state_dtype, is_ordinary, kind, shape_text
 
 # The types that a learner accepts as numbers. TorchScript accepts only tensors.
 ArrayLike = Tensor | np.ndarray | np.generic | Sequence[Any] | float
 
 NUMBERS = "a torch.Tensor, a NumPy array or (lists of) real numbers"
 STRIDED = torch.strided
+ARRAYS_OF = {torch.float64: np.dtype(np.float64), torch.float32: np.dtype(np.float32)}
+FLOATS = tuple(ARRAYS_OF.values())
 LONG_INTEGERS = (torch.int64, torch.uint64)
 
 
@@ -49,20 +51,28 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
 
 
 def plain_array(value: Any, state: Tensor) -> Any:
-    """Return a tensor as an array in the type of the state, exactly; or None.
+    """Return a tensor or an array as an array in the type of the state, as torch converts it; or None.
 
-    ``state`` is on the CPU. A tensor that requires a gradient gives None too.
+    ``state`` is on the CPU. A tensor that requires a gradient, an array that torch could not share, and numbers that might
+    overflow give None too.
     """
-    if type(value) is not Tensor or value.requires_grad:
+    array = value
+    if type(value) is Tensor:
+        if value.requires_grad:
+            return None
+        try:
+            array = value.numpy()
+        except (RuntimeError, TypeError):  # on another device, sparse, nested or negated
+            return None
+        if value.dtype is state.dtype:
+            return array
+    elif type(value) is not np.ndarray or not value.flags.carray:
         return None
-    is_wider = value.dtype is torch.float32 and state.dtype is torch.float64
-    if not is_wider and value.dtype is not state.dtype:
-        return None
-    try:
-        # NumPy converts a small array in a third of the time.
-        return value.numpy().astype(np.float64) if is_wider else value.numpy()
-    except (RuntimeError, TypeError):  # on another device, sparse, nested or negated
-        return None
+    wanted = ARRAYS_OF.get(state.dtype)
+    if array.dtype == wanted:
+        return array
+    # NumPy converts a small array in a third of the time. It would warn where a number overflows.
+    return array.astype(wanted) if array.dtype in FLOATS and wanted in FLOATS and is_ordinary(array) else None
 
 
 def plain_number(value: Any, state: Tensor) -> float | None:
@@ -71,8 +81,11 @@ def plain_number(value: Any, state: Tensor) -> float | None:
     if type(value) is Tensor:
         is_exact = value.dtype is state.dtype or (is_double and value.dtype is torch.float32)
         return value.item() if is_exact and value.is_cpu and value.layout is STRIDED and not value.dim() else None
-    # A float32 state rounds the number first.
-    return float(value) if is_double and type(value) in (float, np.float64, np.float32) else None
+    if type(value) not in (float, np.float64, np.float32) and not (type(value) is int and -(2**24) <= value <= 2**24):
+        return None
+    number = float(value)
+    # A float32 state rounds the number.
+    return number if is_double else float(np.float32(number)) if abs(number) < 1e30 else None
 
 
 def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchonline.core.all_or_nothing import SNAPSHOT_BYTES, all_or_nothing, copied, give_lock_, in_order, torn_error
 from torchonline.core.averages import refuse_averages
-from torchonline.core.backend import is_readable, writable
+from torchonline.core.backend import is_eager, is_readable, writable
 from torchonline.core.checks import check_state_dtype, device_or_none, instance_of, positive_integer, sizes
 from torchonline.core.citations import Citable
 from torchonline.core.options import COMMON, WithOptions, added_options, described, differs, fixed_options
@@ -210,9 +211,10 @@ class Learner(Citable, WithOptions, nn.Module):
             self.__dict__["_view"] = NumpyView(self, parts)
         return self._view
 
-    def view_for(self, x: Tensor) -> NumpyView | None:
-        """Return the view for a call on ``x``, on the CPU and in eager mode; or None."""
-        return self.numpy_view() if is_readable(x) and x.is_cpu else None
+    def view_for(self, x: Any) -> NumpyView | None:
+        """Return the view for a call on a tensor or an array, on the CPU and in eager mode; or None."""
+        is_here = is_eager() if type(x) is np.ndarray else is_readable(x) and x.is_cpu
+        return self.numpy_view() if is_here else None
 
     def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
         """Learn from rounds in order, all or nothing.

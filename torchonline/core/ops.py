@@ -36,7 +36,14 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     return torch.matmul(a, b)
 
 
-@on_arrays(lambda matrix, x: matrix.dot(x) if x.ndim == 1 else np.matmul(matrix, x[..., None])[..., 0])
+def _matvec_of_arrays(matrix: Any, x: Any) -> Any:
+    if x.ndim > 1:
+        return np.matmul(matrix, x[..., None])[..., 0]
+    # One product of BLAS, also where all learners get one row.
+    return matrix.dot(x) if matrix.ndim == 2 else matrix.reshape(-1, x.size).dot(x).reshape(matrix.shape[:-1])
+
+
+@on_arrays(_matvec_of_arrays)
 def matvec(matrix: Tensor, x: Tensor) -> Tensor:
     """Return ``matrix @ x``: ``(*B, m, d)`` and ``(*B, d)`` to ``(*B, m)``."""
     if x.dim() == 1:

@@ -39,7 +39,7 @@ from torchonline.core.ops import in_type_of, of_chosen
 from torchonline.core.views import NumpyView
 from torchonline.policies.arm_ids import found_places
 from torchonline.policies.open_decisions import close_decisions, opened_decisions
-from torchonline.policies.ties import has_tie, untied
+from torchonline.policies.ties import best_of_arrays, has_tie, untied
 from torchonline.regression.arguments import (
     as_actions,
     checked_responses,
@@ -762,8 +762,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
         if not isinstance(scores, Tensor):
             if mask is not None:
                 scores = np.where(as_array(mask), scores, -math.inf)
-            if not (self.is_random or has_tie(scores)):
-                return self._named(best_of(scores))
+            best = None if self.is_random else best_of_arrays(scores)
+            if best is not None:
+                return self._named(torch.from_numpy(best))
             scores, mask = torch.from_numpy(scores), None
         with torch.no_grad():
             scores = masked(scores, mask)
@@ -957,11 +958,6 @@ def of_inputs(error: ValueError, argument: str = "inputs") -> ValueError:
 def masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return scores that are -inf where a mask is False."""
     return scores if mask is None else scores.masked_fill(~mask, -math.inf)
-
-
-def best_of(scores: Any) -> Tensor:
-    """Return the index of the largest score of each row of an array."""
-    return torch.from_numpy(scores.argmax(-1, keepdims=True)[..., 0])
 
 
 def one_hot(scores: Tensor) -> Tensor:

@@ -7,19 +7,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import may_hold, on_arrays
+from torchonline.core.backend import may_hold
 from torchonline.core.ops import column, largest, minimum, roundoff
 
 
-def _has_tie_of_arrays(scores: Any) -> bool:
+def best_of_arrays(scores: Any) -> Any:
+    """Return the index of the largest score of each row of an array; None if several arms tie in a row."""
+    best = scores.argmax(-1, keepdims=True)
     if scores.ndim > 1:
-        return bool(np.count_nonzero(are_best(scores)) > scores[..., 0].size)
-    # As below, in Python's numbers: a decision takes no longer for it.
-    best, rounding = scores.item(scores.argmax()), 8.0 * roundoff(scores)
-    return bool(np.count_nonzero(scores >= min(best * (1.0 - rounding), best * (1.0 + rounding))) > 1)
+        has_tie = np.count_nonzero(are_best(scores)) > best.size
+    else:  # the same in Python's numbers, which take less time
+        most, rounding = scores.item(best.item()), 8.0 * roundoff(scores)
+        has_tie = np.count_nonzero(scores >= min(most * (1.0 - rounding), most * (1.0 + rounding))) > 1
+    return None if has_tie else best[..., 0]
 
 
-@on_arrays(_has_tie_of_arrays)
 def has_tie(scores: Tensor) -> bool:
     """Return whether several arms tie in a decision; True if the host cannot tell."""
     return may_hold(are_best(scores).sum(-1) > 1)

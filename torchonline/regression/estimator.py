@@ -381,6 +381,8 @@ class Estimator(BlockEstimator):
         matrix, allowance = self.width_matrix(), self.width_allowance()
         if allowance is not None:
             matrix = add_diagonal(matrix, allowance)
+        if self.batch_dims > 0 and self._is_shared(x):
+            return matvec(matvec(matrix, x), x)
         return row_dots(rows_times(x, matrix), x)
 
     def _is_shared(self, x: Tensor) -> bool:
