@@ -291,14 +291,20 @@ class Estimator(BlockEstimator):
     def predictor(self, x: Tensor) -> Tensor:
         """Return the linear predictor, x'theta + c: ``(*B, ...)``."""
         x = converted(x, self.theta_hat)
+        if self.batch_dims > 0 and self._is_shared(x):
+            return self._predictor_of_row(x)
         theta, offset = self.affine()
         if self.batch_dims == 0:
             predictor = rows_times(x, theta)
-        elif self._is_shared(x):
-            predictor = matvec(theta, x)
         else:
             predictor = rows_times(self.grouped(x), theta[..., None]).reshape(x.shape[:-1])
         return predictor if offset is None else predictor + along(offset, predictor)
+
+    def _predictor_of_row(self, x: Tensor) -> Tensor:
+        """Return the predictors of one row by all learners: ``(d)`` to ``(*B)``."""
+        theta, offset = self.affine()
+        predictor = matvec(theta, x)
+        return predictor if offset is None else predictor + offset
 
     @torch.jit.export
     @on_rows
