@@ -1,5 +1,6 @@
 """What people pass as numbers: Python numbers, lists, NumPy arrays and tensor subclasses, wherever a learner takes values."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from torchonline import (
     RidgeRegression,
     SystemIdentification,
     ThompsonSampling,
+    bandit,
 )
 from torchonline.core.inputs import as_plain, as_tensor
 from torchonline.metrics import CumulativeRegret
@@ -57,6 +59,9 @@ ROWS: list[Any] = [
     np.array(X, dtype=np.float32),
     np.array(X, dtype=">f8"),
     np.array(X)[::-1][::-1],
+    np.array(X[::-1])[::-1],
+    np.array([X, X]).T[:, 0],
+    np.broadcast_to(np.array(X), (1, 3))[0],
 ]
 ROWS += [[np.float64(value) for value in X], [torch.tensor(value) for value in X], torch.tensor(X).as_subclass(Named)]
 PLAIN = [case for case in CASES if not case.options and case.over is None]
@@ -90,6 +95,49 @@ def test_rewards_and_features_of_any_kind_do_what_tensors_do(case: Case) -> None
     many.step(*([[X], [X]], [0, 0], [1, 0]) if case.decides else ([X, X], [1, 0]))
     twin.step(*round_of(twin, torch.tensor([X, X]), torch.tensor([1.0, 0.0])))
     assert differences(snapshot(twin), snapshot(many)) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, D], ids=["float32", "float64"])
+@pytest.mark.parametrize("actions", [None, 3], ids=["rows", "arms"])
+def test_rounds_of_any_numbers_are_rounds_of_tensors(dtype: torch.dtype, actions: int | None) -> None:
+    """Choices and all statistics, bit for bit: the short path of a round rounds as torch does."""
+    random = np.random.default_rng(0)
+    inputs = random.standard_normal((60, 2) if actions else (60, 3, 2))
+    rewards = random.random(60)
+    kinds: list[tuple[Callable[[Any], Any], Callable[[float], Any]]] = [
+        (lambda x: torch.tensor(x, dtype=dtype), lambda r: torch.tensor(r, dtype=dtype)),
+        (lambda x: x, lambda r: r),
+        (torch.tensor, np.float64),
+        (np.asfortranarray, float),
+    ]
+    found = []
+    for to_input, to_reward in kinds:
+        policy, chosen = bandit(2, actions=actions, dtype=dtype), []
+        for x, reward in zip(inputs, rewards, strict=True):
+            chosen.append(int(policy.select(to_input(x))))
+            policy.step(to_input(x), chosen[-1], to_reward(float(reward)))
+        policy.step(to_input(x), 1, 1)
+        found.append((chosen, snapshot(policy)))
+    for chosen, state in found[1:]:
+        assert chosen == found[0][0]
+        assert differences(found[0][1], state) == []
+
+
+def test_numbers_at_the_end_of_a_type_are_refused_or_learnt_as_tensors_are() -> None:
+    """Without a warning of an overflow."""
+    for dtype in (torch.float32, D):
+        for value in (1e-46, 1e-39, 1e13, 1e29, 1e31, 1e39, 1e308, math.inf, math.nan):
+            for x, reward in ((np.array([value, 1.0]), 0.5), (np.array([1.0, 1.0]), value)):
+                results = []
+                for given in ((x, reward), (torch.tensor(x), torch.tensor(reward, dtype=D))):
+                    learner = RidgeRegression(2, dtype=dtype)
+                    try:
+                        learner.step(*given)
+                    except ValueError as error:
+                        results.append(str(error))
+                    else:
+                        results.append(learner.theta_hat.tolist())
+                assert results[0] == results[1], (dtype, value)
 
 
 def test_choices_take_arrays_and_lists() -> None:

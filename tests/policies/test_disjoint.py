@@ -132,6 +132,24 @@ def test_adaptive_arms_share_the_sum_of_squares() -> None:
     close(arms.estimator.radius(), torch.full((ARMS,), 0.8 * math.sqrt(squares / 41), dtype=D))
 
 
+@pytest.mark.parametrize("build", [AdaptiveRidgeRegression, RobustRidgeRegression])
+def test_one_row_serves_all_arms_on_arrays(build: Any) -> None:
+    """The estimator itself stays a batch, with a number for each arm, whoever asks it."""
+    arms, (context, action, reward, _) = DisjointArms(build(DIM), ARMS), rounds()
+    for x, k, value in zip(context, action, reward, strict=True):
+        arms.step(x, k, value)
+    arms.select(context[0])
+    view = arms.view_for(context)
+    assert view is not None
+    assert view.learner.takes_one_row
+    close(torch.from_numpy(view.learner._scored(context[0].numpy())), arms(context[0]))
+    twin = on_tensors(copy.deepcopy(arms), False)
+    for each in (arms, twin):
+        each.estimator.step(context[:ARMS], reward[:ARMS])
+    for name, value in snapshot(arms).items():
+        close(value, snapshot(twin)[name])
+
+
 def test_batches_share_within_a_learner_only() -> None:
     arms = DisjointArms(RobustRidgeRegression(DIM, window=4, warmup=1, batch_shape=(2,)), ARMS)
     arms.step(torch.ones(2, DIM), torch.tensor([0, 2]), torch.tensor([1.0, 7.0]))
