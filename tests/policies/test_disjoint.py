@@ -205,7 +205,15 @@ class Lowered(RidgeRegression):
         return predictor - largest(predictor)[..., None]
 
 
-@pytest.mark.parametrize("build", [Shifted, Lowered])
+class Doubled(AdaptiveRidgeRegression):
+    """Its theta is not what the library's own row of a decision is multiplied by."""
+
+    def affine(self) -> tuple[Tensor, Tensor | None]:
+        theta, offset = super().affine()
+        return 2.0 * theta, offset
+
+
+@pytest.mark.parametrize("build", [Shifted, Lowered, Doubled])
 def test_a_subclass_gets_a_row_for_each_arm(build: Callable[..., Any]) -> None:
     arms = DisjointArms(build(DIM), ARMS)
     for k, x in enumerate(torch.randn(30, DIM)):
