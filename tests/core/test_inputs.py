@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.learners import CASES, DIM, Case, differences, estimator_of, round_of, snapshot
 from torchonline import (
@@ -22,7 +23,7 @@ from torchonline import (
     ThompsonSampling,
     bandit,
 )
-from torchonline.core.inputs import as_plain, as_tensor
+from torchonline.core.inputs import as_plain, as_tensor, plain_array
 from torchonline.metrics import CumulativeRegret
 from torchonline.models import BanditHead
 
@@ -124,7 +125,7 @@ def test_rounds_of_any_numbers_are_rounds_of_tensors(dtype: torch.dtype, actions
 
 
 def test_numbers_at_the_end_of_a_type_are_refused_or_learnt_as_tensors_are() -> None:
-    """Without a warning of an overflow."""
+    """Without a warning of NumPy."""
     for dtype in (torch.float32, D):
         for value in (1e-46, 1e-39, 1e13, 1e29, 1e31, 1e39, 1e308, math.inf, math.nan):
             for x, reward in ((np.array([value, 1.0]), 0.5), (np.array([1.0, 1.0]), value)):
@@ -138,6 +139,24 @@ def test_numbers_at_the_end_of_a_type_are_refused_or_learnt_as_tensors_are() -> 
                     else:
                         results.append(learner.theta_hat.tolist())
                 assert results[0] == results[1], (dtype, value)
+
+
+def test_an_array_is_copied_before_it_is_checked() -> None:
+    """Another thread may write it in between."""
+    for dtype in (np.float32, np.float64):
+        for state in (torch.zeros(1), torch.zeros(1, dtype=D)):
+            x = np.ones(3, dtype)
+            assert not np.shares_memory(plain_array(x, state), x)
+    with np.errstate(all="raise"):
+        assert plain_array(np.array([1e-50, 1e50]), torch.zeros(1)).tolist() == [0.0, math.inf]
+
+
+def test_fake_tensors_do_not_step_a_learner_of_real_ones() -> None:
+    policy, x = bandit(2, actions=3), np.ones(2)
+    policy.step(x, 1, 0.5)  # which makes the views
+    with FakeTensorMode(), pytest.raises((AssertionError, TypeError, ValueError)):
+        policy.step(x, 1, 0.5)
+    assert int(policy.rounds) == 1
 
 
 def test_choices_take_arrays_and_lists() -> None:
@@ -333,7 +352,6 @@ def test_masks_and_loads_see_through_subclasses() -> None:
 
 
 def test_fake_tensors_stay_fake_and_wrappers_are_refused() -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.testing._internal.two_tensor import TwoTensor
 
     with FakeTensorMode() as mode:

@@ -134,7 +134,7 @@ def test_adaptive_arms_share_the_sum_of_squares() -> None:
 
 @pytest.mark.parametrize("build", [AdaptiveRidgeRegression, RobustRidgeRegression])
 def test_one_row_serves_all_arms_on_arrays(build: Any) -> None:
-    """The estimator itself stays a batch, with a number for each arm, whoever asks it."""
+    """The arms share pooled numbers, unless somebody teaches the estimator itself, whose learners have their own."""
     arms, (context, action, reward, _) = DisjointArms(build(DIM), ARMS), rounds()
     for x, k, value in zip(context, action, reward, strict=True):
         arms.step(x, k, value)
@@ -148,6 +148,9 @@ def test_one_row_serves_all_arms_on_arrays(build: Any) -> None:
         each.estimator.step(context[:ARMS], reward[:ARMS])
     for name, value in snapshot(arms).items():
         close(value, snapshot(twin)[name])
+    assert not torch.equal(arms.estimator.spread[:1].expand(ARMS), arms.estimator.spread)
+    for x in context:
+        assert int(arms.select(x)) == int(arms(x).argmax()) == int(twin.select(x))
 
 
 def test_batches_share_within_a_learner_only() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._C import _is_tracing  # torch.jit.is_tracing without its two calls
+from torch._C import _len_torch_dispatch_stack as modes_of_dispatch
 from torch.compiler import is_compiling
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -152,8 +153,8 @@ def is_readable(tensor: Tensor) -> bool:
 
 
 def is_eager() -> bool:
-    """Return whether nothing is being compiled or traced."""
-    return not is_compiling() and not _is_tracing()
+    """Return whether nothing is being compiled or traced, and tensors are not fake."""
+    return not is_compiling() and not _is_tracing() and not modes_of_dispatch()
 
 
 # Tensors of other types are fake or traced: `inputs.as_plain` converts all subclasses that hold values.

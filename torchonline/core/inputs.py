@@ -12,15 +12,16 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.compiler import is_compiling
 
 from torchonline.core.backend import PLAIN, is_readable
-from torchonline.core.checks import LARGEST_EXACT, check_state_dtype, is_ordinary, kind, shape_text
+from torchonline.core.checks import LARGEST_EXACT, check_state_dtype, kind, shape_text
 
 # The types that a learner accepts as numbers. TorchScript accepts only tensors.
 ArrayLike = Tensor | np.ndarray | np.generic | Sequence[Any] | float
 
 NUMBERS = "a torch.Tensor, a NumPy array or (lists of) real numbers"
 STRIDED = torch.strided
-ARRAYS_OF = {torch.float64: np.dtype(np.float64), torch.float32: np.dtype(np.float32)}
-FLOATS = tuple(ARRAYS_OF.values())
+FLOAT_OF = {torch.float64: np.dtype(np.float64), torch.float32: np.dtype(np.float32)}
+FLOATS = tuple(FLOAT_OF.values())
+NUMBER_TYPES = (float, int, np.float64, np.float32)
 LONG_INTEGERS = (torch.int64, torch.uint64)
 
 
@@ -51,12 +52,11 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
 
 
 def plain_array(value: Any, state: Tensor) -> Any:
-    """Return a tensor or an array as an array in the type of the state, as torch converts it; or None.
+    """Return a float32 or float64 tensor or array as an array in the type of the state, as torch converts it; or None.
 
-    ``state`` is on the CPU. A tensor that requires a gradient, an array that torch could not share, and numbers that might
-    overflow give None too.
+    ``state`` is on the CPU. A tensor that requires a gradient gives None too. Another thread may write an array between its check
+    and its use, so it is copied.
     """
-    array = value
     if type(value) is Tensor:
         if value.requires_grad:
             return None
@@ -66,26 +66,35 @@ def plain_array(value: Any, state: Tensor) -> Any:
             return None
         if value.dtype is state.dtype:
             return array
-    elif type(value) is not np.ndarray or not value.flags.carray:
+    elif type(value) is np.ndarray and value.dtype in FLOATS:
+        array = value.copy()
+    else:
         return None
-    wanted = ARRAYS_OF.get(state.dtype)
+    wanted = FLOAT_OF.get(state.dtype)
     if array.dtype == wanted:
         return array
-    # NumPy converts a small array in a third of the time. It would warn where a number overflows.
-    return array.astype(wanted) if array.dtype in FLOATS and wanted in FLOATS and is_ordinary(array) else None
+    if array.dtype not in FLOATS or wanted not in FLOATS:
+        return None
+    # NumPy widens a small array in a third of the time, but where it narrows one, it may warn.
+    return array.astype(wanted) if wanted == np.float64 else torch.from_numpy(array).to(state.dtype).numpy()
 
 
 def plain_number(value: Any, state: Tensor) -> float | None:
-    """Return a real number as a float if the state's type holds it exactly; or None."""
+    """Return a real number as a float, rounded to the state's type; or None.
+
+    Integers that float32 does not hold give None.
+    """
     is_double = state.dtype is torch.float64
     if type(value) is Tensor:
         is_exact = value.dtype is state.dtype or (is_double and value.dtype is torch.float32)
         return value.item() if is_exact and value.is_cpu and value.layout is STRIDED and not value.dim() else None
-    if type(value) not in (float, np.float64, np.float32) and not (type(value) is int and -(2**24) <= value <= 2**24):
+    if type(value) not in NUMBER_TYPES or (type(value) is int and abs(value) > 2**24):
         return None
     number = float(value)
-    # A float32 state rounds the number.
-    return number if is_double else float(np.float32(number)) if abs(number) < 1e30 else None
+    if is_double:
+        return number
+    # NumPy would warn of an overflow.
+    return float(np.float32(number)) if abs(number) < 1e30 else None
 
 
 def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:

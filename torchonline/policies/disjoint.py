@@ -390,8 +390,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     def _last_target(self) -> Tensor:
         target: Tensor = self.policy.estimator.target  # type: ignore[assignment]
-        # The arms share one, or on NumPy views have a single one.
-        return number(target.reshape(list(self.rounds.shape) + [-1])[..., 0])
+        return number(target[..., 0])
 
     def _start_anew_(self, due: Tensor) -> None:
         self.policy.estimator._forget_(column(due))
@@ -456,8 +455,6 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             # In one update: an interrupt in between would leave a view without `written`.
             written = [arm.written for arm in of_arm]
             view.learner.__dict__.update(of_arm=[(arm.learner, arm.pooled) for arm in of_arm], written=written)
-            if of_arm:
-                view.learner.__dict__["policy"] = _with_pooled_numbers(view.learner.policy, self.pooled)
         return view
 
     def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
@@ -562,14 +559,15 @@ class _ArmView:
     def __init__(self, view: NumpyView, k: int, arms: DisjointArms) -> None:
         batch: Any = view.learner.policy.estimator
         slices = {name: batch.__dict__[name][k, ...] for name in arms.copied if batch.__dict__[name] is not None}
-        self.learner: Any = _copy_of_view(batch)
+        self.learner: Any = object.__new__(type(batch))
+        self.learner.__dict__.update(batch.__dict__ | slices)
         single: dict[str, Any] = {
             "batch_dims": 0,
             "batch_shape": (),
             "features_shape": (batch.dim,),
             "response_shape": (),
         }
-        self.learner.__dict__.update(slices | single, named_buffers=slices.items)
+        self.learner.__dict__.update(single, named_buffers=slices.items)
         written = [array for name, array in slices.items() if name not in arms.pooled]
         self.pooled = [(batch.__dict__[name], slices[name]) for name in arms.pooled]
         scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
@@ -577,25 +575,6 @@ class _ArmView:
         shared = [*own, *(batch.__dict__[name] for name in arms.pooled), *scaler]
         # What only this arm's rounds write, what all rounds write, and the size of the first.
         self.written = (written, shared, sum(array.nbytes for array in written))
-
-
-def _with_pooled_numbers(policy: Any, pooled: Iterable[str]) -> Any:
-    """Return a copy of a policy's view in which all arms share each pooled statistic.
-
-    Python's numbers take less time than arrays.
-    """
-    estimator = _copy_of_view(policy.estimator)
-    estimator.__dict__.update({name: estimator.__dict__[name][0, ...] for name in pooled})
-    twin = _copy_of_view(policy)
-    twin.__dict__["estimator"] = estimator
-    return twin
-
-
-def _copy_of_view(learner: Any) -> Any:
-    """Return a copy of a learner on NumPy views, with the same arrays."""
-    twin: Any = object.__new__(type(learner))
-    twin.__dict__.update(learner.__dict__)
-    return twin
 
 
 def _with_estimator(policy: Rule, estimator: Estimator) -> Rule:

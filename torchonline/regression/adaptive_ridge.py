@@ -32,6 +32,7 @@ from torchonline.core.ops import (
     put_,
     real,
     roundoff,
+    shared,
     sigmoid,
     sqrt,
     total,
@@ -56,15 +57,14 @@ ROUNDING = 1e-6
 
 def _weight_in_python(own: Any, pooled: Any, spread: Any, rounds: Any, log_odds: float) -> Any:
     if own.ndim == 0:
-        count, size = rounds.item(), 2.0 * spread.item() ** 2
-        x = -(own.item() + pooled.item() / (count + 1.0)) / at_least(size, 1e-37) - log_odds
+        count, size = rounds.item(), 2.0 * float(spread) ** 2
+        x = -(own.item() + float(pooled) / (count + 1.0)) / at_least(size, 1e-37) - log_odds
         return sigmoid(x) if count else 1.0
-    # In place, which saves a third of the time. The arms of a bandit share one spread and one pooled sum.
+    # In place, which saves a third of the time.
     x = rounds.astype(own.dtype)
     x += 1.0
     np.divide(pooled, x, out=x)
     x += own
-    spread = number(spread)
     x /= at_least(2.0 * spread * spread, 1e-37)
     x += log_odds
     np.minimum(x, 709.0 if x.itemsize == 8 else 88.0, out=x)
@@ -146,7 +146,7 @@ class AdaptiveEstimator(Estimator):
         return super()._initial_state() | own | {"pooled_loss_gap": zero.clone()}
 
     def radius(self) -> Tensor:
-        return self.radius_scale * number(self.spread)
+        return self.radius_scale * shared(self.spread)
 
     def posterior_scale(self) -> Tensor:
         """Return the spread, which estimates the noise scale: ``(*B)``."""
@@ -163,14 +163,15 @@ class AdaptiveEstimator(Estimator):
 
     def _mean_reward(self) -> Tensor:
         """Return the mean reward of all arms, or 0 before the first round: ``(*B)``."""
-        gain = number(self.gain)
-        return gain / at_least(real(self.seen, gain), 1.0)
+        gain = shared(self.gain)
+        return gain / at_least(real(shared(self.seen), gain), 1.0)
 
     def _weight_of_mean(self) -> Tensor:
         """Return the weight of the predictions that shrink to the mean reward: ``(*B)``."""
         if self.zero_odds == 0.0:
             return 1.0 + 0.0 * number(self.loss_gap)
-        return weight_of_mean(self.loss_gap, self.pooled_loss_gap, self.spread, self.rounds, self.log_odds)
+        pooled, spread = shared(self.pooled_loss_gap), shared(self.spread)
+        return weight_of_mean(self.loss_gap, pooled, spread, self.rounds, self.log_odds)
 
     def _keep_(self, residual: Tensor) -> Tensor:
         """Update the spread, and return the residual that the parameter learns from."""

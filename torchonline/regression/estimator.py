@@ -36,6 +36,7 @@ from torchonline.regression.blocks import learn_in_blocks, learns_at_once
 # A reward in [0, 1] is 1/2-sub-Gaussian around its mean (Hoeffding's lemma), with a p-norm of at most 1/2 for p up to 2.
 NOISE_OF_UNIT_REWARDS = 0.5
 
+# A subclass that overrides one of these gets a row for each learner of a batch, unless it sets `takes_one_row`.
 ON_ROWS = ("predictor", "affine", "width", "raised", "_squared_width")
 # The members that a theorem about the confidence set depends on.
 OF_CONFIDENCE = (
