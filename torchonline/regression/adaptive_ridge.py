@@ -58,7 +58,7 @@ ROUNDING = 1e-6
 def _weight_in_python(own: Any, pooled: Any, spread: Any, rounds: Any, log_odds: float) -> Any:
     if own.ndim == 0:
         count, size = rounds.item(), 2.0 * float(spread) ** 2
-        x = -(own.item() + float(pooled) / (count + 1.0)) / at_least(size, 1e-37) - log_odds
+        x = -(own.item() + float(pooled) / (count + 1.0)) / max(size, 1e-37) - log_odds
         return sigmoid(x) if count else 1.0
     # In place, which saves a third of the time.
     x = rounds.astype(own.dtype)
