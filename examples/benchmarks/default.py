@@ -1,6 +1,6 @@
 """The default bandit where rewards come late, have a level or are graded, and where a log is long.
 
-    python examples/benchmarks/default.py    # ten seeds: an hour and a half on a core; seconds with --smoke
+    python examples/benchmarks/default.py    # ten seeds: half an hour to an hour on a core; seconds with --smoke
 
 - clicks: the first game of docs/start.md, of 1000 visitors. All rewards of a batch are learnt after its last decision.
 - digits: a small encoder is trained on 600 digits. Its features are the contexts of a bandit on the other 1197. Regret.

@@ -52,10 +52,10 @@ def check_tensor(name: str, value: Any, state: Tensor, *, is_real: bool = False)
 
 
 def plain_array(value: Any, state: Tensor) -> Any:
-    """Return a float32 or float64 tensor or array as an array in the type of the state, as torch converts it; or None.
+    """Return a tensor or an array as an array in the type of the state; or None.
 
-    ``state`` is on the CPU. A tensor that requires a gradient gives None too. Another thread may write an array between its check
-    and its use, so it is copied.
+    Float32 and float64 convert as torch converts them; other types, and tensors that require a gradient, give None. ``state`` is
+    on the CPU. Another thread may write an array between its check and its use, so it is copied.
     """
     if type(value) is Tensor:
         if value.requires_grad:

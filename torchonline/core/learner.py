@@ -212,7 +212,10 @@ class Learner(Citable, WithOptions, nn.Module):
         return self._view
 
     def view_for(self, x: Any) -> NumpyView | None:
-        """Return the view for a call on a tensor or an array, on the CPU and in eager mode; None for all else."""
+        """Return the view for a call on a tensor or an array; or None.
+
+        There is one on the CPU and in eager mode.
+        """
         is_here = is_eager() if type(x) is np.ndarray else is_readable(x) and x.is_cpu
         return self.numpy_view() if is_here else None
 

@@ -344,7 +344,7 @@ def _shared_of_array(x: Any) -> Any:
 
 @on_arrays(_shared_of_array)
 def shared(x: Tensor) -> Tensor:
-    """Return :func:`number`, or on arrays the one number that all learners have, if they have the same.
+    """Return one number per learner; on arrays, one for all learners if it is the same.
 
     The arms of a :class:`~torchonline.policies.disjoint.DisjointArms` have the same pooled statistics.
     """

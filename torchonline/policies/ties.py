@@ -12,7 +12,7 @@ from torchonline.core.ops import column, largest, minimum, roundoff
 
 
 def best_of_arrays(scores: Any) -> Any:
-    """Return the index of the largest score of each row of an array; None if several arms tie in a row."""
+    """Return the index of the largest score of each row; None if arms tie in a row."""
     best = scores.argmax(-1, keepdims=True)
     if scores.ndim > 1:
         has_tie = np.count_nonzero(are_best(scores)) > best.size
