@@ -344,7 +344,7 @@ def _shared_of_array(x: Any) -> Any:
 
 @on_arrays(_shared_of_array)
 def shared(x: Tensor) -> Tensor:
-    """Return one number per learner; on arrays, one for all learners if it is the same.
+    """Return one number per learner; on arrays, one for all if all have the same.
 
     The arms of a :class:`~torchonline.policies.disjoint.DisjointArms` have the same pooled statistics.
     """
