@@ -134,7 +134,7 @@ def test_adaptive_arms_share_the_sum_of_squares() -> None:
 
 @pytest.mark.parametrize("build", [AdaptiveRidgeRegression, RobustRidgeRegression])
 def test_one_row_serves_all_arms_on_arrays(build: Any) -> None:
-    """The arms share pooled numbers, unless somebody teaches the estimator itself, whose learners have their own."""
+    """Also after somebody has taught the estimator itself, whose learners then differ in what the arms share."""
     arms, (context, action, reward, _) = DisjointArms(build(DIM), ARMS), rounds()
     for x, k, value in zip(context, action, reward, strict=True):
         arms.step(x, k, value)

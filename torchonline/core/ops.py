@@ -335,22 +335,6 @@ def number(x: Tensor) -> Tensor:
     return x
 
 
-def _shared_of_array(x: Any) -> Any:
-    if x.ndim != 1:
-        return _number_in_python(x)
-    values, size = x.tobytes(), x.itemsize
-    return _number_in_python(x[0]) if values == values[:size] * len(x) else x
-
-
-@on_arrays(_shared_of_array)
-def shared(x: Tensor) -> Tensor:
-    """Return one number per learner; on arrays, one for all if all have the same.
-
-    The arms of a :class:`~torchonline.policies.disjoint.DisjointArms` have the same pooled statistics.
-    """
-    return x
-
-
 def _converted_in_python(x: Any, like: Any) -> Any:
     return x if type(x) in ARRAY_TYPES else x.to(like.dtype)
 

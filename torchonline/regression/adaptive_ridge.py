@@ -32,7 +32,6 @@ from torchonline.core.ops import (
     put_,
     real,
     roundoff,
-    shared,
     sigmoid,
     sqrt,
     total,
@@ -146,7 +145,7 @@ class AdaptiveEstimator(Estimator):
         return super()._initial_state() | own | {"pooled_loss_gap": zero.clone()}
 
     def radius(self) -> Tensor:
-        return self.radius_scale * shared(self.spread)
+        return self.radius_scale * number(self.spread)
 
     def posterior_scale(self) -> Tensor:
         """Return the spread, which estimates the noise scale: ``(*B)``."""
@@ -163,14 +162,14 @@ class AdaptiveEstimator(Estimator):
 
     def _mean_reward(self) -> Tensor:
         """Return the mean reward of all arms, or 0 before the first round: ``(*B)``."""
-        gain = shared(self.gain)
-        return gain / at_least(real(shared(self.seen), gain), 1.0)
+        gain = number(self.gain)
+        return gain / at_least(real(self.seen, gain), 1.0)
 
     def _weight_of_mean(self) -> Tensor:
         """Return the weight of the predictions that shrink to the mean reward: ``(*B)``."""
         if self.zero_odds == 0.0:
             return 1.0 + 0.0 * number(self.loss_gap)
-        pooled, spread = shared(self.pooled_loss_gap), shared(self.spread)
+        pooled, spread = number(self.pooled_loss_gap), number(self.spread)
         return weight_of_mean(self.loss_gap, pooled, spread, self.rounds, self.log_odds)
 
     def _keep_(self, residual: Tensor) -> Tensor:
