@@ -56,8 +56,8 @@ ROUNDING = 1e-6
 
 def _weight_in_python(own: Any, pooled: Any, spread: Any, rounds: Any, log_odds: float) -> Any:
     if own.ndim == 0:
-        count, size = rounds.item(), 2.0 * float(spread) ** 2
-        x = -(own.item() + float(pooled) / (count + 1.0)) / max(size, 1e-37) - log_odds
+        count, size = rounds.item(), 2.0 * spread.item() ** 2
+        x = -(own.item() + pooled.item() / (count + 1.0)) / at_least(size, 1e-37) - log_odds
         return sigmoid(x) if count else 1.0
     # In place, which saves a third of the time.
     x = rounds.astype(own.dtype)
@@ -169,8 +169,7 @@ class AdaptiveEstimator(Estimator):
         """Return the weight of the predictions that shrink to the mean reward: ``(*B)``."""
         if self.zero_odds == 0.0:
             return 1.0 + 0.0 * number(self.loss_gap)
-        pooled, spread = number(self.pooled_loss_gap), number(self.spread)
-        return weight_of_mean(self.loss_gap, pooled, spread, self.rounds, self.log_odds)
+        return weight_of_mean(self.loss_gap, self.pooled_loss_gap, self.spread, self.rounds, self.log_odds)
 
     def _keep_(self, residual: Tensor) -> Tensor:
         """Update the spread, and return the residual that the parameter learns from."""
