@@ -134,11 +134,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         mask: Tensor | None,
         block_size: int | None,
     ) -> None:
-        rows = self.batch_dims
-        if self._learns_blocks_now():
-            self._learn_rows_at_once(x, reward, noise_scale, mask)
+        rows, done = self.batch_dims, 0
+        if self._learns_blocks_now() and not self._is_in_order(x.size(rows), block_size):
+            self._learn_at_once(x, action, reward, noise_scale, mask, block_size)
         else:
-            done = 0
             if mask is None and self._is_moving_block(x.size(rows)):
                 place = torch.zeros_like(reward, dtype=torch.int64)
                 # Without a model for each arm, the rows are those of the chosen arms, and there is one model.
@@ -182,8 +181,16 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
                 self.rounds.add_(done)
         return done
 
-    def _learn_rows_at_once(self, x: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor | None) -> None:
-        """Learn n rounds of each learner at once, or only the rounds in a mask.
+    def _learn_at_once(
+        self,
+        x: Tensor,
+        action: Tensor | None,
+        reward: Tensor,
+        noise_scale: Tensor,
+        mask: Tensor | None,
+        block_size: int | None,
+    ) -> None:
+        """Learn n rounds of each learner at once, or only the rounds in a mask, ``(*B, n)``.
 
         The scaler must have frozen.
         """
@@ -308,10 +315,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return super()._why_not_open()
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
-        self._learn_rows_at_once(x, reward, noise_scale, mask)
+        self._learn_at_once(x, place, reward, noise_scale, mask, x.size(-2))
 
     def _blocks_are_rounds(self) -> bool:
-        return learns_at_once(type(self), "_learn_part", ("_learn_round",))
+        return learns_at_once(type(self), "_learn_at_once", ("_learn_round",))
 
     def _to_score(self, x: Tensor, mask: Tensor | None) -> Tensor:
         return self.policy._to_score(x, mask)

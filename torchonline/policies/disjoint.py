@@ -170,7 +170,13 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         # One arm may have all the rounds, and every arm gets as much memory.
         return self.policy.estimator._rows_at_once()
 
-    def _learn_part(
+    def _is_in_order(self, rows: int, block_size: int | None) -> bool:
+        # With fewer than d / 8 rounds for each arm, blocks take more time than rounds in order.
+        rounds = self.policy.estimator.rounds
+        is_short = block_size is None and 8 * rows < self.policy.estimator.dim * rounds.size(-1)
+        return not self._is_moving_block(rows) and (is_short or not self._learns_blocks_now())
+
+    def _learn_at_once(
         self,
         x: Tensor,
         action: Tensor | None,
@@ -181,34 +187,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     ) -> None:
         if action is None:  # TorchScript needs this to rule out None
             raise TypeError("action: expected integers, got None")
-        rows, done = self.batch_dims, 0
-        if mask is None and self._is_moving_block(x.size(rows)):
-            done = self._learn_while_moving(x, action, reward, noise_scale)
-        if not self._learns_blocks_now() or self._is_in_order(x.size(rows), block_size):
-            for i in range(done, x.size(rows)):
-                self._learn_round(
-                    x.select(rows, i), action.select(rows, i), reward.select(rows, i), noise_scale.select(rows, i)
-                )
-        else:
-            self._learn_at_once(x, action, reward, noise_scale, mask, block_size)
-
-    def _is_in_order(self, rows: int, block_size: int | None) -> bool:
-        # With fewer than d / 8 rounds for each arm, blocks take more time than rounds in order.
-        rounds = self.policy.estimator.rounds
-        is_short = block_size is None and 8 * rows < self.policy.estimator.dim * rounds.size(-1)
-        return not self._is_moving_block(rows) and (is_short or not self._learns_blocks_now())
-
-    def _learn_at_once(
-        self,
-        context: Tensor,
-        action: Tensor,
-        reward: Tensor,
-        noise_scale: Tensor,
-        mask: Tensor | None,
-        block_size: int | None,
-    ) -> None:
-        """Learn n rounds of each learner, or only the rounds in a mask, ``(*B, n)``."""
-        x = self._features(context)
+        context, x = x, self._features(x)
         if mask is None and self._can_count():
             self._learn_by_counts(x, action, reward, noise_scale, block_size)
         else:
@@ -412,9 +391,6 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
         return found
 
-    def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
-        self._learn_at_once(x, place, reward, noise_scale, mask, x.size(-2))
-
     def _rows_of_shared_block(self, done: int, block_size: int | None) -> int:
         # Each arm gets a part of the block.
         most, numbers = self._rows_of_next_part(done, None, None), self.estimator.dim * self.actions
@@ -443,7 +419,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return for_each_arm(self._features(context), self.batch_dims, self.actions, self.takes_one_row)
 
     def _blocks_are_rounds(self) -> bool:
-        return learns_at_once(type(self), "_learn_part", ("_learn_round", "_learn_arm"))
+        return learns_at_once(type(self), "_learn_at_once", ("_learn_round", "_learn_arm"))
 
     def scratch(self) -> list[Tensor]:
         return list(self.arm.state().values())
