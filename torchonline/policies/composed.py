@@ -190,9 +190,9 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         mask: Tensor | None,
         block_size: int | None,
     ) -> None:
-        """Learn n rounds of each learner at once, or only the rounds in a mask, ``(*B, n)``.
+        """Learn n rounds of each learner at once, or only the rounds in a mask.
 
-        The scaler must have frozen.
+        The mask is ``(*B, n)``. The scaler must have frozen.
         """
         self.policy.estimator._learn_block(self._features(x), reward, noise_scale, mask)
         self._count_block_(self.policy.estimator._count_rows(x), mask)
