@@ -17,8 +17,7 @@ def best_of_arrays(scores: Any) -> Any:
     if scores.ndim > 1:
         has_tie = np.count_nonzero(are_best(scores)) > best.size
     else:  # the same in Python's numbers, which take less time
-        most, rounding = scores.item(best.item()), 8.0 * roundoff(scores)
-        has_tie = np.count_nonzero(scores >= min(most * (1.0 - rounding), most * (1.0 + rounding))) > 1
+        has_tie = np.count_nonzero(scores >= least_of_best(scores.item(best.item()), scores)) > 1
     return None if has_tie else best[..., 0]
 
 
@@ -29,9 +28,14 @@ def has_tie(scores: Tensor) -> bool:
 
 def are_best(scores: Tensor) -> Tensor:
     """Return which arms have the largest score, up to rounding: ``(..., K)`` twice."""
-    best, rounding = column(largest(scores)), 8.0 * roundoff(scores)
+    return scores >= least_of_best(column(largest(scores)), scores)
+
+
+def least_of_best(best: Tensor, scores: Tensor) -> Tensor:
+    """Return the least score that ties with the best ones, given theirs."""
+    rounding = 8.0 * roundoff(scores)
     # Products, because the difference of infinities is NaN.
-    return scores >= minimum(best * (1.0 - rounding), best * (1.0 + rounding))
+    return minimum(best * (1.0 - rounding), best * (1.0 + rounding))
 
 
 def shares_of_best(scores: Tensor) -> Tensor:
