@@ -139,11 +139,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
             self._learn_at_once(x, action, reward, noise_scale, mask, block_size)
         else:
             if mask is None and self._is_moving_block(x.size(rows)):
-                place = torch.zeros_like(reward, dtype=torch.int64)
-                # Without a model for each arm, the rows are those of the chosen arms, and there is one model.
-                if action is not None and self.policy.estimator.theta_hat.dim() > 1:
-                    place = action
-                done = self._learn_while_moving(x, place, reward, noise_scale)
+                done = self._learn_while_moving(x, action, reward, noise_scale)
             for i in range(done, x.size(rows)):
                 pay = reward.select(rows, i)
                 # A policy that learns from the chosen row alone has no use for the place.
@@ -162,7 +158,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         is_worth_it = 8 * rows >= estimator.dim * estimator.rounds.numel()
         return is_worth_it and self._rounds_before_blocks(rounds) == 0
 
-    def _learn_while_moving(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> int:
+    def _learn_while_moving(self, x: Tensor, action: Tensor | None, reward: Tensor, noise_scale: Tensor) -> int:
         """Learn whole windows of rounds at once; return how many rounds were learnt."""
         scaler, done = self.scaler, 0
         if scaler is not None:
@@ -176,7 +172,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
                 features.append(part)
                 done += part.size(0)
             if done > 0:
-                rows = torch.cat(features)
+                rows, place = torch.cat(features), torch.zeros_like(reward, dtype=torch.int64)
+                # Without a model for each arm, the rows are those of the chosen arms, and there is one model.
+                if action is not None and self.policy.estimator.theta_hat.dim() > 1:
+                    place = action
                 self.policy.estimator._observe_arms_(rows, place[:done], reward[:done], noise_scale[:done])
                 self.rounds.add_(done)
         return done

@@ -187,12 +187,12 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     ) -> None:
         if action is None:  # TorchScript needs this to rule out None
             raise TypeError("action: expected integers, got None")
-        context, x = x, self._features(x)
+        features = self._features(x)
         if mask is None and self._can_count():
-            self._learn_by_counts(x, action, reward, noise_scale, block_size)
+            self._learn_by_counts(features, action, reward, noise_scale, block_size)
         else:
-            self._learn_beside(x, action, reward, noise_scale, mask, block_size)
-        self._count_block_(self.policy.estimator._count_rows(context), mask)
+            self._learn_beside(features, action, reward, noise_scale, mask, block_size)
+        self._count_block_(self.policy.estimator._count_rows(x), mask)
 
     def _can_count_in_python(self) -> bool:
         batch = self.policy.estimator
