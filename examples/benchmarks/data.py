@@ -160,7 +160,9 @@ def from_frame(frame: Any, target: str, classes: int | None = None) -> tuple[np.
 
     frame = frame.dropna()
     if classes:
-        frame = frame[frame[target].isin(frame[target].value_counts().index[:classes])]
+        # Classes of equal size in the order of the rows. Which of them pandas names first depends on its version.
+        sizes = frame[target].value_counts(sort=False).sort_values(ascending=False, kind="stable")
+        frame = frame[frame[target].isin(sizes.index[:classes])]
     columns = pandas.get_dummies(frame.drop(columns=target), dtype=float)
     return columns.to_numpy(float), frame[target].to_numpy()
 
