@@ -15,12 +15,16 @@
 - churn, storms, portal: sets of 5000 to 8000 rounds. Error of the default, of ``interactions="all"``, of ``bins=8`` and of random
   forests: one for each arm, fitted again on all rounds at 150 and at each half as many rounds more. An arm drawn at random in 3 %
   of the rounds, and in the first 150.
+- all sets with classes: the errors of 1500 rounds over those of the default in the tables of docs/benchmark.md, by the same
+  seeds, without noise and with it. A geometric mean, with the standard error over the sets.
 - explore: what the errors of 1500 rounds are multiplied by, if the choice is randomised, as a geometric mean over all sets with
   classes, from two seeds, with the standard error over the sets.
 - learn: processor time of a log with 20 features and 10 arms, and beside the time of ``step`` on its first rounds.
 """
 
 import argparse
+import gzip
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -31,7 +35,8 @@ from typing import Any
 import data
 import numpy as np
 import torch
-from play import one_thread
+from learners import LEARNERS, OURS_BY_DEFAULT
+from play import Job, one_thread, play
 
 import torchonline
 
@@ -185,6 +190,19 @@ def explored(sets: list[str], seeds: int, rounds: int) -> dict[str, list[float]]
     return found
 
 
+def since_tables(sets: list[str], seeds: int, noise: str) -> list[float]:
+    """Return the error on each set over that of the default in the tables of docs/benchmark.md."""
+    file = Path(__file__).parents[2] / "docs" / "benchmark_runs.jsonl.gz"
+    records = map(json.loads, gzip.decompress(file.read_bytes()).splitlines())
+    before = {record["key"]: record["error"] for record in records}
+    members, found = tuple((LEARNERS[OURS_BY_DEFAULT].default, seed) for seed in range(seeds)), []
+    for name in sets:
+        job = Job(name, noise, "raw", OURS_BY_DEFAULT, members, 1500)
+        now = mean(record["error"] for record in play(job))
+        found.append((1e-3 + now) / (1e-3 + mean(before[key] for key in job.keys)))
+    return found
+
+
 def learn(rounds: int, stepped: int) -> tuple[float, float]:
     """Return the processor seconds of ``learn`` on all rounds, and of ``step`` on as many, from its first rounds."""
     generator = torch.Generator().manual_seed(0)
@@ -202,6 +220,12 @@ def learn(rounds: int, stepped: int) -> tuple[float, float]:
 def said(values: list[float], digits: int) -> str:
     error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
     return f"{mean(values):.{digits}f} ± {error:.{digits}f}"
+
+
+def factor(values: list[float], digits: int) -> str:
+    """Return the geometric mean of factors, and its standard error."""
+    logs = np.log(values)
+    return f"{np.exp(logs.mean()):.{digits}f} ± {logs.std() / len(logs) ** 0.5:.{digits}f}"
 
 
 def lines(seeds: int, smoke: bool) -> Iterator[str]:
@@ -230,9 +254,10 @@ def lines(seeds: int, smoke: bool) -> Iterator[str]:
             others = f"all interactions {products_too}; bins {bins}; forests {forests}"
             yield f"| {name}, error over {rounds} rounds | {default}; {others} |"
     sets = ["digits"] if smoke else data.installed(data.chosen_sets(["all"]))
+    for noise in data.NOISES:
+        yield f"| noise {noise}, error over that of the tables | {factor(since_tables(sets, seeds, noise), 3)} |"
     for kind, factors in explored(sets, min(seeds, 2), short or 1500).items():
-        logs = np.log(factors)
-        yield f"| explore={kind}, factor of the errors | {np.exp(logs.mean()):.2f} ± {logs.std() / len(logs) ** 0.5:.2f} |"
+        yield f"| explore={kind}, factor of the errors | {factor(factors, 2)} |"
     together, single = learn(*(2000, 200) if smoke else (1_000_000, 20_000))
     yield f"| learn of a million rounds, seconds | {together:.1f}; by step {single:.0f} |"
 
