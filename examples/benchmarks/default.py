@@ -37,6 +37,7 @@ import numpy as np
 import torch
 from learners import LEARNERS, OURS_BY_DEFAULT
 from play import Job, one_thread, play
+from tables import LEAST, mean_ratio
 
 import torchonline
 
@@ -183,10 +184,10 @@ def explored(sets: list[str], seeds: int, rounds: int) -> dict[str, list[float]]
     found: dict[str, list[float]] = {}
     for name in sets:
         streams = [data.stream(name, seed, rounds, "none", "raw", False) for seed in range(seeds)]
-        least = 1e-3 + mean(error(stream, seed) for seed, stream in enumerate(streams))
+        ours = max(mean(error(stream, seed) for seed, stream in enumerate(streams)), LEAST)
         for kind in ("epsilon", "squarecb", "thompson"):
             errors = [error(stream, seed, explore=kind) for seed, stream in enumerate(streams)]
-            found.setdefault(kind, []).append((1e-3 + mean(errors)) / least)
+            found.setdefault(kind, []).append(max(mean(errors), LEAST) / ours)
     return found
 
 
@@ -199,7 +200,7 @@ def since_tables(sets: list[str], seeds: int, noise: str) -> list[float]:
     for name in sets:
         job = Job(name, noise, "raw", OURS_BY_DEFAULT, members, 1500)
         now = mean(record["error"] for record in play(job))
-        found.append((1e-3 + now) / (1e-3 + mean(before[key] for key in job.keys)))
+        found.append(max(now, LEAST) / max(mean(before[key] for key in job.keys), LEAST))
     return found
 
 
@@ -220,12 +221,6 @@ def learn(rounds: int, stepped: int) -> tuple[float, float]:
 def said(values: list[float], digits: int) -> str:
     error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
     return f"{mean(values):.{digits}f} ± {error:.{digits}f}"
-
-
-def factor(values: list[float], digits: int) -> str:
-    """Return the geometric mean of factors, and its standard error."""
-    logs = np.log(values)
-    return f"{np.exp(logs.mean()):.{digits}f} ± {logs.std() / len(logs) ** 0.5:.{digits}f}"
 
 
 def lines(seeds: int, smoke: bool) -> Iterator[str]:
@@ -255,9 +250,9 @@ def lines(seeds: int, smoke: bool) -> Iterator[str]:
             yield f"| {name}, error over {rounds} rounds | {default}; {others} |"
     sets = ["digits"] if smoke else data.installed(data.chosen_sets(["all"]))
     for noise in data.NOISES:
-        yield f"| noise {noise}, error over that of the tables | {factor(since_tables(sets, seeds, noise), 3)} |"
+        yield f"| noise {noise}, error over that of the tables | {mean_ratio(since_tables(sets, seeds, noise))} |"
     for kind, factors in explored(sets, min(seeds, 2), short or 1500).items():
-        yield f"| explore={kind}, factor of the errors | {factor(factors, 2)} |"
+        yield f"| explore={kind}, factor of the errors | {mean_ratio(factors)} |"
     together, single = learn(*(2000, 200) if smoke else (1_000_000, 20_000))
     yield f"| learn of a million rounds, seconds | {together:.1f}; by step {single:.0f} |"
 

@@ -29,7 +29,7 @@ from default import forest
 from learners import LEARNERS, OURS_BY_DEFAULT, Learner, Options, setting
 from play import Job, one_thread, play_batch, play_one
 from run import BATCHED, Runs, kept_runs, runs_of
-from tables import LEAST, cell, markdown, publish
+from tables import LEAST, cell, markdown, mean_ratio, publish
 
 MOST, MANY = 10_000, 3000
 FOREST = "random forests"
@@ -193,13 +193,6 @@ class Comparison:
             f"All by default: {role}": self.by_default(),
             f"Sets: {role}": self.described(),
         }
-
-
-def mean_ratio(ratios: Sequence[float]) -> str:
-    """Return the geometric mean of ratios, and its standard error over the sets."""
-    logs = [math.log(ratio) for ratio in ratios]
-    mean = math.exp(statistics.mean(logs)) if logs else math.nan
-    return f"{mean:.3f}" + (f" ± {mean * statistics.stdev(logs) / len(logs) ** 0.5:.3f}" if len(logs) > 1 else "")
 
 
 def main() -> None:

@@ -29,6 +29,13 @@ def cell(errors: Sequence[float]) -> str:
     return mean.replace("0.", ".")
 
 
+def mean_ratio(ratios: Sequence[float]) -> str:
+    """Return the geometric mean of ratios, and its standard error over the sets."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = math.exp(statistics.mean(logs)) if logs else math.nan
+    return f"{mean:.3f}" + (f" ± {mean * statistics.stdev(logs) / len(logs) ** 0.5:.3f}" if len(logs) > 1 else "")
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
