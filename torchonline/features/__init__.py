@@ -1,0 +1,8 @@
+"""Encoding of raw columns: numbers, categories, dates, booleans and text, with gaps.
+
+docs/tables.md is the guide.
+"""
+
+from torchonline.features.encoder import ColumnEncoder
+
+__all__ = ["ColumnEncoder"]

@@ -1,0 +1,221 @@
+"""Proposal of the kinds of columns of a table."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from torchonline.core.checks import positive_integer
+from torchonline.core.messages import listed
+from torchonline.features.reader import as_bytes, code_of, is_missing, parsed_boolean, parsed_date, parsed_number, text_of
+from torchonline.features.rows import RowReader, native
+from torchonline.features.schema import ORDERS, make_schema
+
+# A text column is a number, boolean or date if this share of its values is; the others are then errors.
+ENOUGH = 0.9
+# Text with this many words on average, and more values than most_values, is a text and not a category.
+WORDS_OF_TEXT = 4.0
+# A text of its own in each of so many rows is an id.
+ROWS_OF_ID = 20
+# Columns for rare and new values of a category with more values than have a column each, and with fewer.
+BUCKETS, BUCKETS_OF_NEW = 8, 1
+# A value needs this many rows to get a column.
+ROWS_OF_VALUE = 2
+NUMBER = re.compile(r"[0-9.,' \u00a0+()-]+|(?<=[0-9.])[eE](?=[-+0-9])")
+LEADING_ZERO = re.compile(r"^\s*0[0-9]")
+
+
+def proposed(
+    frame: Any, columns: Sequence[str] | None, kinds: Mapping[str, Any], missing: Sequence[str], most_values: int
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the columns of a schema for a table, and why others were dropped."""
+    if isinstance(frame, (list, tuple)):
+        frame = {name: [row.get(name) for row in frame] for name in dict.fromkeys(key for row in frame for key in row)}
+    values_of = frame.__getitem__ if isinstance(frame, Mapping) else _values_of(native(frame))
+    names = list(frame) if isinstance(frame, Mapping) else native(frame).columns
+    chosen = list(names) if columns is None else list(columns)
+    if unknown := [name for name in (*chosen, *kinds) if name not in names]:
+        raise ValueError(f"columns: expected columns of the table, {listed(names)}, got {listed(unknown)}")
+    positive_integer("most_values", most_values)
+    words = make_schema({"x": "number"}, missing)["missing"]
+    found: list[dict[str, Any]] = []
+    dropped: dict[str, str] = {}
+    problems: list[str] = []
+    for name in chosen:
+        if name in kinds and kinds[name] is None:
+            dropped[name] = "left out"
+            continue
+        values = [value for value in values_of(name) if not is_missing(value)]
+        has_gaps = len(values) < len(values_of(name))
+        given = kinds.get(name)
+        options: dict[str, Any] = {} if given is None else {"kind": given} if isinstance(given, str) else dict(given)
+        column, why = proposed_column(values, options.get("kind"), words, most_values, given is not None)
+        if why:
+            dropped[name] = why
+            continue
+        has_gaps = column.pop("has_gaps", False) or has_gaps
+        full = {"name": name, **column}
+        if column["kind"] != "text":
+            full["gaps"] = has_gaps
+        found.append(full | options)
+    if problems or not found:
+        raise ValueError(f"columns: expected a column to encode, got none: {listed(dropped.items(), ': '.join)}")
+    # A value that its column does not take is an error here, for all columns.
+    schema = make_schema(found, missing)
+    RowReader(schema).codes(frame if not isinstance(frame, Mapping) else _rows(frame, [c["name"] for c in found]))
+    return found, dropped
+
+
+def _rows(frame: Mapping[str, Any], names: list[str]) -> list[dict[str, Any]]:
+    return [dict(zip(names, row, strict=True)) for row in zip(*(frame[name] for name in names), strict=True)]
+
+
+def _values_of(table: Any) -> Any:
+    found: dict[str, list[Any]] = {}
+
+    def values_of(name: str) -> list[Any]:
+        if name not in found:
+            found.clear()  # one column at a time
+            found[name] = table[name].to_list()
+        return found[name]
+
+    return values_of
+
+
+def proposed_column(
+    values: list[Any], kind: str | None, missing: str, most_values: int, is_wanted: bool
+) -> tuple[dict[str, Any], str]:
+    """Return the options of a column, or why it should be dropped.
+
+    Args:
+        values: the values that are not gaps.
+        kind: the kind, if it is given.
+        missing: words for a gap.
+        most_values: number of values of a category with a column each.
+        is_wanted: whether the column must be kept.
+    """
+    counts: Counter[Any] = Counter(value if isinstance(value, str) else _key(value) for value in values)
+    if not is_wanted and len(counts) < 2:
+        return {}, "no value" if not counts else "one value only"
+    is_text = any(isinstance(value, str) for value in counts)
+    if kind is None or kind in ("number", "date"):
+        for one in ("number", "date") if kind is None else (kind,):
+            column = _of_text(counts, one, missing) if is_text else _of_type(values, one)
+            if column is not None:
+                return column, ""
+        if kind is not None:
+            return {"kind": kind, "fill": 0.0}, ""
+    if kind in (None, "boolean") and (is_text or kind is not None or all(isinstance(v, (bool, np.bool_)) for v in values)):
+        codes = {value: _boolean(value, missing) for value in counts}
+        known = sum(counts[value] for value, code in codes.items() if code in (0.0, 1.0) or code != code)
+        if kind is not None or known >= ENOUGH * len(values):
+            share = sum(counts[value] for value, code in codes.items() if code == 1.0) / max(1, len(values))
+            has_gaps = any(code != code for code in codes.values())
+            return {"kind": "boolean", "fill": float(share >= 0.5), "has_gaps": has_gaps}, ""
+    texts = Counter[str]()
+    for value, count in counts.items():
+        texts[text_of(value) or ""] += count
+    texts.pop("", None)
+    words = sum(count * len(text.split()) for text, count in texts.items()) / max(1, sum(texts.values()))
+    if kind == "text" or (kind is None and words >= WORDS_OF_TEXT and len(texts) > most_values):
+        return {"kind": "text"}, ""
+    if not is_wanted and len(texts) == len(values) >= ROWS_OF_ID:
+        return {}, "each row has a text of its own"
+    frequent = [text for text, count in texts.most_common(most_values) if count >= ROWS_OF_VALUE]
+    buckets = BUCKETS if len(texts) > len(frequent) + 1 else BUCKETS_OF_NEW
+    return {"kind": "category", "values": sorted(frequent), "buckets": buckets}, ""
+
+
+def _key(value: Any) -> Any:
+    """Return a value that can be counted."""
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value
+
+
+def _of_type(values: list[Any], kind: str) -> dict[str, Any] | None:
+    """Return the options of a column of numbers or dates that are not text."""
+    if not values or any(isinstance(value, (bool, np.bool_)) for value in values):
+        return None
+    column = {"kind": kind, "order": "ymd", "decimal": ".", "unit": ""}
+    is_date = [hasattr(value, "year") for value in values]
+    if (kind == "date" and not all(is_date)) or (kind == "number" and any(is_date)):
+        return None
+    codes = [code_of(value, column, "") for value in values]
+    finite = [code for code in codes if code - code == 0]
+    if len(finite) < ENOUGH * len(codes):
+        return None
+    options: dict[str, Any] = {"kind": kind, "fill": float(median(finite))}
+    return options | ({"parts": _parts(finite)} if kind == "date" else {})
+
+
+def _of_text(counts: Counter[Any], kind: str, missing: str) -> dict[str, Any] | None:
+    """Return the options of a column of texts that are numbers or dates; else None."""
+    texts = {as_bytes(text if isinstance(text, str) else str(text)): count for text, count in counts.items()}
+    if kind == "date":
+        return _of_dates(texts, missing)
+    if any(LEADING_ZERO.match(text) for text in texts):  # a code, such as a postcode
+        return None
+    units = Counter[str]()
+    for text, count in texts.items():
+        if any(c.isdigit() for c in text):
+            units[NUMBER.sub("", text).strip()] += count
+    unit = next((one for one, _ in units.most_common() if one and _is_unit(one, texts)), "")
+    best: tuple[int, str, list[float]] = (0, ".", [])
+    for decimal in (".", ","):
+        codes = {text: parsed_number(text, decimal, unit, missing) for text in texts}
+        known = sum(texts[text] for text, code in codes.items() if code - code == 0)
+        if known > best[0]:
+            finite = [code for text, code in codes.items() if code - code == 0 for _ in range(texts[text])]
+            best = known, decimal, finite
+    gaps = sum(count for text, count in texts.items() if parsed_number(text, best[1], unit, missing) != parsed_number(text, best[1], unit, missing))
+    total = sum(texts.values()) - gaps
+    if best[0] == 0 or best[0] < ENOUGH * total:
+        return None
+    unit = unit.encode("latin-1").decode("utf-8", "replace")
+    return {"kind": "number", "fill": float(median(best[2])), "decimal": best[1], "unit": unit, "has_gaps": gaps > 0}
+
+
+def _is_unit(unit: str, texts: Mapping[str, int]) -> bool:
+    """Return whether letters around numbers are a unit, and not part of a name such as "u12"."""
+    is_currency = len(unit) == 3 and unit.isupper()
+    return is_currency or not any(c.isalpha() and c.isascii() for c in unit) or all(text[:1].isdigit() for text in texts)
+
+
+def _of_dates(texts: Mapping[str, int], missing: str) -> dict[str, Any] | None:
+    best: tuple[int, str, list[float]] = (0, "ymd", [])
+    gaps = 0
+    # A month first is preferred, as pandas does, where both orders can be read.
+    for order in sorted(ORDERS, key=("ymd", "mdy", "dmy").index):
+        codes = {text: parsed_date(text, order, missing) for text in texts}
+        known = sum(texts[text] for text, code in codes.items() if code - code == 0)
+        if known > best[0]:
+            best = known, order, [code for text, code in codes.items() if code - code == 0 for _ in range(texts[text])]
+            gaps = sum(texts[text] for text, code in codes.items() if code != code)
+    if best[0] == 0 or best[0] < ENOUGH * (sum(texts.values()) - gaps):
+        return None
+    fill = float(median(best[2]))
+    return {"kind": "date", "fill": fill, "order": best[1], "parts": _parts(best[2]), "has_gaps": gaps > 0}
+
+
+def _parts(codes: list[float]) -> list[str]:
+    """Return the parts of dates that differ among the dates."""
+    span = max(codes) - min(codes)
+    has_times = any(code % 86400.0 != 0.0 for code in codes)
+    parts = ["age"]
+    if has_times:
+        parts.append("day")
+    if span > 2 * 86400.0:
+        parts.append("week")
+    if span > 60 * 86400.0:
+        parts.append("year")
+    return parts
+
+
+def _boolean(value: Any, missing: str) -> float:
+    return parsed_boolean(as_bytes(value if isinstance(value, str) else str(value)), missing)

@@ -1,0 +1,177 @@
+"""Codes of rows and tables, with one error for all wrong columns."""
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from torchonline.core.messages import counted, install_extra, listed
+from torchonline.features.reader import buckets_of_text, code_of, codes_of, counts_of, is_missing
+from torchonline.features.schema import width_of
+
+WANTED = {
+    "number": "numbers",
+    "boolean": "booleans",
+    "category": "text, booleans or integers",
+    "date": "dates",
+    "text": "text",
+}
+
+
+class RowReader:
+    """Reader of rows by a schema: dicts, lists of dicts, and tables."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self.columns: list[dict[str, Any]] = schema["columns"]
+        self.names = [column["name"] for column in self.columns]
+
+    def codes(self, rows: Any) -> np.ndarray:
+        """Return the codes of rows, float64 ``(..., C)``, or raise."""
+        if isinstance(rows, Mapping):
+            return self._of_dicts([rows])[0]
+        if isinstance(rows, (list, tuple)):
+            return self._of_list(rows)
+        if type(rows).__name__ == "Series" and hasattr(rows, "to_dict"):  # a row of a pandas frame
+            return self.codes({name: value for name, value in rows.to_dict().items() if name in self.names})
+        return self._of_frame(rows)
+
+    def _of_list(self, rows: Any) -> np.ndarray:
+        if rows and all(isinstance(row, (list, tuple)) for row in rows):
+            found = [self._of_list(row) for row in rows]
+            if len({part.shape for part in found}) > 1:
+                raise ValueError(f"rows: expected lists of equal lengths, got {[len(part) for part in found]}")
+            return np.stack(found)
+        return self._of_dicts(rows)
+
+    def _of_dicts(self, rows: Any) -> np.ndarray:
+        for row in rows:
+            if not isinstance(row, Mapping):
+                raise TypeError(f"rows: expected a table or dicts of values by column, got {type(row).__name__}")
+            if unknown := [name for name in row if name not in self.names]:
+                close = [one for name in unknown for one in difflib.get_close_matches(str(name), self.names, 1)]
+                hint = f"; did you mean {listed(close)}?" if close else ""
+                raise ValueError(f"rows: expected columns {listed(self.names)}, got {listed(unknown)}{hint}")
+        codes = np.array([codes_of(row, self.schema) for row in rows], dtype=np.float64)
+        codes = codes.reshape(len(rows), sum(map(width_of, self.columns)))
+        if np.isinf(codes).any():
+            self._raise(codes, lambda name: [row.get(name) for row in rows], "row", len(rows) > 1)
+        return codes
+
+    def _of_frame(self, frame: Any) -> np.ndarray:
+        table = native(frame)
+        if lost := [column["name"] for column in self.columns if column["name"] not in table.columns]:
+            raise ValueError(f"rows: expected columns {listed(lost)}, got a table with {listed(table.columns)}")
+        codes = np.empty((len(table), sum(map(width_of, self.columns))))
+        start = 0
+        for column in self.columns:
+            width = width_of(column)
+            series = table[column["name"]]
+            if column["kind"] == "text":
+                codes[:, start : start + width] = self._of_text(series.to_list(), column)
+            else:
+                codes[:, start] = self._of_series(series, column)
+            start += width
+        if np.isinf(codes).any():
+            self._raise(codes, lambda name: table[name].to_list(), "row", True)
+        return codes
+
+    def _of_series(self, series: Any, column: Mapping[str, Any]) -> Any:
+        """Return the codes of a column of a table."""
+        import narwhals
+
+        kind, dtype = column["kind"], series.dtype
+        if kind == "number" and (dtype.is_numeric() or dtype == narwhals.Boolean):
+            return series.cast(narwhals.Float64).to_numpy()
+        if kind == "boolean" and dtype == narwhals.Boolean:
+            return series.cast(narwhals.Float64).to_numpy()
+        if kind == "date" and dtype == narwhals.Datetime:
+            if dtype.time_zone is not None:  # type: ignore[union-attr]
+                series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+            moments = series.to_numpy().astype("datetime64[us]")
+            micro = moments.astype(np.int64)
+            return np.where(np.isnat(moments), np.nan, (micro // 1000000).astype(float) + micro % 1000000 / 1e6)
+        values = series.to_list()
+        cache = _Codes(column, self.schema["missing"])
+        try:
+            return np.fromiter(map(cache.__getitem__, values), np.float64, len(values))
+        except TypeError:  # a value that is not hashable, such as a list
+            return np.fromiter(map(code_of, values, repeat(column), repeat(self.schema["missing"])), np.float64)
+
+    def _of_text(self, values: list[Any], column: Mapping[str, Any]) -> np.ndarray:
+        """Return the number of tokens in each bucket, ``(N, buckets)``."""
+        buckets = column["buckets"]
+        places: list[int] = []
+        for i, value in enumerate(values):
+            if isinstance(value, str):
+                places += [i * buckets + token for token in buckets_of_text(value, buckets) or ()]
+        found = np.bincount(np.array(places, dtype=np.int64), minlength=len(values) * buckets).astype(np.float64)
+        found = found.reshape(len(values), buckets)
+        for i, value in enumerate(values):
+            if not isinstance(value, str) and not is_missing(value):
+                found[i] = counts_of(value, column)
+        return found
+
+    def _raise(self, codes: np.ndarray, values_of: Any, noun: str, has_rows: bool) -> None:
+        """Raise one error for all columns with a code of infinity."""
+        problems, remedies = [], {}
+        start = 0
+        for column in self.columns:
+            width, name = width_of(column), column["name"]
+            is_bad = np.isinf(codes[:, start : start + width]).any(-1)
+            start += width
+            if is_bad.any():
+                first = int(np.argmax(is_bad))
+                value = values_of(name)[first]
+                where = f" in {noun} {first}" if has_rows else ""
+                more = f" and {counted(int(is_bad.sum()) - 1, 'other value')}" if is_bad.sum() > 1 else ""
+                problems.append(f"{WANTED[column['kind']]} in {name!r}, got {_shown(value)}{where}{more}")
+                remedies[_remedy(column, value)] = None
+        raise ValueError("rows: expected " + "; ".join([*problems, *remedies]))
+
+
+class _Codes(dict[Any, float]):
+    """Codes of the values of a column, computed once for each value."""
+
+    def __init__(self, column: Mapping[str, Any], missing: str) -> None:
+        self.column, self.gaps = column, missing
+
+    def __missing__(self, value: Any) -> float:
+        code = code_of(value, self.column, self.gaps)
+        # Python takes 1, 1.0 and True for one key, which would share the code of a category.
+        if isinstance(value, str):
+            self[value] = code
+        return code
+
+
+def native(frame: Any) -> Any:
+    """Return a table as a narwhals frame, or raise."""
+    try:
+        import narwhals
+    except ImportError as error:
+        raise ImportError(f"features: expected narwhals to read tables, got none; {install_extra('tables')}") from error
+    try:
+        return narwhals.from_native(frame, eager_only=True)
+    except TypeError as error:
+        wanted = "a dict, a list of dicts, a pandas or polars frame, or an Arrow table in memory"
+        raise TypeError(f"rows: expected {wanted}, got {type(frame).__name__}") from error
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 43 else f"{text[:40]}..."
+
+
+def _remedy(column: Mapping[str, Any], value: Any) -> str:
+    """Return what to do about a value that a column does not take."""
+    kind = column["kind"]
+    if isinstance(value, str) and kind in ("number", "date", "boolean"):
+        return "mend the values, name them in missing=, or choose another kind for the column"
+    if isinstance(value, (list, tuple, dict)):
+        return "give each entry of a list a column"
+    if kind == "number":
+        return "mend or leave out infinite numbers"
+    return "convert the values to text"
