@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchonline.core.backend import in_python
 from torchonline.core.messages import counted, listed
 from torchonline.features.proposal import proposed
-from torchonline.features.reader import hashed, parsed_boolean, parsed_date, parsed_number
+from torchonline.features.reader import hashed, parsed_boolean, parsed_date, parsed_number, stripped
 from torchonline.features.rows import RowReader
 from torchonline.features.schema import MISSING, make_schema, to_json, width_of
 
@@ -305,7 +305,7 @@ class ColumnEncoder(nn.Module):
             return parsed_boolean(text, self.missing)
         if kind == "date":
             return parsed_date(text, self.column_orders[i], self.missing)
-        text = text.strip(" \t\n\r")
+        text = stripped(text)
         return float(self._hash(text)) if len(text) > 0 else math.nan
 
     def _hash(self, text: str) -> int:

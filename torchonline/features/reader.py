@@ -13,7 +13,8 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 TOKEN = re.compile(rb"[0-9a-z\x80-\xff]+")
-SPACES = " \t\n\r"
+# What stripped() takes off.
+SPACES = " \t\n\v\f\r"
 
 
 def bucket_of(code: int, buckets: int) -> int:
@@ -25,6 +26,16 @@ def bucket_of(code: int, buckets: int) -> int:
 def is_digit(text: str, i: int) -> bool:
     """Return whether there is a digit at a place of a text."""
     return 0 <= i and i < len(text) and 48 <= ord(text[i]) and ord(text[i]) <= 57
+
+
+def stripped(text: str) -> str:
+    """Return a text without blanks, tabs and line breaks at its ends."""
+    first, last = 0, len(text)
+    while first < last and (ord(text[first]) == 32 or (9 <= ord(text[first]) and ord(text[first]) <= 13)):
+        first += 1
+    while first < last and (ord(text[last - 1]) == 32 or (9 <= ord(text[last - 1]) and ord(text[last - 1]) <= 13)):
+        last -= 1
+    return text[first:last]
 
 
 def is_gap(text: str, missing: str) -> bool:
@@ -42,7 +53,7 @@ def parsed_number(text: str, decimal: str, unit: str, missing: str) -> float:
         unit: the only currency or unit that a text may have, without blanks; "" for none.
         missing: words that stand for a gap, as in :func:`is_gap`.
     """
-    text = text.strip(" \t\n\r")
+    text = stripped(text)
     if is_gap(text, missing):
         return math.nan
     size = len(text)
@@ -60,17 +71,17 @@ def parsed_number(text: str, decimal: str, unit: str, missing: str) -> float:
         first -= 1
     if last + 1 < size and text[last + 1] == decimal:
         last += 1
-    before, after = text[:first], text[last + 1 :].strip(" \t\n\r")
+    before, after = text[:first], stripped(text[last + 1 :])
     is_negative = before.find("-") >= 0
     if before.find("(") >= 0 and after.find(")") >= 0:
         is_negative = True
-        after = after.replace(")", "").strip(" \t\n\r")
+        after = stripped(after.replace(")", ""))
         before = before.replace("(", "")
     elif is_negative:
         before = before.replace("-", "", 1)
     else:
         before = before.replace("+", "", 1)
-    found = before.strip(" \t\n\r") + after
+    found = stripped(before) + after
     if len(found) > 0 and found != unit:
         return math.inf
     # Copy the digits. A separator of thousands needs three digits after it.
@@ -116,7 +127,7 @@ def parsed_number(text: str, decimal: str, unit: str, missing: str) -> float:
 
 def parsed_boolean(text: str, missing: str) -> float:
     """Return 1 or 0 for a word such as "yes" or "F"; NaN for a gap, else infinity."""
-    text = text.strip(" \t\n\r")
+    text = stripped(text)
     if is_gap(text, missing):
         return math.nan
     if text.find(",") >= 0:
@@ -155,7 +166,7 @@ def parsed_date(text: str, order: str, missing: str) -> float:
         order: ``"ymd"``, ``"dmy"`` or ``"mdy"``. A year has four digits, or two for 1969 to 2068 if it is last.
         missing: words that stand for a gap, as in :func:`is_gap`.
     """
-    text = text.strip(" \t\n\r")
+    text = stripped(text)
     if is_gap(text, missing):
         return math.nan
     size = len(text)
@@ -227,13 +238,13 @@ def parsed_date(text: str, order: str, missing: str) -> float:
         for _ in range(6 - (i - start)):
             micro *= 10
         fraction = micro / 1e6
-    rest = text[i:].strip(" \t\n\r").lower()
+    rest = stripped(text[i:]).lower()
     hour = numbers[3]
     if rest.startswith("am") or rest.startswith("pm"):
         if n < 5 or hour < 1 or hour > 12:
             return math.inf
         hour = hour % 12 + (12 if rest.startswith("pm") else 0)
-        rest = rest[2:].strip(" \t\n\r")
+        rest = stripped(rest[2:])
     offset = 0
     if rest == "z" or rest == "utc" or rest == "+00" or rest == "gmt":
         rest = ""
