@@ -2,7 +2,7 @@
 
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.batches import LoggedRounds
-from torchonline.models.builders import mlp, recommended_policy
+from torchonline.models.builders import mlp, recommended_policy, table_head
 from torchonline.models.lightning_strategy import LearnerStrategy
 from torchonline.models.log_data import LogDataModule
 from torchonline.models.neural_linear import NeuralLinearBandit
@@ -11,4 +11,4 @@ from torchonline.models.round_loader import RoundLoader
 from torchonline.models.table_data import TableDataModule
 
 __all__ = ["BanditHead", "LearnerStrategy", "LogDataModule", "LoggedRounds", "NeuralLinearBandit", "OnlinePredictor"]
-__all__ += ["RoundLoader", "TableDataModule", "mlp", "recommended_policy"]
+__all__ += ["RoundLoader", "TableDataModule", "mlp", "recommended_policy", "table_head"]

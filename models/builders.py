@@ -1,11 +1,15 @@
 """Encoders and policies from plain values, for configuration files."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import nn
 
 from torchonline.core.checks import one_of, sizes
+from torchonline.features import ColumnEncoder
+from torchonline.features.schema import MISSING
+from torchonline.models.bandit_head import BanditHead
 from torchonline.policies.policy import Policy
 from torchonline.policies.recommended import Explore, bandit
 from torchonline.policies.scaler import Interactions
@@ -68,3 +72,37 @@ def recommended_policy(
         bins=bins,
         explore=explore,
     )
+
+
+def table_head(
+    columns: Mapping[str, Any] | ColumnEncoder,
+    rewards: str = "unit",
+    actions: int | Sequence[str] | None = None,
+    *,
+    products: Mapping[str, Sequence[str]] | None = None,
+    magnitudes: bool | None = None,
+    bins: int | None = None,
+    explore: Explore | None = None,
+    missing: Sequence[str] = MISSING,
+) -> BanditHead:
+    """Return the recommended bandit on the columns of a table, as a head.
+
+    It is :func:`torchonline.bandit` on the features of a :class:`~torchonline.features.ColumnEncoder`.
+
+    Args:
+        columns: kinds or options of columns by name, as in a ColumnEncoder; or a ColumnEncoder.
+        rewards, actions, magnitudes, bins, explore: as in :func:`torchonline.bandit`.
+        products: groups of columns by name. The features of two columns from different groups get products, so that the effect
+            of one can depend on the other. None for no products.
+        missing: words for a gap, as in a ColumnEncoder.
+
+    Example:
+        >>> head = table_head({"age": "number", "country": "category"}, "binary", actions=2)
+        >>> k = head.select({"age": 31, "country": "CH"})
+        >>> head.step({"age": 31, "country": "CH"}, k, 1.0)
+    """
+    encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder(columns, missing=missing)
+    groups = None if products is None else {name: encoder.places(*group) for name, group in products.items()}
+    options: Any = {"magnitudes": magnitudes, "bins": bins, "explore": explore}
+    policy: Any = bandit(encoder.dim, rewards, actions, interactions=groups, **options)
+    return BanditHead(encoder, policy)

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,6 +13,7 @@ from torch.compiler import is_compiling
 
 from torchonline.core.checks import kind, shape_text
 from torchonline.core.inputs import NUMBERS, array_of, as_indices, as_tensor
+from torchonline.features import ColumnEncoder
 
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 # One lock for each encoder in training mode: threads that switch its mode take turns. Reentrant, for signal handlers.
@@ -22,8 +23,27 @@ if hasattr(os, "register_at_fork"):  # a child does not inherit a lock that anot
 
 
 def typed_like(encoder: nn.Module, otherwise: Tensor) -> Tensor:
-    """Return an encoder's first floating-point parameter, or ``otherwise``."""
+    """Return an encoder's first floating-point parameter, or ``otherwise``.
+
+    The codes of a :class:`~torchonline.features.ColumnEncoder` are float64.
+    """
+    columns = column_encoder(encoder)
+    if columns is not None:
+        return columns.fill
     return next((parameter for parameter in encoder.parameters() if parameter.is_floating_point()), otherwise)
+
+
+def column_encoder(encoder: nn.Module) -> ColumnEncoder | None:
+    """Return the module that reads rows of a table, if an encoder begins with one."""
+    first = encoder[0] if isinstance(encoder, nn.Sequential) and len(encoder) else encoder
+    return first if isinstance(first, ColumnEncoder) else None
+
+
+def are_rows(inputs: Any) -> bool:
+    """Return whether inputs are rows of a table, and not numbers."""
+    while isinstance(inputs, (list, tuple)) and inputs:
+        inputs = inputs[0]
+    return isinstance(inputs, Mapping) or (hasattr(inputs, "columns") and hasattr(inputs, "__getitem__"))
 
 
 def input_type(head: Any) -> Tensor:
@@ -44,8 +64,11 @@ def typed_inputs(encoder: nn.Module | None, inputs: Tensor) -> Tensor:
 def as_inputs(inputs: Any, encoder: nn.Module, state: Tensor) -> Tensor:
     """Convert arrays and lists to an encoder's inputs, in its parameters' dtype.
 
-    Integers stay integers if the encoder begins with an embedding.
+    Integers stay integers if the encoder begins with an embedding. Rows of a table become the codes of a ColumnEncoder.
     """
+    columns = column_encoder(encoder)
+    if columns is not None and are_rows(inputs):
+        return columns.lookup(inputs)
     like = typed_like(encoder, state)
     if _begins_with_an_embedding(encoder) and array_of("inputs", inputs, NUMBERS).dtype.kind in "iu":
         return as_indices("inputs", inputs, like.device)

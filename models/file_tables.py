@@ -13,11 +13,10 @@ from torchonline.core.checks import check_state_dtype, finite_number, instance_o
 from torchonline.core.messages import counted, listed
 from torchonline.models.files import (
     SUFFIXES,
+    check_names,
     checked_encoding,
     checked_separator,
-    guessed_separator,
     read_file,
-    separator_of,
     suffix_of,
 )
 
@@ -190,15 +189,7 @@ def read_frame(
     for path in files:
         frame = read_file(path, separator, encoding)
         columns = list(dict.fromkeys([*inputs, *others]))
-        missing = [column for column in columns if "*" not in column and column not in frame.columns]
-        if missing:
-            used = separator_of(path, separator)
-            guess = guessed_separator(list(frame.columns), missing, used)
-            hint = f"; the separator seems to be {guess!r}: pass separator={guess!r}" if guess else ""
-            raise ValueError(
-                f"files: expected the columns {listed(columns)}, got none of {listed(missing)} in {path.name}, which has "
-                f"{listed(frame.columns)}{hint}"
-            )
+        check_names(list(frame.columns), [column for column in columns if "*" not in column], path, separator)
         if found is None:
             found = matching(frame, name, inputs, others, is_probability_known=is_probability_known)
         columns = list(dict.fromkeys([*found, *others]))
@@ -225,13 +216,19 @@ def read_frame(
 
 def _sorted(frame: Any, time: str) -> Any:
     """Return a frame sorted by a column of times."""
+    return frame.assign(**{time: times_of(frame, time)}).sort_values(time, kind="stable", ignore_index=True)
+
+
+def times_of(frame: Any, time: str) -> Any:
+    """Return a column of times, numbers or dates, to sort by; or raise."""
     import pandas
 
-    if frame[time].dtype == object or pandas.api.types.is_string_dtype(frame[time]):  # CSV files hold dates as text
+    values = frame[time]
+    if values.dtype == object or pandas.api.types.is_string_dtype(values):  # CSV files hold dates as text
         try:
-            frame[time] = pandas.to_datetime(frame[time], format="ISO8601", utc=True)
+            values = pandas.to_datetime(values, format="ISO8601", utc=True)
         except (TypeError, ValueError) as error:
             raise ValueError(f"time: expected a column of numbers or ISO dates, got {time!r}: {error}") from error
-    if gaps := int(frame[time].isna().sum()):
+    if gaps := int(values.isna().sum()):
         raise ValueError(f"time: expected a column without gaps, got {time!r} with {gaps}")
-    return frame.sort_values(time, kind="stable", ignore_index=True)
+    return values

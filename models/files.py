@@ -5,7 +5,8 @@ import gzip
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +15,8 @@ from torchonline.core.messages import listed
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 SEPARATORS = (";", "\t", "|", ",")
+# Texts that are a gap in a column of numbers: pandas' own, without its "-nan" and the like.
+WORDS_OF_GAPS = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-", "."]
 
 
 def suffix_of(path: Path) -> str:
@@ -46,22 +49,115 @@ def read_file(path: Path, separator: str | None, encoding: str) -> Any:
     """Read one file with pandas, or raise a ValueError that names it."""
     import pandas
 
-    # From version 3.1 on, pandas rounds correctly by default and warns about the option.
-    version = tuple(map(int, pandas.__version__.split(".")[:2]))
-    exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
-    kind = f"files: expected files that pandas can read, got {str(path)!r}"
-    try:
+    with explained(path, encoding):
         if suffix_of(path) == ".parquet":
             return pandas.read_parquet(path)
-        # index_col=False: by default pandas takes the first column as index if each row ends in a separator.
-        options: Any = {"index_col": False, "sep": separator_of(path, separator), "encoding": encoding}
-        options |= {"skipinitialspace": True}
-        names = (
-            pandas.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, **options).iloc[0].tolist()
+        frame = pandas.read_csv(path, low_memory=False, **csv_options(path, separator, encoding))
+    return frame
+
+
+def read_chunks(
+    files: Sequence[Path],
+    separator: str | None,
+    encoding: str,
+    columns: Sequence[str] | None,
+    texts: Sequence[str] | None,
+    rows: int,
+) -> Iterator[Any]:
+    """Yield the rows of files as pandas frames of at most ``rows`` rows.
+
+    Args:
+        files: the files.
+        separator, encoding: of text files.
+        columns: names of the columns to read; None for all of the file.
+        texts: columns of text files to read as text; None for all. Only empty texts are gaps there.
+        rows: number of rows in a frame.
+    """
+    for path in files:
+        chunks = _chunks(path, separator, encoding, columns, texts, rows)
+        while True:
+            with explained(path, encoding):
+                chunk = next(chunks, None)
+            if chunk is None:
+                break
+            yield chunk
+
+
+def _chunks(
+    path: Path,
+    separator: str | None,
+    encoding: str,
+    columns: Sequence[str] | None,
+    texts: Sequence[str] | None,
+    rows: int,
+) -> Iterator[Any]:
+    """Yield the rows of one file, with pandas' errors."""
+    import pandas
+
+    if suffix_of(path) == ".parquet":
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(path) as file:
+            check_names(list(file.schema_arrow.names), columns or (), path, None)
+            for batch in file.iter_batches(rows, columns=None if columns is None else list(dict.fromkeys(columns))):
+                yield batch.to_pandas()
+        return
+    options = csv_options(path, separator, encoding)
+    names = list(pandas.read_csv(path, nrows=0, **options).columns)
+    check_names(names, columns or (), path, separator)
+    as_text = names if texts is None else list(dict.fromkeys(texts))
+    options["dtype"] = dict.fromkeys(as_text, str)
+    # Words such as NA are a gap in numbers only.
+    options["na_values"] = {name: [""] if name in as_text else WORDS_OF_GAPS for name in names}
+    options["usecols"] = None if columns is None else list(dict.fromkeys(columns))
+    with pandas.read_csv(path, keep_default_na=False, chunksize=rows, **options) as found:
+        yield from found
+
+
+def check_names(names: Sequence[str], columns: Sequence[str], path: Path, separator: str | None) -> None:
+    """Raise unless a file has all columns."""
+    if missing := [column for column in columns if column not in names]:
+        guess = guessed_separator(list(names), missing, separator_of(path, separator))
+        hint = f"; the separator seems to be {guess!r}: pass separator={guess!r}" if guess else ""
+        raise ValueError(
+            f"files: expected the columns {listed(dict.fromkeys(columns))}, got none of {listed(missing)} in {path.name}, which "
+            f"has {listed(names)}{hint}"
         )
+
+
+def csv_options(path: Path, separator: str | None, encoding: str) -> dict[str, Any]:
+    """Return pandas' options for a text file. Raise if a name of a column is not unique."""
+    import pandas
+
+    # index_col=False: by default pandas takes the first column as index if each row ends in a separator.
+    options: dict[str, Any] = {"index_col": False, "sep": separator_of(path, separator), "encoding": encoding}
+    options |= {"skipinitialspace": True}
+    names = pandas.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, **options).iloc[0].tolist()
+    if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+        raise DuplicateError(
+            f"files: expected unique column names, got {listed(twice)} more than once in {path.name}"
+        )
+    # From version 3.1 on, pandas rounds correctly by default and warns about the option.
+    version = tuple(map(int, pandas.__version__.split(".")[:2]))
+    return options | ({"float_precision": "round_trip"} if version < (3, 1) else {})
+
+
+class DuplicateError(Exception):
+    """Two columns of a file have one name."""
+
+
+@contextmanager
+def explained(path: Path, encoding: str) -> Iterator[None]:
+    """Turn the errors of reading a file into a ValueError that names it."""
+    import pandas
+
+    kind = f"files: expected files that pandas can read, got {str(path)!r}"
+    try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)
-            frame = pandas.read_csv(path, low_memory=False, **options, **exact)
+            yield
+    except DuplicateError as error:
+        raise ValueError(str(error)) from None
     except FileNotFoundError:
         raise ValueError(f"files: expected files that exist, got {str(path)!r}") from None
     except pandas.errors.ParserWarning as error:
@@ -73,10 +169,9 @@ def read_file(path: Path, separator: str | None, encoding: str) -> Any:
         hint = "" if codecs.lookup(guess) == codecs.lookup(encoding) else f": pass encoding={guess!r}"
         raise ValueError(f"{kind}, which is not {encoding}{hint}") from error
     except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        if ": expected " in str(error):
+            raise
         raise ValueError(f"{kind}: {error}") from error
-    if twice := [name for name, count in Counter(names).items() if name and count > 1]:
-        raise ValueError(f"files: expected unique column names, got {listed(twice)} more than once in {path.name}")
-    return frame
 
 
 def separator_of(path: Path, separator: str | None) -> str:

@@ -1,7 +1,7 @@
 """Lightning data module of logged rounds in CSV or Parquet files."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,12 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import instance_of
+from torchonline.core.messages import listed
+from torchonline.features import ColumnEncoder
+from torchonline.features.schema import MISSING
 from torchonline.models.batches import LoggedRounds
 from torchonline.models.file_tables import FileDataModule, read_frame
+from torchonline.models.raw_log import RawLog, propose_columns, read_raw_log
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame
 from torchonline.off_policy.columns import Columns, check_columns
@@ -30,7 +34,7 @@ class LogDataModule(FileDataModule):
     Args:
         files: a ``.csv``, ``.tsv`` or ``.parquet`` file, text files also with ``.gz`` appended; a list of such files; or a
             folder, whose files are read in the order of their names.
-        context: numeric columns of the inputs: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list of
+        context: without ``encoder``, numeric columns of the inputs; None for all columns without another role: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list of
             such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*`` matches any characters: ``["*"]`` means all
             columns that no other argument names, in the order of the first file. The columns of rewards, actions and
             probabilities are refused, and so are duplicates. A pattern is refused if it matches a column without a name, which
@@ -48,6 +52,11 @@ class LogDataModule(FileDataModule):
         separator: character between the values of a line; None for a tab in ``.tsv`` files and a comma in others. Blanks after
             it are skipped.
         encoding: encoding of text files, such as ``"cp1252"`` or ``"utf-16"``.
+        encoder: a :class:`~torchonline.features.ColumnEncoder`, for columns of any kind. The inputs are then its codes, ``(N, C)``,
+            for a head with this encoder, and the columns in ``context`` are only used by :meth:`propose`. Rewards may be
+            booleans, and actions may be names. Files are read in chunks into a temporary file, so that memory does not grow with
+            them.
+        actions: names of the actions in the order of their ids, if the column has names. Only used with ``encoder``.
 
     Raises:
         ImportError: pandas is not installed, or pyarrow for Parquet files.
@@ -70,7 +79,7 @@ class LogDataModule(FileDataModule):
         self,
         files: str | Path | Sequence[str | Path],
         *,
-        context: Sequence[str] | Sequence[Sequence[str]],
+        context: Sequence[str] | Sequence[Sequence[str]] | None = None,
         action: str,
         reward: str,
         probability: str | None = None,
@@ -80,8 +89,14 @@ class LogDataModule(FileDataModule):
         part: tuple[float, float] = (0.0, 1.0),
         separator: str | None = None,
         encoding: str = "utf-8",
+        encoder: ColumnEncoder | None = None,
+        actions: Sequence[str] | None = None,
     ) -> None:
         super().__init__(files, time, part, batch_size, dtype, separator, encoding)
+        self.encoder = instance_of("encoder", encoder, (ColumnEncoder, type(None)), "a ColumnEncoder or None")
+        self.actions = None if actions is None else list(instance_of("actions", actions, (list, tuple), "names"))
+        self.columns = context  # of a log of raw columns
+        context = ["*"] if context is None else context
         self.context = [
             list(name) if isinstance(name, (list, tuple)) else [name]
             for name in instance_of("context", context, (list, tuple), "a list of columns")
@@ -109,10 +124,13 @@ class LogDataModule(FileDataModule):
         for names in self.context if self.of_arms else [[name for (name,) in self.context]]:
             check_columns("context", names, **roles)
         self._frame: Any = None
+        self._raw: RawLog | None = None
 
     def setup(self, stage: str | None = None) -> None:
         """Read the files, once."""
-        if self._frame is None:
+        if self.encoder is not None:
+            self._of_raw(self.encoder)
+        elif self._frame is None:
             names = [name for names in self.context for name in names]
             others = [self.names[name] for name in ("action", "reward", "probability") if self.names[name] is not None]
             inputs, others = ([], names + others) if self.of_arms else (names, others)
@@ -131,6 +149,10 @@ class LogDataModule(FileDataModule):
 
     def train_dataloader(self) -> RoundLoader:
         """Return the loader of all rounds in order."""
+        if self.encoder is not None:
+            raw = self._of_raw(self.encoder)
+            values = [None if one is None else one.to(self.dtype) for one in (raw.reward, raw.probability)]
+            return RoundLoader(LoggedRounds(raw.inputs, self._ids(raw), *values), batch_size=self.batch_size)  # type: ignore[arg-type]
         columns = Columns(self._of_setup())
         action = columns.actions(self.names["action"], len(self.context) if self.of_arms else None)
         numbers = {
@@ -156,9 +178,15 @@ class LogDataModule(FileDataModule):
         Raises:
             ValueError: ``probability`` is None, or values are out of range.
         """
-        frame, names = self._of_setup(), self.names
+        names = self.names
         if names["probability"] is None:
             raise ValueError("probability: expected the name of a column, which off-policy evaluation needs, got None")
+        if self.encoder is not None:
+            raw = self._of_raw(self.encoder)
+            action, reward, probability = self._ids(raw), raw.reward.to(self.dtype), raw.probability
+            arms = int(action.max()) + 1 if arms is None else arms
+            return BanditLog(arms=arms, action=action, reward=reward, probability=probability, context=raw.inputs)
+        frame = self._of_setup()
         arms = len(self.context) if arms is None and self.of_arms else arms
         log: Any = from_frame(frame, arms=arms, time=self.time, context=self._inputs, **names)
         found: BanditLog = dataclasses.replace(
@@ -168,6 +196,51 @@ class LogDataModule(FileDataModule):
             probability=log.probability.to(self.dtype),
         )
         return found
+
+    def propose(self, kinds: Mapping[str, Any] | None = None, missing: Sequence[str] = MISSING) -> ColumnEncoder:
+        """Return an encoder for the columns in ``context``, from the first 20,000 rows of the first file.
+
+        Args:
+            kinds, missing: as in :meth:`ColumnEncoder.from_frame <torchonline.features.ColumnEncoder.from_frame>`.
+        """
+        if self.of_arms:
+            raise ValueError("context: expected names of columns, to propose kinds for, got a list for each arm")
+        roles = [name for name in self.names.values() if name is not None]
+        return propose_columns(
+            self.files,
+            [name for (name,) in self.context],
+            roles,
+            self.separator,
+            self.encoding,
+            is_probability_known=self.names["probability"] is not None,
+            kinds=kinds,
+            missing=missing,
+        )
+
+    def raw_log(self) -> RawLog:
+        """Return the log of raw columns. It needs an ``encoder``."""
+        if self.encoder is None:
+            raise ValueError("encoder: expected a ColumnEncoder, to read raw columns, got None")
+        return self._of_raw(self.encoder)
+
+    def _of_raw(self, encoder: ColumnEncoder) -> RawLog:
+        if self._raw is None:
+            options = self.time, self.part, self.separator, self.encoding
+            self._raw = read_raw_log(self.files, encoder, *self.names.values(), *options)
+        return self._raw
+
+    def _ids(self, raw: RawLog) -> Tensor:
+        """Return the actions as integers: positions in ``actions``, or the integers themselves."""
+        known = raw.names if self.actions is None else self.actions
+        if self.actions is None and not all(name.isdigit() for name in raw.names):
+            raise ValueError(
+                f"actions: expected the names of the actions, in the order of their ids, got None, and text in "
+                f"{self.names['action']!r}: {listed(raw.names)}"
+            )
+        if unknown := [name for name in raw.names if name not in known]:
+            raise ValueError(f"action: expected one of {listed(known)}, got {listed(unknown)} in {self.names['action']!r}")
+        ids = [int(name) if self.actions is None else known.index(name) for name in raw.names]
+        return torch.tensor(ids)[raw.action]
 
     def _of_setup(self) -> Any:
         if self._frame is None:

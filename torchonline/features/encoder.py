@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.core.backend import in_python
+from torchonline.core.checks import check_state_dtype
 from torchonline.core.messages import counted, listed
 from torchonline.features.proposal import proposed
 from torchonline.features.reader import hashed, parsed_boolean, parsed_date, parsed_number, stripped
@@ -66,9 +67,10 @@ class ColumnEncoder(nn.Module):
             number; of a date also ``order``, "ymd", "dmy" or "mdy", and ``parts``, some of "age", "day", "week" and "year". Of a
             category: ``values``, ``buckets``, ``gaps``. Of a text: ``buckets``.
         missing: words for a gap in columns of numbers, booleans and dates, in any case.
+        dtype: dtype of the features, torch.float64, or torch.float32 before layers of single precision.
 
     Shape:
-        - codes: ``(..., C)``, float64; features: ``(..., dim)``, float64.
+        - codes: ``(..., C)``, float64; features: ``(..., dim)``.
 
     Raises:
         TypeError, ValueError: a column is wrong. The error names all wrong columns.
@@ -90,6 +92,7 @@ class ColumnEncoder(nn.Module):
 
         def __call__(self, rows: Any) -> Tensor: ...
 
+        reader: RowReader
         schema: Tensor
         value_places: Tensor
         fill: Tensor
@@ -113,8 +116,12 @@ class ColumnEncoder(nn.Module):
 
     __jit_unused_properties__: tuple[str, ...] = ("columns",)
 
-    def __init__(self, columns: Any, *, missing: Sequence[str] = MISSING) -> None:
+    def __init__(
+        self, columns: Any, *, missing: Sequence[str] = MISSING, dtype: torch.dtype = torch.float64
+    ) -> None:
         super().__init__()
+        check_state_dtype(dtype)
+        self.dtype = dtype
         self.register_buffer("schema", torch.empty(0, dtype=torch.uint8))
         self.dropped: dict[str, str] = {}
         self._set_schema(make_schema(columns, missing))
@@ -187,7 +194,7 @@ class ColumnEncoder(nn.Module):
             TypeError, ValueError: a column is missing in a table, a dict has an unknown name, or a column does not take a value.
                 The error names all such columns.
         """
-        return torch.from_numpy(self._reader.codes(rows)).to(self.schema.device)
+        return torch.from_numpy(self.reader.codes(rows)).to(self.schema.device)
 
     def _forward_in_python(self, codes: Any) -> Tensor:
         return self._features(codes if isinstance(codes, Tensor) else self.lookup(codes))
@@ -241,7 +248,7 @@ class ColumnEncoder(nn.Module):
             found.append(is_gap.index_select(-1, self.plain_places).to(codes.dtype).sum(-1, keepdim=True))
         # Infinity marks a value that was not read. It must not become a category or a phase.
         bad = torch.where(is_gap, 0.0, codes * 0.0).sum(-1, keepdim=True)
-        return torch.cat(found, -1) + bad
+        return (torch.cat(found, -1) + bad).to(self.dtype)
 
     def _lookup_row_in_python(self, numbers: Mapping[str, float], texts: Mapping[str, str]) -> Tensor:
         if shared := sorted(numbers.keys() & texts.keys()):
@@ -343,7 +350,7 @@ class ColumnEncoder(nn.Module):
         columns = schema["columns"]
         data = np.frombuffer(to_json(schema).encode(), dtype=np.uint8).copy()
         self._buffers["schema"] = torch.from_numpy(data).to(self.schema.device)
-        self.__dict__["_reader"] = RowReader(schema)
+        self.__dict__["reader"] = RowReader(schema)
         sizes = [width_of(column) for column in columns]
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         self.code_count = sum(sizes)
@@ -468,8 +475,8 @@ class ColumnEncoder(nn.Module):
             self.dropped = {}
 
     def _apply(self, function: Any, recurse: bool = True) -> Any:
-        """Move the buffers, which stay float64: a hash needs its bits."""
-        return super()._apply(lambda tensor: function(tensor).to(tensor.dtype), recurse)
+        """Move the buffers to a device. They stay float64, because a hash needs its bits."""
+        return super()._apply(lambda tensor: _moved(tensor, function(tensor)), recurse)
 
     def extra_repr(self) -> str:
         lines = [f"{counted(len(self.column_names), 'column')}, {counted(self.dim, 'feature')}"]
@@ -477,6 +484,10 @@ class ColumnEncoder(nn.Module):
         lines += [f"{column['name']:<{width}}  {_described(column)}" for column in self.columns]
         lines += [f"{name:<{width}}  dropped: {why}" for name, why in self.dropped.items()]
         return "\n".join(lines)
+
+
+def _moved(tensor: Tensor, like: Tensor) -> Tensor:
+    return like if like.dtype == tensor.dtype else tensor.to(like.device)
 
 
 def _described(column: Mapping[str, Any]) -> str:

@@ -1,8 +1,7 @@
 """Codes of rows and tables, with one error for all wrong columns."""
 
 import difflib
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -28,6 +27,8 @@ class RowReader:
         self.schema = schema
         self.columns: list[dict[str, Any]] = schema["columns"]
         self.names = [column["name"] for column in self.columns]
+        sizes = list(map(width_of, self.columns))
+        self.starts, self.width = [sum(sizes[:i]) for i in range(len(sizes))], sum(sizes)
 
     def codes(self, rows: Any) -> np.ndarray:
         """Return the codes of rows, float64 ``(..., C)``, or raise."""
@@ -56,27 +57,31 @@ class RowReader:
                 hint = f"; did you mean {listed(close)}?" if close else ""
                 raise ValueError(f"rows: expected columns {listed(self.names)}, got {listed(unknown)}{hint}")
         codes = np.array([codes_of(row, self.schema) for row in rows], dtype=np.float64)
-        codes = codes.reshape(len(rows), sum(map(width_of, self.columns)))
-        if np.isinf(codes).any():
-            self._raise(codes, lambda name: [row.get(name) for row in rows], "row", len(rows) > 1)
+        codes = codes.reshape(len(rows), self.width)
+        problems = Problems("rows", "row" if len(rows) > 1 else "")
+        problems.add(self, codes, lambda name: [row.get(name) for row in rows])
+        problems.check()
         return codes
 
     def _of_frame(self, frame: Any) -> np.ndarray:
         table = native(frame)
-        if lost := [column["name"] for column in self.columns if column["name"] not in table.columns]:
+        if lost := [name for name in self.names if name not in table.columns]:
             raise ValueError(f"rows: expected columns {listed(lost)}, got a table with {listed(table.columns)}")
-        codes = np.empty((len(table), sum(map(width_of, self.columns))))
-        start = 0
-        for column in self.columns:
-            width = width_of(column)
+        codes = self.codes_of_table(table)
+        problems = Problems("rows", "row")
+        problems.add(self, codes, lambda name: table[name].to_list())
+        problems.check()
+        return codes
+
+    def codes_of_table(self, table: Any) -> np.ndarray:
+        """Return the codes of a narwhals frame; infinity for values that are not read."""
+        codes = np.empty((len(table), self.width))
+        for column, start in zip(self.columns, self.starts, strict=True):
             series = table[column["name"]]
             if column["kind"] == "text":
-                codes[:, start : start + width] = self._of_text(series.to_list(), column)
+                codes[:, start : start + width_of(column)] = self._of_text(series.to_list(), column)
             else:
                 codes[:, start] = self._of_series(series, column)
-            start += width
-        if np.isinf(codes).any():
-            self._raise(codes, lambda name: table[name].to_list(), "row", True)
         return codes
 
     def _of_series(self, series: Any, column: Mapping[str, Any]) -> Any:
@@ -115,22 +120,46 @@ class RowReader:
                 found[i] = counts_of(value, column)
         return found
 
-    def _raise(self, codes: np.ndarray, values_of: Any, noun: str, has_rows: bool) -> None:
-        """Raise one error for all columns with a code of infinity."""
-        problems, remedies = [], {}
-        start = 0
-        for column in self.columns:
-            width, name = width_of(column), column["name"]
-            is_bad = np.isinf(codes[:, start : start + width]).any(-1)
-            start += width
-            if is_bad.any():
-                first = int(np.argmax(is_bad))
-                value = values_of(name)[first]
-                where = f" in {noun} {first}" if has_rows else ""
-                more = f" and {counted(int(is_bad.sum()) - 1, 'other value')}" if is_bad.sum() > 1 else ""
-                problems.append(f"{WANTED[column['kind']]} in {name!r}, got {_shown(value)}{where}{more}")
-                remedies[_remedy(column, value)] = None
-        raise ValueError("rows: expected " + "; ".join([*problems, *remedies]))
+
+class Problems:
+    """Values that their columns do not take, collected into one error.
+
+    Args:
+        argument: name of the argument, with which the error begins.
+        noun: what a row is called, such as "row"; "" if there is only one.
+        first: the number of the first row.
+    """
+
+    def __init__(self, argument: str, noun: str, first: int = 0) -> None:
+        self.argument, self.noun, self.row = argument, noun, first
+        self.found: dict[str, tuple[str, Any, int, int]] = {}
+        self.remedies: dict[str, None] = {}  # as an ordered set
+
+    def add(self, reader: RowReader, codes: np.ndarray, values_of: Callable[[str], Sequence[Any]]) -> None:
+        """Record the codes of infinity among the codes of further rows."""
+        if np.isinf(codes).any():
+            for column, start in zip(reader.columns, reader.starts, strict=True):
+                is_bad = np.isinf(codes[:, start : start + width_of(column)]).any(-1)
+                if is_bad.any():
+                    value = values_of(column["name"])[int(np.argmax(is_bad))]
+                    self.record(column["name"], WANTED[column["kind"]], is_bad, value, _remedy(column, value))
+        self.row += len(codes)
+
+    def record(self, name: str, wanted: str, is_bad: np.ndarray, value: Any, remedy: str) -> None:
+        """Record wrong values of a column among further rows."""
+        old = self.found.get(name, (wanted, value, self.row + int(np.argmax(is_bad)), 0))
+        self.found[name] = (*old[:3], old[3] + int(is_bad.sum()))
+        self.remedies[remedy] = None
+
+    def check(self) -> None:
+        """Raise one error for all columns with problems."""
+        texts = []
+        for name, (wanted, value, row, count) in self.found.items():
+            where = f" in {self.noun} {row}" if self.noun else ""
+            more = f" and {counted(count - 1, 'other value')}" if count > 1 else ""
+            texts.append(f"{wanted} in {name!r}, got {_shown(value)}{where}{more}")
+        if texts:
+            raise ValueError(f"{self.argument}: expected {'; '.join([*texts, *self.remedies])}")
 
 
 class _Codes(dict[Any, float]):

@@ -1,0 +1,216 @@
+"""Logs of raw columns in files, read in chunks into a temporary file of codes."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.messages import counted
+from torchonline.features import ColumnEncoder
+from torchonline.features.proposal import proposed_column
+from torchonline.features.reader import is_missing, text_of
+from torchonline.features.rows import Problems, RowReader, native
+from torchonline.features.schema import MISSING, make_schema
+from torchonline.models.file_tables import matching, times_of
+from torchonline.models.files import check_names, read_chunks
+
+# Rows in a chunk.
+CHUNK = 50_000
+# Rows from which kinds of columns are proposed.
+SAMPLE = 20_000
+
+
+@dataclass
+class RawLog:
+    """Rounds of a log: codes of the inputs, and positions of the actions in ``names``."""
+
+    inputs: Tensor
+    action: Tensor
+    reward: Tensor
+    probability: Tensor | None
+    names: list[str]
+
+
+class Spool:
+    """Rows of float64 in a temporary file, so that memory does not grow with them."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self.rows = width, 0
+        self.file = tempfile.TemporaryFile()
+
+    def append(self, rows: np.ndarray) -> None:
+        """Write rows, ``(n, width)``."""
+        self.file.write(np.ascontiguousarray(rows, dtype=np.float64).tobytes())
+        self.rows += len(rows)
+
+    def array(self) -> Any:
+        """Return all rows, mapped into memory."""
+        self.file.flush()
+        return np.memmap(self.file, dtype=np.float64, mode="r+", shape=(self.rows, self.width))
+
+    def reordered(self, order: np.ndarray) -> "Spool":
+        """Return the rows in another order."""
+        rows, found = self.array(), Spool(self.width)
+        for part in np.array_split(order, max(1, len(order) // CHUNK)):
+            found.append(rows[part])
+        return found
+
+
+def read_raw_log(
+    files: Sequence[Path],
+    encoder: ColumnEncoder,
+    action: str,
+    reward: str,
+    probability: str | None,
+    time: str | None,
+    part: tuple[float, float],
+    separator: str | None,
+    encoding: str,
+) -> RawLog:
+    """Read a log in chunks, or raise one error for all columns.
+
+    Args:
+        files: the files.
+        encoder: the encoder, whose columns are the inputs.
+        action: column of the actions: text, or integers.
+        reward: column of the rewards: numbers or booleans, also as text.
+        probability: column of the logging probabilities, or None.
+        time: column to sort by, or None.
+        part: fractions of the ordered rounds.
+        separator, encoding: of text files.
+    """
+    reader = encoder.reader
+    others = [reward, *([] if probability is None else [probability])]
+    wanted = [*reader.names, action, *others, *([] if time is None else [time])]
+    texts = [column["name"] for column in reader.columns if not is_plain_number(column)]
+    spool, times = Spool(reader.width + 1 + len(others)), []
+    places: dict[str, int] = {}
+    numbers: RowReader | None = None
+    problems = Problems("files", "row", 1)
+    for frame in read_chunks(files, separator, encoding, wanted, [*texts, action], CHUNK):
+        table = native(frame)
+        if numbers is None:
+            numbers = RowReader(_schema_of_numbers(table, others))
+        codes = reader.codes_of_table(table)
+        found = numbers.codes_of_table(table)
+        row = problems.row
+        problems.add(reader, codes, lambda name, table=table: table[name].to_list())  # type: ignore[misc]
+        problems.row = row
+        chosen, is_lost = _places_of(table[action].to_list(), places)
+        for name, is_bad, what in (
+            *((one, np.isnan(values), "numbers") for one, values in zip(others, found.T, strict=True)),
+            (action, is_lost, "names or integers"),
+        ):
+            if is_bad.any():
+                value = table[name].to_list()[int(np.argmax(is_bad))]
+                problems.record(name, what, is_bad, value, "leave out rows without an action, reward or probability")
+        problems.add(numbers, found, lambda name, table=table: table[name].to_list())  # type: ignore[misc]
+        spool.append(np.concatenate([codes, chosen[:, None], found], 1))
+        if time is not None:
+            times.append(_times(frame, time, reader, codes))
+    problems.check()
+    if spool.rows == 0:
+        raise ValueError("files: expected at least one round, got none")
+    if time is not None:
+        order = np.argsort(np.concatenate(times), kind="stable")
+        if (np.diff(order) != 1).any():
+            spool = spool.reordered(order)
+    first, last = (round(end * spool.rows) for end in part)
+    if first == last:
+        raise ValueError(
+            f"part: expected at least one of {counted(spool.rows, 'round')}, got none from {part[0]:g} to {part[1]:g}"
+        )
+    rows = torch.from_numpy(spool.array())[first:last]
+    names = sorted(places, key=_key_of_name)
+    number_of = np.array([names.index(name) for name in places])
+    width = reader.width
+    return RawLog(
+        rows[:, :width],
+        torch.from_numpy(number_of[rows[:, width].numpy().astype(np.int64)]),
+        rows[:, width + 1].clone(),
+        None if probability is None else rows[:, width + 2].clone(),
+        names,
+    )
+
+
+def propose_columns(
+    files: Sequence[Path],
+    context: Sequence[str],
+    roles: Sequence[str],
+    separator: str | None,
+    encoding: str,
+    *,
+    is_probability_known: bool,
+    kinds: Any = None,
+    missing: Sequence[str] = MISSING,
+) -> ColumnEncoder:
+    """Return an encoder for the first rows of the first file.
+
+    Args:
+        files: the files.
+        context: names of the columns, or patterns.
+        roles: columns with another role, which patterns do not match.
+        separator, encoding: of text files.
+        is_probability_known: see :func:`~torchonline.models.file_tables.matching`.
+        kinds, missing: see :meth:`~torchonline.features.ColumnEncoder.from_frame`.
+    """
+    frame = next(read_chunks(files[:1], separator, encoding, None, None, SAMPLE), None)
+    if frame is None or not len(frame):
+        raise ValueError("files: expected at least one round, got none")
+    names = [name for name in context if "*" not in name]
+    check_names(list(frame.columns), [*names, *roles], files[0], separator)
+    columns = matching(frame, "context", context, roles, is_probability_known=is_probability_known)
+    return ColumnEncoder.from_frame(frame[columns], kinds=kinds, missing=missing)
+
+
+def _times(frame: Any, time: str, reader: RowReader, codes: np.ndarray) -> np.ndarray:
+    """Return the times of rows as numbers. An encoded date is read in its own order."""
+    if time in reader.names and reader.columns[reader.names.index(time)]["kind"] in ("date", "number"):
+        times = codes[:, reader.starts[reader.names.index(time)]]
+        if gaps := int(np.isnan(times).sum()):
+            raise ValueError(f"time: expected a column without gaps, got {time!r} with {gaps}")
+        return times
+    values = times_of(frame, time).to_numpy()
+    return values.astype("datetime64[ns]").astype(np.int64) if values.dtype.kind == "M" else values
+
+
+def is_plain_number(column: Any) -> bool:
+    """Return whether a column can be read as numbers, and not as text."""
+    return column["kind"] == "number" and column["decimal"] == "." and not column["unit"]
+
+
+def _schema_of_numbers(table: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return the schema of columns of numbers or booleans."""
+    columns = []
+    for name in names:
+        values = [value for value in table[name].to_list() if not is_missing(value)]
+        words = make_schema({"x": "number"})["missing"]
+        column: dict[str, Any] = {"kind": "number"}
+        if values:
+            found, _ = proposed_column(values, None, words, 2, True)
+            column = found if found["kind"] in ("number", "boolean") else column
+        column.pop("has_gaps", None)
+        columns.append({"name": name, **column})
+    return make_schema(columns)
+
+
+def _places_of(values: list[Any], places: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of actions in ``places``, which grows; and which are missing."""
+    cache: dict[Any, int] = {}
+    for value in set(values):
+        text = None if is_missing(value) else text_of(value)
+        cache[value] = places.setdefault(text, len(places)) if text else -1
+    found = np.array([cache[value] for value in values])
+    return found, found < 0
+
+
+def _key_of_name(name: str) -> tuple[float, str]:
+    """Return a key that sorts integers by value, before other names."""
+    is_integer = name.lstrip("-").isdigit()
+    return (float(name), "") if is_integer else (float("inf"), name)
+
