@@ -1,7 +1,7 @@
 """Encoders and policies from plain values, for configuration files."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -75,34 +75,40 @@ def recommended_policy(
 
 
 def table_head(
-    columns: Mapping[str, Any] | ColumnEncoder,
-    rewards: str = "unit",
-    actions: int | Sequence[str] | None = None,
+    columns: dict[str, Any] | ColumnEncoder | None = None,
+    rewards: str | None = None,
+    actions: int | list[str] | None = None,
     *,
-    products: Mapping[str, Sequence[str]] | None = None,
+    products: dict[str, list[str]] | None = None,
     magnitudes: bool | None = None,
     bins: int | None = None,
     explore: Explore | None = None,
-    missing: Sequence[str] = MISSING,
+    missing: list[str] | None = None,
 ) -> BanditHead:
     """Return the recommended bandit on the columns of a table, as a head.
 
     It is :func:`torchonline.bandit` on the features of a :class:`~torchonline.features.ColumnEncoder`.
 
     Args:
-        columns: kinds or options of columns by name, as in a ColumnEncoder; or a ColumnEncoder.
-        rewards, actions, magnitudes, bins, explore: as in :func:`torchonline.bandit`.
+        columns: kinds or options of columns by name, as in a ColumnEncoder; or a ColumnEncoder. The command line proposes columns,
+            rewards and actions that are None, from the log.
+        rewards: as in :func:`torchonline.bandit`; None for "unit".
+        actions, magnitudes, bins, explore: as in :func:`torchonline.bandit`.
         products: groups of columns by name. The features of two columns from different groups get products, so that the effect
             of one can depend on the other. None for no products.
-        missing: words for a gap, as in a ColumnEncoder.
+        missing: words for a gap, as in a ColumnEncoder; None for its own.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; the error names it.
 
     Example:
         >>> head = table_head({"age": "number", "country": "category"}, "binary", actions=2)
         >>> k = head.select({"age": 31, "country": "CH"})
         >>> head.step({"age": 31, "country": "CH"}, k, 1.0)
     """
-    encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder(columns, missing=missing)
+    words = MISSING if missing is None else missing
+    encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder(columns, missing=words)
     groups = None if products is None else {name: encoder.places(*group) for name, group in products.items()}
     options: Any = {"magnitudes": magnitudes, "bins": bins, "explore": explore}
-    policy: Any = bandit(encoder.dim, rewards, actions, interactions=groups, **options)
+    policy: Any = bandit(encoder.dim, rewards or "unit", actions, interactions=groups, **options)
     return BanditHead(encoder, policy)

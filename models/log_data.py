@@ -1,7 +1,7 @@
 """Lightning data module of logged rounds in CSV or Parquet files."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torchonline.core.checks import instance_of
 from torchonline.core.messages import listed
 from torchonline.features import ColumnEncoder
 from torchonline.features.schema import MISSING
+from torchonline.models.bandit_head import ENCODED_AT_ONCE
 from torchonline.models.batches import LoggedRounds
 from torchonline.models.file_tables import FileDataModule, read_frame
 from torchonline.models.raw_log import RawLog, propose_columns, read_raw_log
@@ -44,7 +45,7 @@ class LogDataModule(FileDataModule):
         probability: column of the logging probabilities, or None. Learning does not need them.
         time: column to sort by, numbers or dates; dates as text in ISO 8601 (UTC if without a zone). None keeps the order of the
             rows.
-        batch_size: rounds in a batch of one rank.
+        batch_size: rounds in a batch of one rank; None for 1, or 8192 with ``encoder``. A head learns the rounds in order anyway.
         dtype: dtype of inputs, rewards and probabilities, in batches and in :meth:`bandit_log`. A head converts inputs to the
             dtype of its encoder, or of its policy.
         part: the rounds to take, as fractions of the ordered rounds: ``(0, 0.8)`` takes the first 80 percent, ``(0.8, 1)`` the
@@ -57,6 +58,8 @@ class LogDataModule(FileDataModule):
             booleans, and actions may be names. Files are read in chunks into a temporary file, so that memory does not grow with
             them.
         actions: names of the actions in the order of their ids, if the column has names. Only used with ``encoder``.
+        kinds, missing: of :meth:`propose`, see :meth:`ColumnEncoder.from_frame
+            <torchonline.features.ColumnEncoder.from_frame>`.
 
     Raises:
         ImportError: pandas is not installed, or pyarrow for Parquet files.
@@ -84,18 +87,22 @@ class LogDataModule(FileDataModule):
         reward: str,
         probability: str | None = None,
         time: str | None = None,
-        batch_size: int = 1,
+        batch_size: int | None = None,
         dtype: torch.dtype = torch.float64,
         part: tuple[float, float] = (0.0, 1.0),
         separator: str | None = None,
         encoding: str = "utf-8",
         encoder: ColumnEncoder | None = None,
-        actions: Sequence[str] | None = None,
+        actions: list[str] | None = None,
+        kinds: dict[str, Any] | None = None,
+        missing: list[str] | None = None,
     ) -> None:
-        super().__init__(files, time, part, batch_size, dtype, separator, encoding)
+        super().__init__(files, time, part, 1 if batch_size is None else batch_size, dtype, separator, encoding)
+        # Large batches of raw columns are learnt in blocks.
+        self.raw_batch_size = ENCODED_AT_ONCE if batch_size is None else self.batch_size
         self.encoder = instance_of("encoder", encoder, (ColumnEncoder, type(None)), "a ColumnEncoder or None")
         self.actions = None if actions is None else list(instance_of("actions", actions, (list, tuple), "names"))
-        self.columns = context  # of a log of raw columns
+        self.kinds, self.missing = kinds or {}, MISSING if missing is None else missing
         context = ["*"] if context is None else context
         self.context = [
             list(name) if isinstance(name, (list, tuple)) else [name]
@@ -152,7 +159,7 @@ class LogDataModule(FileDataModule):
         if self.encoder is not None:
             raw = self._of_raw(self.encoder)
             values = [None if one is None else one.to(self.dtype) for one in (raw.reward, raw.probability)]
-            return RoundLoader(LoggedRounds(raw.inputs, self._ids(raw), *values), batch_size=self.batch_size)  # type: ignore[arg-type]
+            return RoundLoader(LoggedRounds(raw.inputs, self._ids(raw), *values), batch_size=self.raw_batch_size)  # type: ignore[arg-type]
         columns = Columns(self._of_setup())
         action = columns.actions(self.names["action"], len(self.context) if self.of_arms else None)
         numbers = {
@@ -197,12 +204,8 @@ class LogDataModule(FileDataModule):
         )
         return found
 
-    def propose(self, kinds: Mapping[str, Any] | None = None, missing: Sequence[str] = MISSING) -> ColumnEncoder:
-        """Return an encoder for the columns in ``context``, from the first 20,000 rows of the first file.
-
-        Args:
-            kinds, missing: as in :meth:`ColumnEncoder.from_frame <torchonline.features.ColumnEncoder.from_frame>`.
-        """
+    def propose(self) -> ColumnEncoder:
+        """Return an encoder for the columns in ``context``, from the first 20,000 rows of the first file."""
         if self.of_arms:
             raise ValueError("context: expected names of columns, to propose kinds for, got a list for each arm")
         roles = [name for name in self.names.values() if name is not None]
@@ -213,8 +216,8 @@ class LogDataModule(FileDataModule):
             self.separator,
             self.encoding,
             is_probability_known=self.names["probability"] is not None,
-            kinds=kinds,
-            missing=missing,
+            kinds=self.kinds,
+            missing=self.missing,
         )
 
     def raw_log(self) -> RawLog:

@@ -24,6 +24,7 @@ from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
 from torchonline.command_line.commands import OnlineTrainer, read_checkpoint
 from torchonline.command_line.messages import one_line
+from torchonline.command_line.tables import propose_head, share_columns, with_head
 from torchonline.core.messages import counted
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
@@ -149,6 +150,7 @@ class Tool(LightningCLI):
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
         self.command = words[0]
+        words = with_head(words)
         # A report shows the policy's pictures if a configuration is given.
         self.has_model = self.command != "report" or any(
             word.startswith(("-c", "--config", "--model")) for word in words
@@ -178,7 +180,7 @@ class Tool(LightningCLI):
             },
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
-            args=list(words),
+            args=words,
         )
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
@@ -207,12 +209,20 @@ class Tool(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         self.config = parser.parse_args(args)
 
+    def instantiate_classes(self) -> None:
+        """Build model, data and trainer. Data that the head was proposed from is kept."""
+        super().instantiate_classes()
+        self.datamodule = self.read or self.datamodule
+        share_columns(self.model, self.datamodule)
+
     def _parse_ckpt_path(self) -> None:
         """Do nothing: the configuration builds the model; a checkpoint has its state."""
 
     def before_instantiate_classes(self) -> None:
         """Set the checkpoint that a command starts from."""
         config = self.config[self.subcommand]
+        # Data that has been read for the proposal of a head.
+        self.read = propose_head(config)
         goes_on = self.subcommand == "fit" and config["ckpt_path"]
         begins = self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot")
         if goes_on or begins:
