@@ -16,7 +16,7 @@ from torchonline.features.schema import MISSING
 from torchonline.models.bandit_head import ENCODED_AT_ONCE
 from torchonline.models.batches import LoggedRounds
 from torchonline.models.file_tables import FileDataModule, read_frame
-from torchonline.models.raw_log import RawLog, propose_columns, read_raw_log
+from torchonline.models.raw_log import RawLoader, RawLog, propose_columns, read_raw_log
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame
 from torchonline.off_policy.columns import Columns, check_columns
@@ -159,7 +159,8 @@ class LogDataModule(FileDataModule):
         if self.encoder is not None:
             raw = self._of_raw(self.encoder)
             values = [None if one is None else one.to(self.dtype) for one in (raw.reward, raw.probability)]
-            return RoundLoader(LoggedRounds(raw.inputs, self._ids(raw), *values), batch_size=self.raw_batch_size)  # type: ignore[arg-type]
+            rounds = LoggedRounds(raw.inputs, self._ids(raw), *values)  # type: ignore[arg-type]
+            return RawLoader(raw, rounds, self.raw_batch_size)
         columns = Columns(self._of_setup())
         action = columns.actions(self.names["action"], len(self.context) if self.of_arms else None)
         numbers = {

@@ -1,7 +1,8 @@
 """Logs of raw columns in files, read in chunks into a temporary file of codes."""
 
+import mmap
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from torchonline.features.proposal import proposed_column
 from torchonline.features.reader import is_missing, text_of
 from torchonline.features.rows import Problems, RowReader, native
 from torchonline.features.schema import MISSING, make_schema
+from torchonline.models.batches import LoggedRounds
 from torchonline.models.file_tables import matching, times_of
 from torchonline.models.files import check_names, read_chunks
+from torchonline.models.round_loader import RoundLoader
 
 # Rows in a chunk.
 CHUNK = 50_000
@@ -34,6 +37,7 @@ class RawLog:
     reward: Tensor
     probability: Tensor | None
     names: list[str]
+    spool: "Spool"
 
 
 class Spool:
@@ -42,6 +46,7 @@ class Spool:
     def __init__(self, width: int) -> None:
         self.width, self.rows = width, 0
         self.file = tempfile.TemporaryFile()
+        self.mapped: Any = None
 
     def append(self, rows: np.ndarray) -> None:
         """Write rows, ``(n, width)``."""
@@ -50,8 +55,15 @@ class Spool:
 
     def array(self) -> Any:
         """Return all rows, mapped into memory."""
-        self.file.flush()
-        return np.memmap(self.file, dtype=np.float64, mode="r+", shape=(self.rows, self.width))
+        if self.mapped is None:
+            self.file.flush()
+            self.mapped = np.memmap(self.file, dtype=np.float64, mode="r+", shape=(self.rows, self.width))
+        return self.mapped
+
+    def release(self) -> None:
+        """Give the memory of the mapped rows back. They are read again from the file."""
+        if self.mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self.mapped._mmap.madvise(mmap.MADV_DONTNEED)
 
     def reordered(self, order: np.ndarray) -> "Spool":
         """Return the rows in another order."""
@@ -88,7 +100,7 @@ def read_raw_log(
     others = [reward, *([] if probability is None else [probability])]
     wanted = [*reader.names, action, *others, *([] if time is None else [time])]
     texts = [column["name"] for column in reader.columns if not is_plain_number(column)]
-    spool, times = Spool(reader.width + 1 + len(others)), []
+    spool, others_found, times = Spool(reader.width), [], []
     places: dict[str, int] = {}
     numbers: RowReader | None = None
     problems = Problems("files", "row", 1)
@@ -110,32 +122,48 @@ def read_raw_log(
                 value = table[name].to_list()[int(np.argmax(is_bad))]
                 problems.record(name, what, is_bad, value, "leave out rows without an action, reward or probability")
         problems.add(numbers, found, lambda name, table=table: table[name].to_list())  # type: ignore[misc]
-        spool.append(np.concatenate([codes, chosen[:, None], found], 1))
+        spool.append(codes)
+        others_found.append(np.concatenate([chosen[:, None], found], 1))
         if time is not None:
             times.append(_times(frame, time, reader, codes))
     problems.check()
     if spool.rows == 0:
         raise ValueError("files: expected at least one round, got none")
+    small = np.concatenate(others_found)
     if time is not None:
         order = np.argsort(np.concatenate(times), kind="stable")
         if (np.diff(order) != 1).any():
-            spool = spool.reordered(order)
+            spool, small = spool.reordered(order), small[order]
     first, last = (round(end * spool.rows) for end in part)
     if first == last:
         raise ValueError(
             f"part: expected at least one of {counted(spool.rows, 'round')}, got none from {part[0]:g} to {part[1]:g}"
         )
-    rows = torch.from_numpy(spool.array())[first:last]
     names = sorted(places, key=_key_of_name)
-    number_of = np.array([names.index(name) for name in places])
-    width = reader.width
+    numbers_of_names = np.array([names.index(name) for name in places])
+    chosen, *columns = small[first:last].T
+    reward, *probabilities = (torch.from_numpy(column.copy()) for column in columns)
     return RawLog(
-        rows[:, :width],
-        torch.from_numpy(number_of[rows[:, width].numpy().astype(np.int64)]),
-        rows[:, width + 1].clone(),
-        None if probability is None else rows[:, width + 2].clone(),
+        torch.from_numpy(spool.array())[first:last],
+        torch.from_numpy(numbers_of_names[chosen.astype(np.int64)]),
+        reward,
+        probabilities[0] if probabilities else None,
         names,
+        spool,
     )
+
+
+class RawLoader(RoundLoader):
+    """Loader of a log of raw columns, which frees the memory of the rows it has read."""
+
+    def __init__(self, raw: RawLog, rounds: LoggedRounds, batch_size: int) -> None:
+        super().__init__(rounds, batch_size=batch_size)
+        self.spool = raw.spool
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for batch in super().__iter__():
+            self.spool.release()
+            yield batch
 
 
 def propose_columns(

@@ -50,6 +50,8 @@ class OnlineTrainer(pl.Trainer):
         if ckpt_path is not None:
             read_checkpoint(ckpt_path)
             ckpt_path = str(Path(ckpt_path).absolute())  # Lightning takes a path that begins with http for a URL
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            torch.set_num_threads(1)  # small products of matrices take more time in several threads
         super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, **data_only(pl.Trainer.fit))
 
     def save_checkpoint(self, filepath: str | Path, *args: Any, **kwargs: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from torchonline.core.checks import positive_integer
 from torchonline.core.messages import listed
 from torchonline.features.reader import as_bytes, code_of, is_missing, parsed_boolean, parsed_date, parsed_number, text_of
-from torchonline.features.rows import RowReader, native
+from torchonline.features.rows import RowReader, native, plain_numbers
 from torchonline.features.schema import make_schema
 
 # A text column is a number, boolean or date if this share of its values is; the others are then errors.
@@ -183,13 +183,8 @@ def _of_text(counts: Counter[Any], kind: str, missing: str) -> dict[str, Any] | 
 
 def _plain(texts: Mapping[str, int]) -> float | None:
     """Return the median of texts that are all finite numbers for Python, or None: a fast path."""
-    try:
-        numbers = np.array(list(texts), dtype=np.float64)
-    except ValueError:
-        return None
-    if not np.isfinite(numbers).all() or any("_" in text for text in texts):
-        return None
-    return float(np.median(np.repeat(numbers, list(texts.values()))))
+    numbers = plain_numbers(list(texts))
+    return None if numbers is None else float(np.median(np.repeat(numbers, list(texts.values()))))
 
 
 def _best(texts: Mapping[str, int], parsers: Mapping[str, Callable[[str], float]]) -> tuple[str, list[float], bool] | None:

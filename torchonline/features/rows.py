@@ -100,6 +100,10 @@ class RowReader:
             micro = moments.astype(np.int64)
             return np.where(np.isnat(moments), np.nan, (micro // 1000000).astype(float) + micro % 1000000 / 1e6)
         values = series.to_list()
+        if kind == "number" and dtype == narwhals.String and column["decimal"] == ".":
+            plain = plain_numbers(values)
+            if plain is not None:
+                return plain
         cache = _Codes(column, self.schema["missing"])
         try:
             return np.fromiter(map(cache.__getitem__, values), np.float64, len(values))
@@ -174,6 +178,16 @@ class _Codes(dict[Any, float]):
         if isinstance(value, str):
             self[value] = code
         return code
+
+
+def plain_numbers(texts: list[Any]) -> np.ndarray | None:
+    """Return texts as numbers if Python reads all of them as finite ones, else None."""
+    try:
+        numbers = np.array(texts, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    # Python allows an underscore between digits.
+    return numbers if np.isfinite(numbers).all() and not any("_" in text for text in texts) else None
 
 
 def native(frame: Any) -> Any:
