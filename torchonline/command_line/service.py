@@ -19,9 +19,11 @@ from torch import nn
 from torchonline.core.checks import one_of
 from torchonline.core.messages import counted, install_extra
 from torchonline.feedback import load_snapshot
-from torchonline.models.encoding import input_type
+from torchonline.models.encoding import column_encoder, input_type
 from torchonline.serving import ServiceSettings, application, run_learner
 
+# Arms in a request, if each has features of its own.
+MOST_ARMS = 1000
 ROLES = ("all", "replica", "learner")
 # Environment variable of a learner whose standard input is a pipe from the service. The learner ends when the pipe closes.
 HAS_PARENT = "TORCHONLINE_LEARNER_ENDS_WITH_STDIN"
@@ -41,18 +43,19 @@ class HeadSettings(ServiceSettings):
 
 
 def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
-    """Make the settings of a service whose policy is a head with actions.
+    """Make the settings of a service whose policy is a head.
 
     Args:
-        head: the head. Its contexts must be vectors.
+        head: the head. Its inputs must be vectors, or rows of a table.
         folder: folder of the log and the snapshots.
         **options: further fields of ServiceSettings.
     """
-    actions = number_of_actions(head)
-    if head.feature_dims != 1 or actions is None:
-        raise ValueError("model: expected a head with actions and vectors as contexts, got another head")
-    dtype = input_type(head).dtype
-    return HeadSettings(folder=Path(folder), dim=input_width(head), actions=actions, dtype=dtype, head=head, **options)
+    actions, columns = number_of_actions(head), column_encoder(head.encoder)
+    if head.feature_dims != 1:
+        raise ValueError("model: expected a head whose inputs are vectors, got another head")
+    dim = input_width(head) if columns is None else columns.code_count
+    options |= {"columns": columns, "has_arms": actions is None, "actions": MOST_ARMS if actions is None else actions}
+    return HeadSettings(folder=Path(folder), dim=dim, dtype=input_type(head).dtype, head=head, **options)
 
 
 def read_secret(file: str) -> str:

@@ -180,6 +180,11 @@ class ColumnEncoder(nn.Module):
             raise ValueError(f"columns: expected some of {listed(names)}, got {listed(unknown)}")
         return [place for place, owner in enumerate(self.owners) if owner in columns]
 
+    def number_places(self) -> Tensor:
+        """Return the indices of the codes of numbers."""
+        starts = zip(self.column_kinds, self.reader.starts, strict=True)
+        return torch.tensor([start for kind, start in starts if kind == "number"], dtype=torch.int64)
+
     def lookup(self, rows: Any) -> Tensor:
         """Return the codes of rows, float64: ``(C)`` of one row, ``(..., C)`` of many.
 

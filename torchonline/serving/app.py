@@ -26,6 +26,8 @@ from torchonline.serving.settings import ServiceSettings, one_thread
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Number = StrictFloat | StrictInt
+# Characters of a text among the values of a row.
+LONGEST_TEXT = 4096
 
 
 class Body(BaseModel):
@@ -42,14 +44,28 @@ class Body(BaseModel):
         return values
 
 
-def decide_body(dim: int, actions: int) -> Any:
+def decide_body(settings: ServiceSettings) -> Any:
     """Return the model of a decision request, with lists of the right length.
 
     Without an id the service generates one. With an id, a repeated call gets the same answer.
     """
-    numbers = Annotated[list[Number], Field(min_length=dim, max_length=dim, fail_fast=True)]
-    booleans = Annotated[list[StrictBool], Field(min_length=actions, max_length=actions, fail_fast=True)]
-    fields: Any = {"id": (Name | None, None), "context": (numbers, ...), "mask": (booleans | None, None)}
+    dim, actions = settings.dim, settings.actions
+    row: Any = Annotated[list[Number], Field(min_length=dim, max_length=dim, fail_fast=True)]
+    if settings.columns is not None:
+        text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+        count = len(settings.columns.column_names)
+        row = Annotated[dict[str, StrictBool | Number | text | None], Field(max_length=count, fail_fast=True)]
+    fewest = 0 if settings.has_arms else actions
+    booleans = Annotated[list[StrictBool], Field(min_length=fewest, max_length=actions, fail_fast=True)]
+    fields: Any = {"id": (Name | None, None), "mask": (booleans | None, None)}
+    if settings.has_arms:
+        fields["actions"] = (Annotated[list[row], Field(min_length=1, max_length=actions, fail_fast=True)], ...)
+        if settings.columns is not None:  # what all arms share
+            fields["context"] = (row, Field(default_factory=dict))
+    else:
+        fields["context"] = (row, ...)
+        names = Annotated[list[Name], Field(min_length=1, max_length=actions, fail_fast=True)]
+        fields["actions"] = (names | None, None)
     return create_model("DecideBody", __base__=Body, **fields)
 
 
@@ -108,14 +124,17 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
     async def decide(body: Any) -> dict[str, Any]:
         start = time.perf_counter()
-        request = app.state.replica.checked(body.id, body.context, body.mask)
+        replica = app.state.replica
+        request = replica.checked(body.id, getattr(body, "context", None), body.mask, body.actions)
         decision = await app.state.answer(request)
-        metrics.decisions.labels(decision.action).inc()
+        name = replica.name_of(decision.action)
+        metrics.decisions.labels(decision.action if name is None else name).inc()
         metrics.seconds.labels("decide").observe(time.perf_counter() - start)
-        return {"id": decision.id, "action": decision.action, "probability": decision.probability}
+        told = {"id": decision.id, "action": decision.action, "probability": decision.probability}
+        return told if name is None else told | {"name": name}
 
     # Type checkers do not accept a type that is created at run time.
-    decide.__annotations__["body"] = decide_body(settings.dim, settings.actions)
+    decide.__annotations__["body"] = decide_body(settings)
     app.post("/decide")(decide)
 
     @app.post("/reward")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.files import sealed
+from torchonline.core.messages import listed
 from torchonline.export import to_torchscript
 from torchonline.feedback import DamagedRowError, Decision, FeedbackLog, LogStorageError, Snapshot, load_snapshot
 from torchonline.feedback.records import checked_id, mask_by_id
@@ -27,10 +28,10 @@ class OverloadError(Exception):
 
 
 class Request(NamedTuple):
-    """Checked request for a decision."""
+    """Checked request for a decision: its inputs, and which arms are available."""
 
     id: str
-    context: Tensor
+    inputs: Tensor
     mask: Tensor
 
 
@@ -92,29 +93,68 @@ class Replica:
         new = [one for one in decisions if one.number > self._last and one.encoder == self.settings.encoder]
         if self._opens and new:
             self._last = max(one.number for one in new)
-            inputs, actions = torch.stack([one.inputs for one in new]), torch.tensor([one.action for one in new])
             try:
+                inputs, actions = torch.stack([one.inputs for one in new]), torch.tensor([one.action for one in new])
                 self.policy.open(inputs, actions)
-            except ValueError:  # one of them cannot be opened, such as that of a removed arm
-                for x, action in zip(inputs, actions, strict=True):
+            except (ValueError, RuntimeError):  # one cannot be opened, such as that of a removed arm; or shapes differ
+                for one in new:
                     with suppress(ValueError):
-                        self.policy.open(x, action)
+                        self.policy.open(one.inputs, one.action)
 
-    def checked(self, id: str | None, context: Any, mask: Any) -> Request:
-        """Return a request with tensors, or raise a ValueError that names the field."""
+    def checked(self, id: str | None, context: Any, mask: Any, actions: Any = None) -> Request:
+        """Return a request with tensors, or raise a ValueError that names the field.
+
+        Args:
+            id: id of the decision, or None for a new one.
+            context: numbers, or values by name.
+            mask: whether each arm is available, or None.
+            actions: the arms, if each has features of its own; else names of the available actions, or None.
+        """
         settings = self.settings
-        try:
-            values = torch.tensor(context, dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError, OverflowError):
-            values = torch.zeros(0)
-        if values.shape != (settings.dim,) or not bool((values.abs() <= settings.largest).all()):  # also refuses NaN
-            raise ValueError(f"context: expected {settings.dim} finite numbers up to {settings.largest:g}")
-        available = torch.ones(settings.actions, dtype=torch.bool)
+        if settings.has_arms:
+            rows = actions if settings.columns is None else [{**(context or {}), **row} for row in actions]
+            inputs, count = self._numbers("actions", rows), len(actions)
+        else:
+            inputs, count = self._numbers("context", context), settings.actions
+        available = torch.ones(count, dtype=torch.bool)
         if mask is not None:
-            if len(mask) != settings.actions or not any(mask):
-                raise ValueError(f"mask: expected {settings.actions} booleans, at least one of them true")
+            if len(mask) != count or not any(mask):
+                raise ValueError(f"mask: expected {count} booleans, at least one of them true")
             available = torch.tensor(mask)
-        return Request(uuid.uuid4().hex if id is None else checked_id(id), values.to(settings.dtype), available)
+        if actions is not None and not settings.has_arms:
+            known = getattr(self.policy, "action_names", None) or []
+            if set(actions) - set(known):
+                raise ValueError(f"actions: expected names among {listed(known)}, got {listed(set(actions) - set(known))}")
+            available &= torch.tensor([name in actions for name in known])
+            if not bool(available.any()):
+                raise ValueError("actions: expected an available action, got none under the mask")
+        return Request(uuid.uuid4().hex if id is None else checked_id(id), inputs, available)
+
+    def _numbers(self, name: str, values: Any) -> Tensor:
+        """Return the numbers of a context, or of arms, or raise."""
+        settings = self.settings
+        if settings.columns is not None:
+            try:
+                found = settings.columns.lookup(values)
+            except ValueError as error:
+                raise ValueError(f"{name}: {str(error).removeprefix('rows: ')}") from error
+            if not bool((found[..., settings.bounded].nan_to_num(0.0).abs() <= settings.largest).all()):
+                raise ValueError(f"{name}: expected numbers up to {settings.largest:g}")
+            return found
+        try:
+            found = torch.tensor(values, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            found = torch.zeros(0)
+        is_right = found.dim() == 1 + settings.has_arms and found.size(-1) == settings.dim
+        if not is_right or not bool((found.abs() <= settings.largest).all()):  # also refuses NaN
+            raise ValueError(f"{name}: expected {settings.dim} finite numbers up to {settings.largest:g}")
+        return found.to(settings.dtype)
+
+    def name_of(self, action: int) -> str | None:
+        """Return the name of an action, or None if it has none."""
+        if getattr(self.policy, "action_names", None) is None:
+            return None
+        return str(self.policy.name_of(action))
 
     def answer(self, calls: Sequence[Request | tuple[str, float]]) -> list[Any]:
         """Answer many requests and rewards.
@@ -133,19 +173,22 @@ class Replica:
         """Decide many requests in one call of the policy."""
         if not requests:
             return []
-        contexts = torch.stack([request.context for request in requests])
-        actions, probabilities = self.policy.select_with_probability(
-            contexts, torch.stack([request.mask for request in requests])
-        )
         encoder, arms = self.settings.encoder, self.policy.with_ids()
-        chosen = zip(requests, actions.tolist(), probabilities.tolist(), strict=True)
         ids = [] if arms is None or arms.ids_so_far == len(arms.action_ids) else arms.action_ids
-        # The log keeps masks by id.
-        masks = [mask_by_id(r.mask, ids) if ids else r.mask for r in requests]
-        return [
-            Decision(r.id, r.context, action, p, mask, encoder)
-            for (r, action, p), mask in zip(chosen, masks, strict=True)
-        ]
+        # The requests of one call have as many arms.
+        groups: dict[Any, list[int]] = {}
+        for i, request in enumerate(requests):
+            groups.setdefault(request.inputs.shape, []).append(i)
+        found: dict[int, Decision] = {}
+        for places in groups.values():
+            inputs, mask = (torch.stack([getattr(requests[i], name) for i in places]) for name in ("inputs", "mask"))
+            actions, probabilities = self.policy.select_with_probability(inputs, mask)
+            for i, action, p in zip(places, actions.tolist(), probabilities.tolist(), strict=True):
+                request = requests[i]
+                # The log keeps masks by id.
+                available = mask_by_id(request.mask, ids) if ids else request.mask
+                found[i] = Decision(request.id, request.inputs, action, p, available, encoder)
+        return [found[i] for i in range(len(requests))]
 
     def exported(self) -> bytes:
         """Return the newest snapshot's policy as a TorchScript file with its SHA-256.
@@ -155,7 +198,8 @@ class Replica:
         file, policy = io.BytesIO(), self.settings.make_policy()
         if self.settings.snapshot.exists():
             load_snapshot(self.settings.snapshot, policy)
-        example = torch.zeros(self.settings.dim, dtype=self.settings.dtype)
+        sizes = (2, self.settings.dim) if self.settings.has_arms else (self.settings.dim,)
+        example = torch.zeros(sizes, dtype=self.settings.dtype)
         torch.jit.save(to_torchscript(policy, example=example), file)
         return sealed(file.getvalue())
 

@@ -21,11 +21,14 @@ class ServiceSettings:
         folder: folder of the log and the snapshots.
         database: URL of a PostgreSQL log; "" for a SQLite file in the folder.
         dim, actions: numbers of features and of actions.
+        columns: the :class:`~torchonline.features.ColumnEncoder` of the policy. Contexts are then values by name, and ``dim`` is its
+            number of codes. None for contexts of ``dim`` numbers.
+        has_arms: whether each request lists its arms, up to ``actions`` of them, with features of their own.
         window: seconds that a decision waits for its reward; None for no limit.
         default_reward: reward of a decision whose window is over.
         every: seconds between two snapshots. Replicas check for a new snapshot more often.
         encoder: version of the features, which is stored in the log.
-        largest: largest accepted magnitude of a feature; a request with a larger one is refused.
+        largest: largest accepted magnitude of a number; a request with a larger one is refused.
         lowest, highest: range of the rewards.
         dtype: dtype of the policy's features.
         skip_damaged: whether the learner skips damaged rows of the log and counts them as refused. If False, it ends with an
@@ -53,6 +56,8 @@ class ServiceSettings:
     database: str = ""
     dim: int = 16
     actions: int = 5
+    columns: Any = field(default=None, repr=False)
+    has_arms: bool = False
     window: float | None = 60.0
     default_reward: float | None = 0.0
     every: float = 0.5
@@ -86,8 +91,17 @@ class ServiceSettings:
 
     @property
     def largest_body(self) -> int:
-        """Return the maximum number of bytes of a context, a mask and an id."""
-        return 16_384 + 64 * self.dim + 32 * self.actions
+        """Return the maximum number of bytes of a context, arms, a mask and an id."""
+        row = 64 * self.dim
+        if self.columns is not None:
+            kinds = zip(self.columns.column_names, self.columns.column_kinds, strict=True)
+            row = sum(2 * len(name.encode()) + (4096 if kind == "text" else 128) for name, kind in kinds)
+        return 16_384 + row * (1 + self.has_arms * self.actions) + 32 * self.actions
+
+    @property
+    def bounded(self) -> torch.Tensor | slice:
+        """Return the places of the inputs that ``largest`` bounds: those of numbers."""
+        return slice(None) if self.columns is None else self.columns.number_places()
 
     @property
     def snapshot(self) -> Path:
