@@ -54,7 +54,7 @@ def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
     if head.feature_dims != 1:
         raise ValueError("model: expected a head whose inputs are vectors, got another head")
     dim = input_width(head) if columns is None else columns.code_count
-    options |= {"columns": columns, "has_arms": actions is None, "actions": MOST_ARMS if actions is None else actions}
+    options |= {"columns": columns, "names": tuple(getattr(head, "action_names", None) or ()), "has_arms": actions is None, "actions": MOST_ARMS if actions is None else actions}
     return HeadSettings(folder=Path(folder), dim=dim, dtype=input_type(head).dtype, head=head, **options)
 
 

@@ -57,13 +57,12 @@ def decide_body(settings: ServiceSettings) -> Any:
         row = Annotated[dict[str, StrictBool | Number | text | None], Field(max_length=count, fail_fast=True)]
     fewest = 0 if settings.has_arms else actions
     booleans = Annotated[list[StrictBool], Field(min_length=fewest, max_length=actions, fail_fast=True)]
-    fields: Any = {"id": (Name | None, None), "mask": (booleans | None, None)}
+    fields: Any = {"id": (Name | None, None), "context": (row, ...), "mask": (booleans | None, None)}
     if settings.has_arms:
+        # With columns, the context has the values that all arms share.
+        fields["context"] = (row | None, None)
         fields["actions"] = (Annotated[list[row], Field(min_length=1, max_length=actions, fail_fast=True)], ...)
-        if settings.columns is not None:  # what all arms share
-            fields["context"] = (row, Field(default_factory=dict))
-    else:
-        fields["context"] = (row, ...)
+    elif settings.names:
         names = Annotated[list[Name], Field(min_length=1, max_length=actions, fail_fast=True)]
         fields["actions"] = (names | None, None)
     return create_model("DecideBody", __base__=Body, **fields)
@@ -125,7 +124,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     async def decide(body: Any) -> dict[str, Any]:
         start = time.perf_counter()
         replica = app.state.replica
-        request = replica.checked(body.id, getattr(body, "context", None), body.mask, body.actions)
+        request = replica.checked(body.id, body.context, body.mask, getattr(body, "actions", None))
         decision = await app.state.answer(request)
         name = replica.name_of(decision.action)
         metrics.decisions.labels(decision.action if name is None else name).inc()

@@ -122,9 +122,9 @@ class Replica:
                 raise ValueError(f"mask: expected {count} booleans, at least one of them true")
             available = torch.tensor(mask)
         if actions is not None and not settings.has_arms:
-            known = getattr(self.policy, "action_names", None) or []
-            if set(actions) - set(known):
-                raise ValueError(f"actions: expected names among {listed(known)}, got {listed(set(actions) - set(known))}")
+            known = settings.names
+            if unknown := [name for name in actions if name not in known]:
+                raise ValueError(f"actions: expected names among {listed(known)}, got {listed(unknown)}")
             available &= torch.tensor([name in actions for name in known])
             if not bool(available.any()):
                 raise ValueError("actions: expected an available action, got none under the mask")
@@ -152,9 +152,7 @@ class Replica:
 
     def name_of(self, action: int) -> str | None:
         """Return the name of an action, or None if it has none."""
-        if getattr(self.policy, "action_names", None) is None:
-            return None
-        return str(self.policy.name_of(action))
+        return str(self.policy.name_of(action)) if self.settings.names else None
 
     def answer(self, calls: Sequence[Request | tuple[str, float]]) -> list[Any]:
         """Answer many requests and rewards.

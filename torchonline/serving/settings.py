@@ -23,6 +23,7 @@ class ServiceSettings:
         dim, actions: numbers of features and of actions.
         columns: the :class:`~torchonline.features.ColumnEncoder` of the policy. Contexts are then values by name, and ``dim`` is its
             number of codes. None for contexts of ``dim`` numbers.
+        names: names of the actions, if they have names. A request may list the available ones.
         has_arms: whether each request lists its arms, up to ``actions`` of them, with features of their own.
         window: seconds that a decision waits for its reward; None for no limit.
         default_reward: reward of a decision whose window is over.
@@ -57,6 +58,7 @@ class ServiceSettings:
     dim: int = 16
     actions: int = 5
     columns: Any = field(default=None, repr=False)
+    names: tuple[str, ...] = ()
     has_arms: bool = False
     window: float | None = 60.0
     default_reward: float | None = 0.0
