@@ -205,9 +205,9 @@ def test_clicks_with_a_model_for_each_action(
 
 WRONG = {
     "fit --config none.yaml": "config: File does not exist",
-    "fit": "model: the following arguments are required: head",
+    "fit": "data: the following arguments are required: files, action, reward",
     "fit --config clicks.yaml": "files: expected files that exist, got 'clicks.csv'",
-    "fit --config clicks.yaml --data.batch_size many": "data.batch_size: Expected a <class 'int'>. Got value: many",
+    "fit --config clicks.yaml --data.batch_size many": "data.batch_size: Expected a <class 'int'>, got many",
     "fit --config clicks.yaml --data.batch_size 0": "torchonline fit: error: batch_size: expected an integer above 0, got 0\n",
     "fit --config clicks.yaml --data.part [1,0]": "fit: error: part: expected 0 <= first < last <= 1, got 1 and 0\n",
     "fit --config clicks.yaml --data.context [age,click]": "fit: error: context: expected no column of the reward, ",
@@ -342,7 +342,10 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
     ):
         with pytest.raises(ValueError, match=wrong):
             run_service(settings, role, "127.0.0.1", port, [], "new")
-    for unfit in (BanditHead(torch.nn.Identity(), OFUL(3)), BanditHead(torch.nn.Tanh(), OFUL(3), actions=2)):
+    for unfit in (
+        BanditHead(torch.nn.Flatten(), OFUL(4), actions=2, feature_dims=2),
+        BanditHead(torch.nn.Tanh(), OFUL(3), actions=2),
+    ):
         with pytest.raises(ValueError, match="model: expected"):
             make_settings(unfit, str(folder))
 

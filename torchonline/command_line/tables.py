@@ -57,8 +57,9 @@ def propose_head(config: Any) -> LogDataModule | None:
     The columns, rewards and actions of a ``table_head`` that are None are proposed from the log. So ``fit`` saves a
     configuration that says what was proposed.
     """
-    head = getattr(config.get("model", {}).get("init_args", {}), "head", None)
-    if head is None or not str(head.get("class_path", "")).endswith(table_head.__name__):
+    model = config.get("model")
+    head = None if model is None else model.get("init_args", {}).get("head")
+    if head is None or not str(head.get("class_path", "")).endswith(f".{table_head.__name__}"):
         return None
     wanted = head["init_args"]
     if wanted["columns"] is not None and wanted["actions"] is not None and wanted["rewards"] is not None:
