@@ -34,7 +34,7 @@ class ColumnEncoder(nn.Module):
 
     | kind | code | features |
     |---|---|---|
-    | number | the number, also of a text such as "$1,234.50" | the number |
+    | number | the number, also of a text such as "$1,234.50" | the number, and a column of 0 and 1 for each of ``edges`` that it exceeds |
     | boolean | 0 or 1, also of "yes", "F" and the like | the number |
     | category | the CRC-32 of its text | a column of 0 and 1 for each of ``values``; all others are hashed to ``buckets`` columns |
     | date | seconds since 1970, UTC | days since ``fill``; sine and cosine of the time of day, of the week and of the year |
@@ -63,7 +63,7 @@ class ColumnEncoder(nn.Module):
     Args:
         columns: kinds by name, ``{"age": "number", "country": "category"}``, without data; or options by name, ``{"age": {"kind":
             "number", "fill": 40.0}}``; or the ``columns`` of another encoder. Options of a number, boolean and date: ``fill``,
-            ``gaps``; of a number also ``decimal``, the decimal mark, and ``unit``, the currency or unit that may stand at the
+            ``gaps``; of a number also ``edges``; ``decimal``, the decimal mark, and ``unit``, the currency or unit that may stand at the
             number; of a date also ``order``, "ymd", "dmy" or "mdy", and ``parts``, some of "age", "day", "week" and "year". Of a
             category: ``values``, ``buckets``, ``gaps``. Of a text: ``buckets``.
         missing: words for a gap in columns of numbers, booleans and dates, in any case.
@@ -98,6 +98,8 @@ class ColumnEncoder(nn.Module):
         fill: Tensor
         centre: Tensor
         unit: Tensor
+        step_values: Tensor
+        edges: Tensor
         flag_places: Tensor
         value_hashes: Tensor
         hash_places: Tensor
@@ -135,12 +137,15 @@ class ColumnEncoder(nn.Module):
         kinds: Mapping[str, Any] | None = None,
         missing: Sequence[str] = MISSING,
         most_values: int = 16,
+        bins: int | None = None,
     ) -> "ColumnEncoder":
         """Return an encoder whose columns are proposed from a table.
 
         Print it to see the proposal. Change it with ``kinds``.
 
-        - Numbers, booleans and dates are recognized also if they are text. ``fill`` is the median.
+        - Numbers, booleans and dates are recognized also if they are text. ``fill`` is the median, and ``edges`` are quantiles.
+        - A date has the parts that repeat within its range: the week from two weeks on, the year from two years on. Dates that
+          ascend from row to row have no age, because all later ones would lie outside of what was learnt.
         - Other text is a category. The most frequent values get a column each; new and rare values are hashed. Text of many
           different values, of four words on average, is a text.
         - A column without any value, with one value only, or with a text of its own in each row, is dropped. ``dropped`` names
@@ -153,12 +158,14 @@ class ColumnEncoder(nn.Module):
                 drops the column.
             missing: words for a gap, see the class.
             most_values: number of values of a category with a column each.
+            bins: number of bins of a number, between ``bins`` - 1 edges. 1 for no edges; None for 8, or 1 if that makes more than
+                128 features.
 
         Raises:
             ImportError: narwhals is not installed, which reads frames.
             ValueError: a column has values that its kind does not take. The error names all such columns.
         """
-        found, dropped = proposed(frame, columns, kinds or {}, missing, most_values)
+        found, dropped = proposed(frame, columns, kinds or {}, missing, most_values, bins)
         encoder = cls(found, missing=missing)
         encoder.dropped = dropped
         return encoder
@@ -228,6 +235,8 @@ class ColumnEncoder(nn.Module):
             values = codes.index_select(-1, self.value_places)
             values = torch.where(is_gap.index_select(-1, self.value_places), self.fill, values)
             found.append((values - self.centre) / self.unit)
+            if self.has_steps:
+                found.append((values.index_select(-1, self.step_values) > self.edges).to(codes.dtype))
         if self.has_flags:
             found.append(is_gap.index_select(-1, self.flag_places).to(codes.dtype))
         if self.has_categories:
@@ -390,6 +399,10 @@ class ColumnEncoder(nn.Module):
             elif column["kind"] == "date" and "age" in column["parts"]:
                 values.append((start, column["fill"], column["fill"], DAY))
                 name(f"{column['name']} days", column)
+        steps = [(i, edge) for i, (start, *_) in enumerate(values) for edge in _edges_of(columns, start)]
+        for column, _ in columns:
+            for edge in column.get("edges", ()):
+                name(f"{column['name']} > {edge:g}", column)
         flags = [(column, start) for column, start in columns if column.get("gaps")]
         for column, _ in flags:
             name(f"{column['name']} missing", column)
@@ -426,10 +439,12 @@ class ColumnEncoder(nn.Module):
         turn = 2.0 * math.pi / PHASES
         # Rounded far above the last bit, where libraries of sines differ.
         waves = [[round(math.sin(turn * i), 12), round(math.cos(turn * i), 12)] for i in range(PHASES)]
-        self.has_values, self.has_flags, self.has_categories = bool(values), bool(flags), bool(categories)
+        self.has_values, self.has_steps, self.has_flags = bool(values), bool(steps), bool(flags)
+        self.has_categories = bool(categories)
         self.has_buckets, self.has_cycles, self.has_text, self.has_plain = map(bool, (buckets, cycles, texts, plain))
         integers = {
             "value_places": [row[0] for row in values],
+            "step_values": [i for i, _ in steps],
             "flag_places": [start for _, start in flags],
             "hash_places": [row[0] for row in hashes],
             "bucket_places": [row[0] for row in buckets],
@@ -442,6 +457,7 @@ class ColumnEncoder(nn.Module):
             "fill": [row[1] for row in values],
             "centre": [row[2] for row in values],
             "unit": [row[3] for row in values],
+            "edges": [edge for _, edge in steps],
             "value_hashes": [row[1] for row in hashes],
             "bucket_numbers": [row[1] for row in buckets],
             "bucket_counts": [row[2] for row in buckets],
@@ -495,6 +511,11 @@ def _moved(tensor: Tensor, like: Tensor) -> Tensor:
     return like if like.dtype == tensor.dtype else tensor.to(like.device)
 
 
+def _edges_of(columns: list[tuple[dict[str, Any], int]], place: int) -> list[float]:
+    """Return the edges of the column at a place of the codes."""
+    return next(column.get("edges", []) for column, start in columns if start == place)
+
+
 def _described(column: Mapping[str, Any]) -> str:
     """Return the kind and the options of a column as text."""
     kind, words = column["kind"], []
@@ -505,7 +526,9 @@ def _described(column: Mapping[str, Any]) -> str:
     elif kind == "date":
         words = [column["order"], "+".join(column["parts"])]
     else:
-        words = [f"fill={column['fill']:g}", *([f"unit={column['unit']!r}"] if column.get("unit") else [])]
+        words = [f"fill={column['fill']:g}"]
+        words += [counted(len(column["edges"]), "edge")] if column.get("edges") else []
+        words += [f"unit={column['unit']!r}"] if column.get("unit") else []
         words += ["decimal=','"] if column.get("decimal") == "," else []
     return f"{kind:<8}  {', '.join([*words, *(['gaps'] if column.get('gaps') else [])])}"
 

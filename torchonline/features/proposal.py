@@ -1,9 +1,11 @@
 """Proposal of the kinds of columns of a table."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -27,12 +29,19 @@ ROWS_OF_ID = 20
 BUCKETS, BUCKETS_OF_NEW = 8, 1
 # A value needs this many rows to get a column.
 ROWS_OF_VALUE = 2
+# Bins of a number, if there are at most so many features.
+BINS, MOST_FEATURES = 8, 128
 NUMBER = re.compile(r"[0-9.,' \u00a0+()-]+|(?<=[0-9.])[eE](?=[-+0-9])")
 LEADING_ZERO = re.compile(r"^\s*0[0-9]")
 
 
 def proposed(
-    frame: Any, columns: Sequence[str] | None, kinds: Mapping[str, Any], missing: Sequence[str], most_values: int
+    frame: Any,
+    columns: Sequence[str] | None,
+    kinds: Mapping[str, Any],
+    missing: Sequence[str],
+    most_values: int,
+    bins: int | None,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the columns of a schema for a table, and why others were dropped."""
     if isinstance(frame, (list, tuple)):
@@ -67,9 +76,31 @@ def proposed(
     if problems or not found:
         raise ValueError(f"columns: expected a column to encode, got none: {listed(dropped.items(), ': '.join)}")
     # A value that its column does not take is an error here, for all columns.
-    schema = make_schema(found, missing)
-    RowReader(schema).codes(frame if not isinstance(frame, Mapping) else _rows(frame, [c["name"] for c in found]))
+    reader = RowReader(make_schema(found, missing))
+    codes = reader.codes(frame if not isinstance(frame, Mapping) else _rows(frame, [c["name"] for c in found]))
+    numbers = [(c, s) for c, s in zip(found, reader.starts, strict=True) if c["kind"] == "number" and "edges" not in c]
+    if bins is None:
+        bins = BINS if _features(found) + (BINS - 1) * len(numbers) <= MOST_FEATURES else 1
+    for column, start in numbers:
+        column["edges"] = _edges(codes[:, start], positive_integer("bins", bins))
     return found, dropped
+
+
+def _features(columns: list[dict[str, Any]]) -> int:
+    """Return about how many features columns have, without edges."""
+    sizes = {"category": lambda c: len(c["values"]) + c["buckets"], "date": lambda c: 2 * len(c["parts"])}
+    return sum(
+        int(column.get("gaps", False)) + sizes.get(column["kind"], lambda c: c.get("buckets", 1))(full)
+        for column, full in zip(columns, make_schema(columns)["columns"], strict=True)
+    )
+
+
+def _edges(values: np.ndarray, bins: int) -> list[float]:
+    """Return edges between bins of about as many values each."""
+    known = np.sort(values[~np.isnan(values)])
+    # An edge at the largest value has nothing above it.
+    places = [len(known) * i // bins for i in range(1, bins)]
+    return sorted({float(known[place]) for place in places if known[place] < known[-1]}) if len(known) else []
 
 
 def _rows(frame: Mapping[str, Any], names: list[str]) -> list[dict[str, Any]]:
@@ -226,17 +257,12 @@ def _of_dates(texts: Mapping[str, int], missing: str) -> dict[str, Any] | None:
 
 
 def _parts(codes: list[float]) -> list[str]:
-    """Return the parts of dates that differ among the dates."""
+    """Return the parts of dates, in the order of their rows, that can be learnt."""
     span = max(codes) - min(codes)
-    has_times = any(code % 86400.0 != 0.0 for code in codes)
-    parts = ["age"]
-    if has_times:
-        parts.append("day")
-    if span > 2 * 86400.0:
-        parts.append("week")
-    if span > 60 * 86400.0:
-        parts.append("year")
-    return parts
+    lengths = {"day": 0.0 if any(code % 86400.0 != 0.0 for code in codes) else math.inf, "week": 14.0, "year": 730.0}
+    parts = [part for part, days in lengths.items() if span >= days * 86400.0]
+    ascends = all(first <= later for first, later in pairwise(codes))
+    return parts if parts and ascends else ["age", *parts]
 
 
 def _boolean(value: Any, missing: str) -> float:

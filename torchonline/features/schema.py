@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from torchonline.core.checks import instance_of
@@ -9,7 +10,7 @@ from torchonline.core.messages import listed
 
 # The options of each kind of column, with their defaults.
 KINDS: dict[str, dict[str, Any]] = {
-    "number": {"fill": 0.0, "gaps": True, "decimal": ".", "unit": ""},
+    "number": {"fill": 0.0, "edges": [], "gaps": True, "decimal": ".", "unit": ""},
     "boolean": {"fill": 0.0, "gaps": True},
     "category": {"values": [], "buckets": 16, "gaps": True},
     "date": {"fill": 0.0, "gaps": True, "order": "ymd", "parts": ["age", "day", "week", "year"]},
@@ -70,6 +71,8 @@ def _with_defaults(column: Any, problems: list[str]) -> dict[str, Any]:
             problems.append(f"values or buckets of the category {name!r}, got none")
     if kind in ("number", "boolean", "date"):
         full["fill"] = float(full["fill"])
+    if kind == "number":
+        full["edges"] = [float(edge) for edge in full["edges"]]
     if kind == "date":
         full["parts"] = [part for part in PARTS if part in full["parts"]]
     return full
@@ -77,8 +80,12 @@ def _with_defaults(column: Any, problems: list[str]) -> dict[str, Any]:
 
 def _reason(key: str, value: Any) -> str:
     """Return what is expected of an option, or "" if the value is right."""
-    if key == "fill" and (isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0):
+    if key == "fill" and not _is_finite(value):
         return "a finite number"
+    if key == "edges":
+        is_list = isinstance(value, (list, tuple)) and all(map(_is_finite, value))
+        if not is_list or any(low >= high for low, high in pairwise(value)):
+            return "ascending finite numbers"
     if key == "gaps" and not isinstance(value, bool):
         return "True or False"
     if key == "decimal" and value not in (".", ","):
@@ -96,6 +103,10 @@ def _reason(key: str, value: Any) -> str:
     if key == "buckets" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_BUCKETS):
         return f"an integer from 0 to {MOST_BUCKETS}"
     return ""
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value - value == 0
 
 
 def to_json(schema: Mapping[str, Any]) -> str:
