@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchonline import OFUL
+from torchonline import OFUL, bandit
 from torchonline.feedback import Snapshot, load_snapshot, save_snapshot
 from torchonline.models import BanditHead
 
@@ -29,6 +29,13 @@ def test_state_and_facts_come_back(tmp_path: Path) -> None:
     for name, value in learnt(5).state_dict().items():
         assert torch.equal(value, policy.state_dict()[name])
     assert sorted(os.listdir(tmp_path)) == ["p.pt"]
+
+
+def test_names_of_actions_come_back(tmp_path: Path) -> None:
+    save_snapshot(tmp_path / "p.pt", bandit(2, actions=["home", "sale"]), Snapshot(1))
+    policy = bandit(2, actions=2)
+    load_snapshot(tmp_path / "p.pt", policy)
+    assert policy.action_names == ["home", "sale"]
 
 
 @pytest.mark.parametrize("stage", ["write", "fsync", "replace"])

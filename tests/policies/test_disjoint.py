@@ -385,7 +385,7 @@ def test_wrong_arms_are_named_and_change_nothing() -> None:
         with pytest.raises((TypeError, ValueError), match=r"^actions: expected "):
             arms.remove_actions(bad)
     for bad in (0, -1, 1.5, True, "2", None):
-        with pytest.raises((TypeError, ValueError), match=r"^count: expected "):
+        with pytest.raises((TypeError, ValueError), match=r"^actions: expected "):
             arms.add_actions(bad)  # type: ignore[arg-type]
     assert arms.actions == ARMS
     assert differences(before, snapshot(arms)) == []

@@ -46,6 +46,12 @@ def axes_of_figure(size: tuple[float, float] = (6.4, 4.0)) -> Any:
     return Figure(figsize=size, layout="constrained").add_subplot()
 
 
+def plain_label(text: str) -> str:
+    """Return text to be drawn as it is, without formulas, in at most 40 characters."""
+    short = text if len(text) <= 40 else f"{text[:37]}..."
+    return short.replace("$", r"\$")
+
+
 def note_if_empty(axes: Any) -> None:
     """Write "nothing recorded yet" on axes without data; remove it from others."""
     notes = [text for text in axes.texts if text.get_gid() == EMPTY]

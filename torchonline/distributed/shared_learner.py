@@ -295,7 +295,8 @@ class SharedLearner(nn.Module):
         parts = [part for part in self.learner.modules() if isinstance(part, Learner)]
         options = [(type(part).__qualname__, *_described(part._arguments)) for part in parts]
         buffers = [(tuple(tensor.shape), tensor.dtype) for tensor in self._shared_state()]
-        return repr((self.learn_on, self.block_size, options, buffers, getattr(self.learner, "action_ids", None)))
+        arms = [getattr(self.learner, name, None) for name in ("action_ids", "action_names")]
+        return repr((self.learn_on, self.block_size, options, buffers, arms))
 
     def _why_not(self) -> str | None:
         """Return why the learner does not support ``learn_on``, or None."""

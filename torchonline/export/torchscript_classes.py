@@ -113,6 +113,8 @@ class PolicyFile(Guarded):
         _count: Any
         _found: Any
         _named_if_any: Any
+        _names_now: Any
+        _name_of_each: Any
         _as_round: Any
         _accepts: Any
         _learn_round: Any
@@ -167,6 +169,14 @@ class PolicyFile(Guarded):
     ) -> tuple[Tensor, Tensor]:
         place, probability = drawn_if_possible(self.probabilities(inputs, mask))
         return self._named_if_any(place), probability
+
+    @torch.jit.export
+    def names(self) -> list[str]:
+        return self._names_now()
+
+    @torch.jit.export
+    def name_of(self, action: Tensor) -> list[str]:
+        return self._name_of_each(action)
 
     def _guard_values(self, reward: Tensor, noise_scale: Tensor | None) -> tuple[Tensor, Tensor]:
         like = self._like()

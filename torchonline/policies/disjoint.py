@@ -1,16 +1,18 @@
 """Disjoint arms: one model for each arm."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.action_names import number_and_names
 from torchonline.core.all_or_nothing import SNAPSHOT_BYTES, all_or_nothing, copied
 from torchonline.core.backend import in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import positive_integer
+from torchonline.core.messages import listed
 from torchonline.core.ops import assign_, column, in_type_of, number, of_chosen
 from torchonline.core.options import rebuilt
 from torchonline.core.undo_journal import copies_of, restore_
@@ -54,7 +56,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     Args:
         policy: the rule of choice over one arm's estimator of m features; or that estimator, for :class:`UCB`. It serves as a
             template: every arm gets a new estimator with the same options.
-        actions: K, the number of arms at first.
+        actions: K, the number of arms at first, or their names.
         most_actions: number of arms that share ``delta``; None for ``actions``. Name more if arms will be added.
         scaler: a :class:`StandardScaler` of the context with m outputs, shared by the arms; None to use the contexts as
             features.
@@ -63,12 +65,17 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         - context: ``(*B, ..., d)``, with d = m if there is no scaler; scores ``(*B, ..., K)``.
         - :meth:`step`: context ``(*B, d)``, action and reward ``(*B)``; or ``(*B, n, d)`` and ``(*B, n)`` for n rounds.
         - After a removal, ``ids``, ``(K)``, and ``ids_given``, ``()``: the ids, and the next id. A load replaces them.
+        - With names, ``name_bytes``, uint8: the names by id, as JSON. A load replaces them if the state has names.
 
     Example:
         >>> arms = DisjointArms(RidgeRegression(2), actions=3)
         >>> arms.step(torch.eye(2), torch.tensor([0, 1]), torch.tensor([0.0, 1.0]))
         >>> arms.policy.estimator.rounds
         tensor([1, 1, 0])
+        >>> arms = DisjointArms(RidgeRegression(2), actions=["home", "sale"])
+        >>> arms.step(torch.eye(2), ["sale", "sale"], [0.0, 1.0])
+        >>> arms.policy.estimator.rounds, arms.select_name(torch.eye(2))
+        (tensor([0, 2]), ['home', 'sale'])
     """
 
     item_dims, has_arm_inputs, has_batch_views, can_open = 1, False, False, True
@@ -78,13 +85,13 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def __init__(
         self,
         policy: Rule | Estimator,
-        actions: int,
+        actions: int | Sequence[str],
         *,
         most_actions: int | None = None,
         scaler: StandardScaler | None = None,
     ) -> None:
         pattern = as_rule("policy", policy)
-        one, count = pattern.estimator, positive_integer("actions", actions)
+        one, (count, names) = pattern.estimator, number_and_names("actions", actions)
         most = count if most_actions is None else positive_integer("most_actions", most_actions)
         if most < count:
             raise ValueError(f"most_actions: expected at least actions = {count}, got {most}")
@@ -107,10 +114,10 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         # TorchScript does not see class attributes.
         self.takes_one_row = batch.takes_one_row
         self._create_buffers()
-        self._create_ids()
+        self._create_ids(names)
 
     # TorchScript does not compile properties.
-    __jit_unused_properties__ = ("actions", "action_ids", "ids_so_far")
+    __jit_unused_properties__ = ("actions", "action_ids", "action_names", "ids_so_far")
 
     @property
     def actions(self) -> int:
@@ -119,30 +126,41 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     def extra_repr(self) -> str:
         """Return the sizes, and why the policy was recommended."""
-        return f"actions={self.actions}, {super().extra_repr()}"
+        names = self.action_names
+        named = "" if names is None else f" ({listed(names)})"
+        return f"actions={self.actions}{named}, {super().extra_repr()}"
 
     @in_turn
-    def add_actions(self, count: int = 1) -> list[int]:
+    def add_actions(self, actions: int | Sequence[str] = 1) -> list[int]:
         """Add untrained arms at the end, and return their ids.
 
         The other arms keep what they have learnt.
 
+        Args:
+            actions: number of new arms; or their names, if the other arms have names. A name is never given twice, not even
+                after a removal.
+
         Raises:
-            TypeError, ValueError: ``count`` is not an integer above 0. Nothing has changed.
+            TypeError, ValueError: ``actions`` is anything else. Nothing has changed.
+
+        Example:
+            >>> arms = DisjointArms(RidgeRegression(1), actions=["home", "sale"])
+            >>> arms.add_actions(["promo"]), arms.action_names
+            ([2], ['home', 'sale', 'promo'])
         """
-        added = positive_integer("count", count)
-        self._rearrange(range(self.actions), added)
+        added, names = self._added("actions", actions)
+        self._rearrange(range(self.actions), added, names)
         return self.action_ids[-added:]
 
     @in_turn
-    def remove_actions(self, actions: Iterable[int]) -> None:
+    def remove_actions(self, actions: Iterable[int] | Iterable[str]) -> None:
         """Remove arms. The other arms keep their ids and what they have learnt.
 
         Scores and masks lose the entries of removed arms. :meth:`step` refuses a late reward of a removed arm.
 
         Args:
-            actions: ids of the arms to remove, without repetition and not all of them. ``arms.action_ids[k]`` is the id of the
-                arm whose score is the k-th.
+            actions: ids or names of the arms to remove, without repetition and not all of them. ``arms.action_ids[k]`` is the id
+                of the arm whose score is the k-th.
 
         Raises:
             TypeError, ValueError: ``actions`` is anything else. Nothing has changed.
@@ -490,7 +508,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _arm_count(self) -> int:
         return self.actions
 
-    def _rearrange(self, kept: Iterable[int], added: int) -> None:
+    def _rearrange(self, kept: Iterable[int], added: int, names: list[str] | None = None) -> None:
         """Replace the batch by one with the kept arms and ``added`` new ones."""
         batch, old, dims = self.policy.estimator, list(kept), self.batch_dims
         with torch.no_grad():
@@ -507,7 +525,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             modules: dict[str, Any] = {"policy": _with_estimator(self.policy, new)}
             if self.early is not None:
                 modules["early"] = self.early.with_arms(old)
-            ids = self._ids_after(old, added)
+            ids = self._ids_after(old, added, names)
         # In one update: an interrupt in between would leave wrong ids or a stale view.
         changed = {"_buffers": self._buffers | ids, "_modules": self._modules | modules}
         self.__dict__.update(changed, _view=None, multiplications=new.dim * count)

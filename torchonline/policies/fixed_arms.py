@@ -1,17 +1,19 @@
 """A policy for a fixed catalogue of arms, which keeps their widths up to date."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.action_names import checked_names
 from torchonline.core.backend import PLAIN, in_python, is_readable, writable
 from torchonline.core.checks import check_state_dtype, check_values, shape_text
 from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_indices, check_mask, check_tensor, integer_at_hand
+from torchonline.core.messages import listed
 from torchonline.core.ops import (
     along,
     assign_,
@@ -87,12 +89,14 @@ class FixedArms(WithArmIds, PolicyLearner):
             with ``scores_of``; or an estimator, for :class:`UCB`. It is not copied.
         arms: features of the K arms, ``(K, d)``; or ``(*B, K, d)``, if each learner of a batch has its own arms. A copy is
             kept.
+        names: of the K arms, distinct texts of 1 to 200 characters; None for no names. What takes an id then also takes a name.
 
     Shape:
         - inputs are None; ``arms``, as above; scores, ``(*B, K)``; action and reward, ``(*B)``, or ``(*B, n)`` for n rounds.
         - ``squares``, ``(*B, K)``; ``image``, Mz, ``(*B, d)``; ``largest_image``, its largest component since all squares were
           last recomputed, ``(*B)``. They are None if the policy uses no widths.
         - After a removal, ``ids``, ``(K)``, and ``ids_given``, ``()``: the ids, and the next id.
+        - With names, ``name_bytes``, uint8: the names by id, as JSON.
 
     The state dict holds all of these. Squares recomputed from the estimator would differ in their last bits, which may break a
     tie. With the saved squares, a resumed run continues bit for bit. A load takes the arms of the saved policy; their number
@@ -118,7 +122,7 @@ class FixedArms(WithArmIds, PolicyLearner):
 
     has_arm_inputs, learns_rows, takes_inputs = False, False, False
 
-    def __init__(self, policy: Rule | Estimator, arms: ArrayLike) -> None:
+    def __init__(self, policy: Rule | Estimator, arms: ArrayLike, *, names: Sequence[str] | None = None) -> None:
         chosen = as_rule("policy", policy)
         check_scores(chosen)
         one = chosen.estimator
@@ -129,12 +133,12 @@ class FixedArms(WithArmIds, PolicyLearner):
         self.register_buffer("arms", self._checked_arms("arms", arms))
         self._create_buffers()
         self.unchanging = (*self.unchanging, "arms")  # by steps
-        self._create_ids()
+        self._create_ids(None if names is None else self._names_for("names", names, self._arm_count()))
         with torch.no_grad(), self._exactly(self.arms):
             self._renew_()
 
     # TorchScript does not compile properties.
-    __jit_unused_properties__ = ("action_ids", "ids_so_far")
+    __jit_unused_properties__ = ("action_ids", "action_names", "ids_so_far")
 
     def _arm_count(self) -> int:
         return self.arms.size(-2)
@@ -145,7 +149,8 @@ class FixedArms(WithArmIds, PolicyLearner):
         return self.policy.estimator.rounds
 
     def extra_repr(self) -> str:
-        return f"arms={self.arms.size(-2)}, dim={self.dim}, batch_shape={self.batch_shape}"
+        named = "" if (names := self.action_names) is None else f" ({listed(names)})"
+        return f"arms={self.arms.size(-2)}{named}, dim={self.dim}, batch_shape={self.batch_shape}"
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         if not self.policy.uses_widths:
@@ -285,33 +290,37 @@ class FixedArms(WithArmIds, PolicyLearner):
         return self.policy._bounds(self.arms.expand(*self.batch_shape, *self.arms.shape[-2:]))
 
     @in_turn
-    def add_arms(self, features: ArrayLike) -> list[int]:
+    def add_arms(self, features: ArrayLike, *, names: Sequence[str] | None = None) -> list[int]:
         """Add arms at the end, and return their ids.
 
         The other arms keep their squares. Cost: O(d^2) for each new arm.
 
         Args:
             features: ``(n, d)``, or ``(*B, n, d)`` if each learner of a batch has its own arms.
+            names: of the n arms, if the other arms have names. A name is never given twice, not even after a removal.
 
         Raises:
-            TypeError, ValueError: ``features`` is anything else. Nothing has changed.
+            TypeError, ValueError: an argument is anything else. Nothing has changed.
         """
         rows = self._checked_arms("features", features)
         if rows.dim() != self.arms.dim():
             wanted = shape_text((*self.arms.shape[:-2], "n", self.dim))
             raise ValueError(f"features: expected shape {wanted}, got {shape_text(rows.shape)}")
-        self._rearrange(range(self.arms.size(-2)), rows)
+        count = rows.size(-2)
+        found = None if names is None else self._names_for("names", names, count)
+        self._check_new_names("names", count, found)
+        self._rearrange(range(self.arms.size(-2)), rows, found)
         return self.action_ids[-rows.size(-2) :]
 
     @in_turn
-    def remove_arms(self, ids: Iterable[int]) -> None:
+    def remove_arms(self, ids: Iterable[int] | Iterable[str]) -> None:
         """Remove arms. The other arms keep their ids and squares.
 
         Scores and masks lose the entries of removed arms. :meth:`step` refuses a late reward of a removed arm.
 
         Args:
-            ids: of the arms to remove, without repetition and not all of them. ``fixed.action_ids[k]`` is the id of the arm whose
-                score is the k-th.
+            ids: ids or names of the arms to remove, without repetition and not all of them. ``fixed.action_ids[k]`` is the id of
+                the arm whose score is the k-th.
 
         Raises:
             TypeError, ValueError: ``ids`` is anything else. Nothing has changed.
@@ -442,7 +451,14 @@ class FixedArms(WithArmIds, PolicyLearner):
             check_values(name, rows)
         return rows.detach().clone(memory_format=torch.contiguous_format)
 
-    def _rearrange(self, kept: Iterable[int], added: Tensor) -> None:
+    def _names_for(self, name: str, names: Any, count: int) -> list[str]:
+        """Return the names of ``count`` arms as a list, or raise."""
+        found = checked_names(name, names)
+        if len(found) != count:
+            raise ValueError(f"{name}: expected {count} names, one for each arm, got {len(found)}")
+        return found
+
+    def _rearrange(self, kept: Iterable[int], added: Tensor, names: list[str] | None = None) -> None:
         """Replace the arms by the kept arms and ``added`` ones."""
         places = list(kept)
         old = torch.tensor(places, device=self.arms.device)
@@ -454,7 +470,7 @@ class FixedArms(WithArmIds, PolicyLearner):
                 matrix = self._owners()[1].width_matrix()
                 squares = torch.cat([squares.index_select(-1, old), exact_squares(added, matrix)], -1)
                 buffers |= {"squares": squares, "image": rows_times(matrix, self.probe)}
-            buffers |= self._ids_after(places, added.size(-2))
+            buffers |= self._ids_after(places, added.size(-2), names)
         # In this order, an exception in between leaves no view of the old arms.
         self.__dict__.update(_known=None, _view=None)
         self._buffers.update({name: writable(buffer) for name, buffer in buffers.items()})

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from torchonline.core.action_names import refuse_names
 from torchonline.core.all_or_nothing import torn_error
 from torchonline.core.backend import (
     MISSING,
@@ -135,7 +136,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     note = ""
     __constants__: tuple[str, ...] = ("item_dims", "is_random", "draws", "takes_mask")
     # TorchScript does not compile properties.
-    __jit_unused_properties__: tuple[str, ...] = ("action_ids",)
+    __jit_unused_properties__: tuple[str, ...] = ("action_ids", "action_names")
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -209,9 +210,22 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Return the actions at given positions; -1, for no arm, stays."""
         return place
 
+    def _placed_in_python(self, action: Any) -> Any:
+        return action if isinstance(action, (int, Tensor)) else self._ids_of("action", action)
+
+    @in_python(_placed_in_python)
     def _placed(self, action: Tensor) -> Tensor:
         """Return the positions of actions: see :class:`WithArmIds`."""
         return action
+
+    def _names_now(self) -> list[str]:
+        """Return the names of the arms, or none: see :class:`WithArmIds`."""
+        names: list[str] = []
+        return names
+
+    def _name_of_each(self, action: Tensor) -> list[str]:
+        """Return the names of actions, or "" for each: see :class:`WithArmIds`."""
+        return [""] * action.numel()
 
     def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Return which actions belong to ``count`` arms, and valid positions."""
@@ -362,6 +376,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
             inputs: of the decision, as :meth:`select` takes them; or of n rounds, with a dimension n after ``*B``. Only what is
                 learnt, such as the chosen arm's row, is checked for NaN and infinity.
             action: the chosen arm, as :meth:`select` returns it, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
+                If the arms have names, also a name, or names in a list, an array or a column of a frame.
             reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
             noise_scale: see :meth:`Estimator.step`; shaped like ``action``.
 
@@ -607,7 +622,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         Args:
             inputs: of one decision, as in :meth:`select`; or of many, one of which ``index`` selects.
             ax: matplotlib axes; None for a new figure of pyplot.
-            names: of the K arms; None for "arm 0" and so on.
+            names: of the K arms; None for the policy's own names, or "arm 0" and so on.
             mask: as in :meth:`select`.
             index: which decision of ``(*B, ...)``, an integer or a tuple. None for a single one.
             label: name of the policy, to compare two policies on the same arms in the same axes. Both calls need a label, which
@@ -650,6 +665,64 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def action_ids(self) -> list[int] | None:
         """The ids of arms that may come and go, in the order of scores; or None."""
         return None
+
+    @property
+    def action_names(self) -> list[str] | None:
+        """The names of the actions, in the order of scores; or None."""
+        return None
+
+    def select_name(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> Any:
+        """Choose an action by :meth:`select`, and return its name.
+
+        Changes no state. Arguments and errors are those of :meth:`select`. Python only.
+
+        Returns:
+            The name, a string; or nested lists of names for several decisions.
+
+        Raises:
+            TypeError: the actions have no names.
+
+        Example:
+            >>> policy = bandit(2, actions=["home", "sale"])
+            >>> context = torch.tensor([0.5, 2.0])
+            >>> name = policy.select_name(context)
+            >>> policy.step(context, name, 1.0)
+            >>> policy.name_of(1), policy.action_names
+            ('sale', ['home', 'sale'])
+        """
+        self._check_named()
+        return self.name_of(self.select(inputs, mask))
+
+    def name_of(self, action: ArrayLike) -> Any:
+        """Return the names of actions that :meth:`select` has returned. Python only.
+
+        Args:
+            action: an id, or ids in a tensor, an array or lists; of removed actions, too.
+
+        Returns:
+            A string for one id, or nested lists of strings.
+
+        Raises:
+            TypeError: the actions have no names, or ``action`` does not hold integers.
+            ValueError: no action has had this id.
+        """
+        self._check_named()
+        return self.with_ids()._named_actions(action)
+
+    def _ids_of(self, name: str, value: Any) -> Any:
+        """Return the ids of names of actions, and anything else as it is.
+
+        ``name`` is the argument's name in errors.
+        """
+        refuse_names(name, value)
+        return value
+
+    def _check_named(self) -> None:
+        if self.action_names is None:
+            raise TypeError(
+                'actions: expected a policy whose actions have names, such as bandit(dim, actions=["home", "sale"]), got a '
+                f"{type(self).__name__} without names"
+            )
 
     def reset(self) -> None:
         """Reset the policy to its state before the first round, in place. Python only."""

@@ -1,5 +1,7 @@
 """Disjoint arms, and a selector that learns the best multiple of the radius."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from torchonline.policies.disjoint import DisjointArms, arms_last, for_each_arm
@@ -45,7 +47,7 @@ class RadiusSelector(RadiusMultiples, DisjointArms):
     Args:
         estimator: of one arm, with m features. It serves as a template: every arm gets a new estimator with the same options.
             The multiples multiply its radius.
-        actions: K, the number of arms at first.
+        actions: K, the number of arms at first, or their names.
         scales: the M multiples, above 0. Include 1, so that the estimator's own radius stays available.
         rule: "ucb" or "exp4".
         reward_range: lowest and highest reward; None for gains by rank.
@@ -73,7 +75,7 @@ class RadiusSelector(RadiusMultiples, DisjointArms):
     def __init__(
         self,
         estimator: Estimator,
-        actions: int,
+        actions: int | Sequence[str],
         *,
         scales: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03, 0.01),
         rule: str = "ucb",

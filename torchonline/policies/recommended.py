@@ -1,6 +1,6 @@
 """The recommended bandit for each kind of rewards."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Unpack, overload
@@ -71,7 +71,7 @@ def bandit(
     dim: int,
     rewards: str = ...,
     *,
-    actions: int,
+    actions: int | Sequence[str],
     scale: bool = ...,
     magnitudes: bool | None = ...,
     interactions: Interactions | None = ...,
@@ -83,7 +83,7 @@ def bandit(
 def bandit(
     dim: int,
     rewards: str,
-    actions: int,
+    actions: int | Sequence[str],
     *,
     scale: bool = ...,
     magnitudes: bool | None = ...,
@@ -122,7 +122,7 @@ def bandit(
 def bandit(
     dim: int,
     rewards: str = ...,
-    actions: int | None = ...,
+    actions: int | Sequence[str] | None = ...,
     *,
     scale: bool = ...,
     magnitudes: bool | None = ...,
@@ -134,7 +134,7 @@ def bandit(
 def bandit(
     dim: int,
     rewards: str = "unit",
-    actions: int | None = None,
+    actions: int | Sequence[str] | None = None,
     *,
     scale: bool = True,
     magnitudes: bool | None = None,
@@ -169,7 +169,8 @@ def bandit(
         dim: d, number of features.
         rewards: "binary" or "unit" for rewards in [0, 1]; "count"; "real" for any unit; "heavy" for outliers that carry no
             information. The last three clip outliers. Bounded rewards that are rarely above 0 must be "binary" or "unit".
-        actions: K, if every action has its own model; ``inputs`` are then contexts. None if each arm has its own features.
+        actions: K, or the names of K actions, if every action has its own model; ``inputs`` are then contexts. None if each arm
+            has its own features.
         scale: False for features from a trained encoder, for no scaler and a ridge of 2.
         magnitudes: whether to add the magnitudes of :class:`StandardScaler`, so that the model can prefer the middle of a
             feature's range, or its ends. None for True with up to 48 features, and False with more, where magnitudes cost time
@@ -201,6 +202,10 @@ def bandit(
         >>> context = torch.tensor([20000.0, 0.5, -3.0])  # raw features
         >>> k = policy.select(context)
         >>> policy.step(context, k, 1.0)
+        >>> policy = bandit(3, actions=["home", "sale"])
+        >>> policy.step(context, "sale", 1.0)
+        >>> policy.name_of(policy.select(context))
+        'home'
     """
     for name in options:
         if name not in LearnerOptions.__annotations__:
@@ -240,7 +245,8 @@ def bandit(
     model = rule(kind.estimator(features, ridge=ridge, **wanted, **options))
     policy: Policy
     if actions is not None:
-        policy, instead = DisjointArms(model, actions, scaler=scaler), f"DisjointArms({kind.theorem}, {actions})"
+        policy = arms = DisjointArms(model, actions, scaler=scaler)
+        instead = f"DisjointArms({kind.theorem}, {arms.actions})"
     elif scaler is not None:
         policy, instead = ScaledPolicy(model, scaler), f"UCB({kind.theorem})"
     else:

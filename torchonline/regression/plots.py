@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.axes import GREY, axes_or_new, label_top, next_style
+from torchonline.core.axes import GREY, axes_or_new, label_top, next_style, plain_label
 from torchonline.core.checks import shape_text
 from torchonline.core.inputs import one_of_many
 from torchonline.regression.estimator import Estimator
@@ -51,8 +51,9 @@ def draw_confidence(
     count, k = len(known.estimate), int(known.marked)
     if names is not None and (isinstance(names, str) or len(names) != count):
         raise ValueError(f"names: expected {count} names, one for each arm, got {names!r}")
-    ids = policy.action_ids or range(count)
-    labels = [f"arm {k}" for k in ids] if names is None else [str(name) for name in names]
+    ids, own = policy.action_ids or range(count), policy.action_names
+    labels = [f"arm {k}" for k in ids] if own is None else list(map(plain_label, own))
+    labels = labels if names is None else [str(name) for name in names]
     axes = axes_or_new(ax, (6.4, min(16.0, 1.5 + (0.3 if label is None else 0.5) * max(count, 3))))
     first = _label_of_first(axes, count, label)
     below = BELOW if first else 0.0
