@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.action_names import holds_text
 from torchonline.core.backend import in_python, is_readable, writable
 from torchonline.core.checks import check_values, one_of, passes, positive_integer, shape_text
 from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_tensor, check_tensor
 from torchonline.core.learner import Learner
+from torchonline.core.messages import listed
 from torchonline.core.ops import in_type_of, of_chosen
 from torchonline.core.options import described
 from torchonline.core.state_dict_checks import load_whole
@@ -48,7 +50,8 @@ class BanditHead(Policy):
 
     *One context, K actions with separate models* (``actions=K``): the encoder maps the context to :math:`\phi(z)`, and each
     action has its own estimator, see :class:`~torchonline.DisjointArms`. ``head.policy.add_actions`` and ``remove_actions``
-    change the set of actions. The head takes and returns action ids, ``head.policy.action_ids``.
+    change the set of actions. The head takes and returns action ids, ``head.policy.action_ids``, and takes the actions' names if
+    they have any: ``actions=["home", "sale"]``.
 
     *One context, K actions with embeddings* (``actions`` of shape (K, e)): :math:`\phi(z)` is combined with the embedding
     :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
@@ -68,8 +71,9 @@ class BanditHead(Policy):
         policy: any :class:`~torchonline.policies.policy.Policy`, for example the one that :func:`torchonline.bandit` returns; an
             estimator, which is played by :class:`~torchonline.UCB`; or a policy with a scaler,
             :class:`~torchonline.ScaledPolicy` or :class:`~torchonline.DisjointArms`. ``*B`` is its ``batch_shape``.
-        actions: K, to give each action an estimator like the policy's; or embeddings ``(K, e)``, a tensor, an array or lists,
-            kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a :class:`~torchonline.DisjointArms`.
+        actions: K, or the names of K actions, to give each action an estimator like the policy's; or embeddings ``(K, e)``, a
+            tensor, an array or lists of numbers, kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a
+            :class:`~torchonline.DisjointArms`.
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with embeddings.
         feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images.
         scaler: a :class:`~torchonline.StandardScaler` of the raw inputs, for inputs in any units; or None. The encoder gets
@@ -114,7 +118,7 @@ class BanditHead(Policy):
         encoder: nn.Module,
         policy: Policy | Estimator,
         *,
-        actions: int | Tensor | Sequence[Sequence[float]] | None = None,
+        actions: int | Tensor | Sequence[Sequence[float]] | Sequence[str] | None = None,
         combine: str = "product",
         feature_dims: int = 1,
         scaler: StandardScaler | None = None,
@@ -267,6 +271,12 @@ class BanditHead(Policy):
     def _placed(self, action: Tensor) -> Tensor:
         return self.policy._placed(action)
 
+    def _names_now(self) -> list[str]:
+        return self.policy._names_now()
+
+    def _name_of_each(self, action: Tensor) -> list[str]:
+        return self.policy._name_of_each(action)
+
     def _found(self, action: Tensor, count: int) -> tuple[Tensor, Tensor]:
         return self.policy._found(action, count)
 
@@ -321,6 +331,14 @@ class BanditHead(Policy):
     def action_ids(self) -> list[int] | None:
         """The arms' ids in the order of scores, or None if the set of arms is fixed."""
         return self.policy.action_ids
+
+    @property
+    def action_names(self) -> list[str] | None:
+        """The actions' names in the order of scores, or None without names."""
+        return self.policy.action_names
+
+    def _ids_of(self, name: str, value: Any) -> Any:
+        return self.policy._ids_of(name, value)
 
     def _owners(self) -> tuple[Any, Any]:
         return self.policy._owners()
@@ -596,11 +614,14 @@ def _with_models(policy: Any, actions: Any) -> Any:
     if isinstance(chosen, BanditHead) or not chosen.learns_rows:
         wanted = "expected one that learns from the chosen arm's features"
         raise TypeError(f"policy: {wanted}, got {type(chosen).__name__}")
+    are_names = holds_text(actions) or (isinstance(actions, (list, tuple)) and not actions)
     if chosen.item_dims == 1:
-        if actions not in (None, chosen.actions):
-            raise ValueError(f"actions: expected None or {chosen.actions}, the policy's actions, got {actions!r}")
+        own = chosen.action_names
+        if actions is not None and (list(actions) != own if are_names else actions != chosen.actions):
+            wanted = f"{chosen.actions}, the policy's actions" if own is None else f"the policy's actions {listed(own)}"
+            raise ValueError(f"actions: expected None or {wanted}, got {actions!r}")
         return chosen
-    if isinstance(actions, bool) or not isinstance(actions, int):
+    if not are_names and (isinstance(actions, bool) or not isinstance(actions, int)):
         return chosen
     if chosen._rule is not chosen:
         raise TypeError(

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torchonline.core.action_names import holds_text
 from torchonline.core.checks import check_shape, shape_text
 from torchonline.core.inputs import as_indices
 from torchonline.core.messages import counted
 from torchonline.core.ops import of_chosen
 from torchonline.models.encoding import typed_inputs
+from torchonline.policies.policy import Policy
 
 
 class LoggedRounds(NamedTuple):
@@ -18,7 +20,7 @@ class LoggedRounds(NamedTuple):
 
     Args:
         inputs: as :class:`~torchonline.models.BanditHead` takes them, ``(N, *B, K, *feature)``, or ``(N, *B, *feature)``.
-        action: the chosen arms, int64, ``(N, *B)``.
+        action: the chosen arms, int64, ``(N, *B)``; or their names, if the head's actions have names.
         reward: rewards of the chosen arms, ``(N, *B)``.
         probability: propensities of the chosen arms, ``(N, *B)``, or None. Learning does not need them.
     """
@@ -88,6 +90,19 @@ def typed_batch(batch: Any, encoder: nn.Module | None) -> Any:
     if isinstance(batch, Mapping):
         return {**batch, "inputs": typed}
     return LoggedRounds(typed, *batch[1:]) if isinstance(batch, LoggedRounds) else (typed, *batch[1:])
+
+
+def numbered_batch(batch: Any, policy: Policy) -> Any:
+    """Return a batch with the ids of its actions in place of their names.
+
+    A batch without names is returned unchanged.
+    """
+    is_log = isinstance(batch, LoggedRounds)
+    action = batch.action if is_log else batch.get("action") if isinstance(batch, Mapping) else None
+    if not holds_text(action):
+        return batch
+    ids = torch.as_tensor(policy._ids_of("action", action))
+    return batch._replace(action=ids) if is_log else {**batch, "action": ids}
 
 
 def payoffs(table: Table, action: Tensor, place: Tensor) -> dict[str, Tensor]:

@@ -46,7 +46,7 @@ def mlp(widths: Sequence[int], *, activation: str = "relu") -> nn.Sequential:
 def recommended_policy(
     dim: int,
     rewards: str = "unit",
-    actions: int | None = None,
+    actions: int | Sequence[str] | None = None,
     *,
     scale: bool = True,
     magnitudes: bool | None = None,
@@ -61,6 +61,8 @@ def recommended_policy(
     Example:
         >>> recommended_policy(3, actions=2).actions
         2
+        >>> recommended_policy(3, actions=["home", "sale"]).action_names
+        ['home', 'sale']
     """
     return bandit(
         dim,

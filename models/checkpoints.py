@@ -148,6 +148,8 @@ def facts(head: BanditHead) -> dict[str, Any]:
     found |= {"encoder_parameters": parameters, "combine": head.combine, "feature_dims": head.feature_dims}
     if not head.has_arm_inputs:
         found["actions"] = head.number_of_actions()
+    if (names := head.action_names) is not None:
+        found["action_names"] = ", ".join(names)
     if head.actions is not None:
         found["embedding_width"] = head.actions.size(1)
     if head.scaler is not None:

@@ -19,7 +19,7 @@ from torchonline.core.options import described
 from torchonline.core.state_dict_checks import load_whole
 from torchonline.distributed import Ranks
 from torchonline.models.bandit_head import BanditHead
-from torchonline.models.batches import LoggedRounds, as_real, inputs_of, payoffs, typed_batch, unpacked
+from torchonline.models.batches import LoggedRounds, as_real, inputs_of, numbered_batch, payoffs, typed_batch, unpacked
 from torchonline.models.checkpoints import as_head, facts, load_module, packed, plain_name
 from torchonline.models.draws import seeded_draws
 from torchonline.models.lightning_strategy import LearnerStrategy
@@ -279,8 +279,12 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         return {"loss": 0.0 * self._clock} | self._all_seen() | outputs
 
     def _typed(self, batch: Any) -> Any:
-        """Convert inputs to the encoder's dtype, unless a scaler needs them unrounded."""
-        return typed_batch(batch, None if self.head.scaler is not None else self.head.encoder)
+        """Return a batch with inputs in the encoder's dtype and ids of actions.
+
+        A scaler gets the inputs unrounded. Names of actions become ids.
+        """
+        batch = typed_batch(batch, None if self.head.scaler is not None else self.head.encoder)
+        return numbered_batch(batch, self.head)
 
     def on_train_epoch_end(self) -> None:
         """Sync, so that no round waits for the next epoch."""
