@@ -1,11 +1,13 @@
 """Monitoring of a bandit's actions, rewards and uncertainty."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 from torch import Tensor
 
-from torchonline.core.checks import instance_of, positive_integer
+from torchonline.core.action_names import number_and_names
+from torchonline.core.checks import instance_of
 from torchonline.core.processes import rank_and_world_size
 from torchonline.metrics import (
     ActionShares,
@@ -56,7 +58,7 @@ class BanditMonitor(Watching):
 
     Args:
         actions: K, number of actions; if arms are added or removed, the number of arms that will ever exist. The row of an arm is
-            its id.
+            its id. Or the names of the K actions, ``policy.action_names``: the logs then have ``share/home`` for ``share/0``.
         drift: a :class:`~torchonline.metrics.DriftAlarm` with the learners' ``batch_shape``, or None. It gets
             ``reward - prediction`` of each round, and warns.
         points: largest number of points of a curve over time, even.
@@ -87,8 +89,8 @@ class BanditMonitor(Watching):
         tensor(0.0400, dtype=torch.float64)
     """
 
-    def __init__(self, actions: int, *, drift: DriftAlarm | None = None, points: int = 512) -> None:
-        self.actions, self.points = positive_integer("actions", actions), points
+    def __init__(self, actions: int | Sequence[str], *, drift: DriftAlarm | None = None, points: int = 512) -> None:
+        (self.actions, self.names), self.points = number_and_names("actions", actions), points
         if drift is not None:
             instance_of("drift", drift, DriftAlarm, "a DriftAlarm or None")
         self.drift = drift
@@ -147,8 +149,9 @@ class BanditMonitor(Watching):
 
     def _start(self) -> None:
         """Create the metrics."""
-        self.shares = ActionShares(self.actions, points=self.points)
-        self.rewards, self.regrets = MeanByArm(self.actions, "reward"), MeanByArm(self.actions, "regret")
+        actions = self.actions if self.names is None else self.names
+        self.shares = ActionShares(actions, points=self.points)
+        self.rewards, self.regrets = MeanByArm(actions, "reward"), MeanByArm(actions, "regret")
         self.probabilities = LoggedProbabilities()
         self.weights = EffectiveSampleSize(points=self.points)
         self.widths = ValueByTime("width of the interval", points=self.points)
@@ -159,12 +162,13 @@ class BanditMonitor(Watching):
         self.shares.update(action)
         # Not `compute`, which waits for all ranks: they may have different numbers of batches.
         share = self.shares.total / self.shares.rounds
-        values |= {f"share/{k}": share[k] for k in range(self.actions)}
+        names = range(self.actions) if self.names is None else self.names
+        values |= {f"share/{name}": share[k] for k, name in enumerate(names)}
         for name, metric in (("reward", self.rewards), ("regret", self.regrets)):
             if (value := seen[name]) is not None:
                 metric.update(action.reshape(-1), value)
                 mean = metric.means()
-                values |= {f"{name}/{k}": mean[k] for k in range(self.actions)}
+                values |= {f"{name}/{of}": mean[k] for k, of in enumerate(names)}
         if (probability := seen["probability"]) is not None:
             # Rounding may break a tie between arms differently than in the choice, so a probability may be 0.
             probability = probability[probability > 0.0]

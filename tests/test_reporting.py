@@ -194,6 +194,21 @@ def test_the_numbers_of_a_summary(log: DecisionLog) -> None:
     assert summary.calibration[1].compute().rounds.sum() == len(known)
 
 
+def test_tables_and_pictures_show_the_names_of_a_policy(tmp_path: Path) -> None:
+    names = ["<b>home</b> $x$", "_sale", "日本", "home"]
+    policy = torchonline.bandit(DIM, actions=names)
+    log = DecisionLog(":memory:")
+    for i in range(8):
+        log.decide(f"{i}", torch.ones(DIM), i % 4, 0.25)
+        log.reward(f"{i}", 0.5)
+    summary = Summary(log, Reader(policy, None), 500, 0.01, 1000)
+    assert summary.names == [f"{name} ({k})" for k, name in enumerate(names)]
+    assert summary.labels == [r"<b>home</b> \$x\$", "1", "2", "home"]
+    page = page_of(log, tmp_path, policy=policy)
+    assert all(name in page.said for name in summary.names)
+    assert Summary(log, None, 500, 0.01, 1000).names == ["0", "1", "2", "3"]
+
+
 def test_the_settings_of_matplotlib_stay(log: DecisionLog, tmp_path: Path) -> None:
     with matplotlib.rc_context({"font.size": 31.0}):
         before = dict(matplotlib.rcParams)

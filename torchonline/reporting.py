@@ -20,6 +20,7 @@ import torch
 from jinja2 import Environment, StrictUndefined
 from torch import Tensor
 
+from torchonline.core.axes import plain_label
 from torchonline.core.checks import instance_of, positive_integer, within
 from torchonline.core.files import replace_file
 from torchonline.core.generators import OwnDraws
@@ -98,8 +99,9 @@ def report(
     *With a policy*, in its present state, the page also shows the effective sample size of the log for that policy, the widths
     of its confidence intervals, and its predictions against the rewards. If the policy has learnt these rewards, the last picture
     looks better than the policy is on new decisions. The policy does not learn, and the caller's random state does not change.
-    These pictures omit decisions for arms that were removed from the policy. Elsewhere the page names actions by their ids, as
-    the log does.
+    These pictures omit decisions for arms that were removed from the policy. If the policy's actions have names, tables show
+    them with the ids, and pictures show names of plain letters and the ids of the others. Without a policy, the page shows ids,
+    as the log does.
 
     *The alarm* compares each window of rewards with the first window, or with the window after the last alarm. With a fixed
     ``window`` and ``alpha``, all reports on one growing log make the same comparisons, so ``alpha`` bounds the probability of a
@@ -171,7 +173,7 @@ class Summary:
         first, last: Unix seconds of the first and the last decision; 0 without decisions.
         actions: ids of the actions that are shown separately, in order.
         has_others: whether there are further actions, which share the last index of the metrics.
-        names, colours: names and colours of the shown actions and of the others, in all pictures and tables.
+        names, labels, colours: names of the shown actions and of the others in tables, in pictures, and their colours.
         versions: encoder versions in the order of their first decision.
         shares, version_shares, probabilities, probability_by_time, weights, policy_weights: metrics of the decisions.
         rewards, rewards_by_time, alarm, delays, defaults: metrics of the rewards; the second value of ``rewards_by_time`` is the
@@ -187,7 +189,7 @@ class Summary:
         self._numbers = array("q")  # numbers of the decisions
         # The number of decisions with rewards in order, and rewards that are ahead of that order.
         self._done, self._early = 0, dict[int, float]()
-        self._look_over(log, page_size)
+        self._look_over(log, page_size, {} if reader is None or reader.arms is None else reader.arms.names_by_id())
         places = len(self.actions) + self.has_others
         self._place = {action: i for i, action in enumerate(self.actions)}
         self.shares = ActionShares(max(1, places), points=POINTS)
@@ -214,8 +216,11 @@ class Summary:
                 break
         self._group_waiting()
 
-    def _look_over(self, log: Any, page_size: int) -> None:
-        """Count actions and versions in a first pass over the decisions."""
+    def _look_over(self, log: Any, page_size: int, names: dict[int, str]) -> None:
+        """Count actions and versions in a first pass over the decisions.
+
+        ``names`` are those of the policy's actions, by id.
+        """
         seen: Counter[int] = Counter()
         versions: dict[str, list[Any]] = {}
         self._last_number = 0
@@ -237,7 +242,9 @@ class Summary:
         self.versions = [Version(name, *found) for name, found in versions.items()]
         self.first = min((version.first for version in self.versions), default=0.0)
         self.last = max((version.last for version in self.versions), default=0.0)
-        self.names = [*map(str, self.actions), *(["others"] if self.has_others else [])]
+        others = ["others"] if self.has_others else []
+        self.names = [f"{names[one]} ({one})" if one in names else str(one) for one in self.actions] + others
+        self.labels = [_label(names.get(one, ""), one) for one in self.actions] + others
         self.colours = [*COLOURS[: len(self.actions)], "0.75"]
 
     def _places(self, page: list[Any]) -> Tensor:
@@ -308,6 +315,12 @@ class Summary:
         group = torch.bucketize(mean, self._ends)
         for metric, value in zip(self.calibration, (mean, reward), strict=True):
             metric.update(group, value)
+
+
+def _label(name: str, action: int) -> str:
+    """Return an action's name for a picture if its font has all letters, or its id."""
+    is_plain = name.isascii() and name.isprintable() and name[:1] not in ("", "_")  # a legend hides what begins with _
+    return plain_label(name) if is_plain and len(name) <= 24 else str(action)
 
 
 class Reader:
@@ -415,7 +428,7 @@ def _page(s: Summary, title: str) -> str:
     )
 
 
-# Pictures. Text from users appears in tables only, never in a picture.
+# Pictures. Other text from users than plain names appears in tables only, never in a picture.
 
 
 def pictures_of(s: Summary) -> dict[str, Callable[[Any], str]]:
@@ -463,7 +476,7 @@ def _svg(draw: Callable[[Any], str]) -> tuple[str, str]:
 
 
 def _draw_actions(s: Summary, axes: Any) -> str:
-    _draw_shares(axes, s.shares, s.names, s.colours, "action")
+    _draw_shares(axes, s.shares, s.labels, s.colours, "action")
     others = f" The {s.actions_seen - len(s.actions):,} others are shown together." if s.has_others else ""
     return f"In the order of the decisions.{others}"
 
@@ -476,7 +489,7 @@ def _draw_reward_by_action(s: Summary, axes: Any) -> str:
         axes.errorbar([x], [float(mean[i])], [bar], fmt="o", color=s.colours[i], capsize=4, markersize=7)
     overall = float((count * mean.nan_to_num(0.0)).sum() / count.sum())  # arms without rounds have no mean
     axes.axhline(overall, color="0.5", linestyle="--", linewidth=1.0, label=f"all: {_number(overall)}")
-    axes.set_xticks(range(len(shown)), [s.names[i] for i in shown])
+    axes.set_xticks(range(len(shown)), [s.labels[i] for i in shown])
     axes.grid(False, axis="x")
     axes.set(xlim=(-0.6, len(shown) - 0.4), xlabel="action", ylabel="mean reward")
     axes.legend()

@@ -199,6 +199,13 @@ def test_what_is_logged(tmp_path: Path) -> None:
     assert float(found[-1]["mean_weight"]) == pytest.approx(float(weight.mean()), rel=1e-5)
 
 
+def test_names_of_actions_are_logged(tmp_path: Path) -> None:
+    module, names = bandit(policies()["greedy"]), [f"page {k}" for k in range(ARMS)]
+    run = trainer(BanditMonitor(names), logger=CSVLogger(str(tmp_path), "", ""))
+    run.fit(module, RoundLoader(*data(5, module), batch_size=5))
+    assert {key for key in rows(tmp_path)[0] if key.startswith("share/")} == {f"share/{name}" for name in names}
+
+
 def test_logged_rounds_have_the_probabilities_of_the_log() -> None:
     module, monitor = bandit(policies()["greedy"]), BanditMonitor(ARMS)
     inputs, rewards = data(10, module)

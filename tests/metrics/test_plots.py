@@ -115,6 +115,16 @@ def test_shares_and_means_name_their_actions() -> None:
     assert texts(axes) == ["action 0", "action 1", "action 2"]
 
 
+def test_metrics_take_names_of_actions() -> None:
+    shares, means = ActionShares(["a", "b$", "c"]), MeanByArm(["a", "b$", "c"])
+    assert (shares.actions, means.actions) == (3, 3)
+    shares.update([0, 1])
+    means.update([0, 1], torch.tensor([1.0, 2.0]))
+    assert names(shares.plot(shares.compute())[1].yaxis) == ["a", r"b\$", "c"]
+    assert names(means.plot()[1].xaxis) == ["a", r"b\$"]
+    assert names(means.plot(labels=["x", "y", "z"])[1].xaxis) == ["x", "y"]
+
+
 def test_a_wrong_number_of_names_is_refused() -> None:
     for metric in (ActionShares(3), MeanByArm(3)):
         with pytest.raises(ValueError, match=r"^labels: expected 3 names, one for each action, got \['a'\]"):

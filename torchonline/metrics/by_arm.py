@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import check_shape, check_values, positive_integer
+from torchonline.core.action_names import number_and_names
+from torchonline.core.checks import check_shape, check_values
 from torchonline.metrics.base import ExactMetric, check_finite
 from torchonline.metrics.plots import axes_for, draw_results, finished, results_of
 from torchonline.metrics.shares import checked_actions, names_of_actions
@@ -37,7 +38,8 @@ class MeanByArm(ExactMetric):
     first value, so a mean far from 0 loses no digits. Cost of n rounds: O(n + K).
 
     Args:
-        actions: K, number of arms, including all future ones if arms come and go. The row of an arm is its id.
+        actions: K, number of arms, including all future ones if arms come and go; or their names, for the plot. The row of an arm
+            is its id.
         name: of the value, for the plot.
 
     Shape:
@@ -55,9 +57,9 @@ class MeanByArm(ExactMetric):
 
     sums: Tensor
 
-    def __init__(self, actions: int, name: str = "reward") -> None:
+    def __init__(self, actions: int | Sequence[str], name: str = "reward") -> None:
         super().__init__()
-        self.actions, self.name = positive_integer("actions", actions), name
+        (self.actions, self.names), self.name = number_and_names("actions", actions), name
         self._add_states("sum", rounds=torch.zeros((), dtype=torch.int64))
         # For each arm: count, first value, and the sums of differences from it and of their squares.
         self._add_states(_merged, sums=torch.zeros((self.actions, 4), dtype=torch.float64))
@@ -102,13 +104,13 @@ class MeanByArm(ExactMetric):
         Args:
             val: an :class:`ArmMeans`, or a list of them; None for ``compute()``.
             ax: matplotlib axes; None for a new figure of pyplot.
-            labels: names of the K actions.
+            labels: names of the K actions; None for the metric's own.
 
         Returns:
             The figure and the axes.
         """
         axes = axes_for(val, ax)
-        names = names_of_actions(labels, self.actions)
+        names = names_of_actions(labels, self.actions, self.names)
         reports = results_of(val)
         if reports is not None:
             draw_results(axes, [report.mean.reshape(-1) for report in reports], f"mean {self.name}", names)

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.core.axes import GREY
-from torchonline.core.checks import positive_integer
+from torchonline.core.action_names import number_and_names
+from torchonline.core.axes import GREY, plain_label
 from torchonline.core.inputs import as_indices, check_indices
 from torchonline.metrics.curve import TotalsByRound
 from torchonline.metrics.plots import axes_for, draw_bands, draw_results, finished, label_bands
@@ -24,10 +24,13 @@ def checked_actions(action: Any, actions: int) -> Tensor:
     return check_indices("action", action, actions) if len(action) else action
 
 
-def names_of_actions(labels: Sequence[str] | None, actions: int) -> list[str]:
-    """Return the names of the actions in a plot, or raise."""
+def names_of_actions(labels: Sequence[str] | None, actions: int, names: list[str] | None = None) -> list[str]:
+    """Return the names of the actions in a plot, or raise.
+
+    ``labels`` are the caller's, ``names`` those of the metric.
+    """
     if labels is None:
-        return [f"action {k}" for k in range(actions)]
+        return [f"action {k}" for k in range(actions)] if names is None else list(map(plain_label, names))
     if isinstance(labels, str) or len(labels) != actions:
         raise ValueError(f"labels: expected {actions} names, one for each action, got {labels!r}")
     return [str(label) for label in labels]
@@ -40,7 +43,8 @@ class ActionShares(TotalsByRound):
     points K). For the curve and several processes see :class:`~torchonline.metrics.TotalsByRound`.
 
     Args:
-        actions: K, number of actions, including all future ones if arms come and go. The row of an arm is its id.
+        actions: K, number of actions, including all future ones if arms come and go; or their names, for the plot. The row of an
+            arm is its id.
         points: largest number of points of the curve, even.
 
     Shape:
@@ -56,9 +60,10 @@ class ActionShares(TotalsByRound):
 
     higher_is_better = None
 
-    def __init__(self, actions: int, *, points: int = 512) -> None:
-        self.actions: int = positive_integer("actions", actions)
-        super().__init__((actions,), points=points)
+    def __init__(self, actions: int | Sequence[str], *, points: int = 512) -> None:
+        count, names = number_and_names("actions", actions)
+        super().__init__((count,), points=points)
+        self.actions, self.names = count, names
 
     def update(self, action: Any) -> None:
         """Add decisions in order."""
@@ -81,13 +86,13 @@ class ActionShares(TotalsByRound):
             val: a result of :meth:`compute` or of a call, or a list of them; None for the shares over time, which are
                 gathered from all ranks.
             ax: matplotlib axes; None for a new figure of pyplot.
-            labels: names of the K actions.
+            labels: names of the K actions; None for the metric's own.
 
         Returns:
             The figure and the axes.
         """
         axes = axes_for(val, ax)
-        names = names_of_actions(labels, self.actions)
+        names = names_of_actions(labels, self.actions, self.names)
         if val is not None:
             draw_results(axes, val, "share of decisions", names)
             return finished(axes)
