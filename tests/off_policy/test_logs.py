@@ -194,6 +194,18 @@ def test_a_frame_becomes_a_log(library: Any) -> None:
         from_frame(frame, time="person", **plain)
     with pytest.raises(TypeError, match=r"^action: expected"):
         from_frame(frame, **(plain | {"action": "rich"}))
+    text = library.DataFrame({"page": ["sale", "home", "sale"], "paid": [0, 1, 1], "p": [0.5, 0.5, 0.5]})
+    by_name = plain | {"action": "page"}
+    log = from_frame(text, actions=["home", "sale", "news"], **by_name)
+    assert (log.arms, log.action.tolist()) == (3, [1, 0, 1])
+    with pytest.raises(
+        ValueError, match=r"^action: expected one of 'home', 'sales', got 'sale'; did you mean 'sales'\?$"
+    ):
+        from_frame(text, actions=["home", "sales"], **by_name)
+    with pytest.raises(ValueError, match=r"^arms: expected None or 2, the number of names in actions, got 3$"):
+        from_frame(text, arms=3, actions=["home", "sale"], **by_name)
+    with pytest.raises(TypeError, match=r"^action: expected names of actions only, got 0 among them$"):
+        from_frame(frame, actions=["home", "sale"], **plain)
     gaps = library.DataFrame({"arm": [0, 1], "paid": [1.0, None], "p": [0.5, 0.5]})
     with pytest.raises(ValueError, match=r"^reward: expected a column of finite numbers, got 'paid' with 1 gap"):
         from_frame(gaps, **plain)

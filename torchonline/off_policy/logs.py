@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core import checks
+from torchonline.core.action_names import checked_names, ids_of_names
 from torchonline.core.checks import check_shape, check_values, positive_integer, shape_text
 from torchonline.core.inputs import as_indices, check_mask, check_tensor
 from torchonline.core.messages import counted
@@ -217,6 +218,7 @@ def from_frame(
     probability: str,
     context: Sequence[str] = (),
     arms: int | None = None,
+    actions: Sequence[str] | None = None,
     groups: str | None = None,
     time: str | None = None,
     position: str | None = None,
@@ -229,12 +231,14 @@ def from_frame(
     Args:
         frame: a pandas or polars frame, or an Arrow table or record batch.
         action: column of the logged arms, integers from 0. A smallest action of 1 is refused if the largest is ``arms``, and
-            gives a warning if ``arms`` is None: the column may count from 1. Replace text by numbers first.
+            gives a warning if ``arms`` is None: the column may count from 1. With ``actions``, their names.
         reward: column of the rewards.
         probability: column of the logging probabilities.
         context: numeric columns of the context: ``(N, d)``. Encode text as numbers first. The columns of rewards, actions and
             probabilities are refused, and so are duplicates.
         arms: K; None for the largest action plus 1.
+        actions: names of the actions in the column, in the order of their numbers: those of ``policy.action_names``, or of all
+            arms that the policy has had. K is their number. None for a column of integers.
         groups: column of the groups, or None.
         time: column of the times, or None.
         position: column of the positions, or None.
@@ -248,12 +252,24 @@ def from_frame(
         >>> frame = pandas.DataFrame({"item": [0, 2], "click": [0, 1], "p": [0.5, 0.1], "age": [31.0, 27.0]})
         >>> from_frame(frame, action="item", reward="click", probability="p", context=["age"])
         BanditLog(2 rounds, arms=3: action, reward, probability, context)
+        >>> frame["page"] = ["home", "news"]
+        >>> log = from_frame(frame, action="page", actions=["home", "sale", "news"], reward="click", probability="p")
+        >>> log.action
+        tensor([0, 2])
     """
     if isinstance(context, str):
         raise TypeError("context: expected a list of columns, got str")
     check_columns("context", context, reward=[reward], action=[action], probability=[probability])
     columns = Columns(frame)
-    values: dict[str, Any] = {"action": columns.actions(action, arms)}
+    if actions is None:
+        values: dict[str, Any] = {"action": columns.actions(action, arms)}
+    else:
+        names = checked_names("actions", actions)
+        if arms not in (None, len(names)):
+            raise ValueError(f"arms: expected None or {len(names)}, the number of names in actions, got {arms}")
+        found, arms = columns.without_gaps("action", action), len(names)
+        ids = {name: k for k, name in enumerate(names)}
+        values = {"action": None if found is None else ids_of_names("action", found, ids, names)}
     for name, column in {"reward": reward, "probability": probability}.items():
         values[name] = columns.numbers(name, [column])[:, 0]
     if context:
