@@ -176,6 +176,12 @@ class WithArmIds:
         if names is not None:
             self._buffers["name_bytes"] = packed_names(dict(enumerate(names))).to(self._place())
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[misc]
+        if "name_bytes" not in self._buffers:  # in a pickle from before there were names
+            self._buffers["name_bytes"] = None
+            self.__dict__["unchanging"] = (*self.unchanging, "name_bytes")
+
     def _name_table(self) -> NameTable | None:
         """Return the names, read again only after a change; None without names."""
         buffer = self._buffers["name_bytes"]
