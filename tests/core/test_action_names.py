@@ -49,9 +49,9 @@ def test_a_buffer_holds_names(names: list[str]) -> None:
     ],
 )
 def test_other_bytes_are_no_names(data: bytes) -> None:
-    with pytest.raises(ValueError, match="^expected "):
+    with pytest.raises(ValueError, match=r"^expected "):
         unpacked_names(torch.tensor(list(data), dtype=torch.uint8))
-    with pytest.raises(ValueError, match="^expected bytes"):
+    with pytest.raises(ValueError, match=r"^expected bytes"):
         unpacked_names(torch.zeros(3))
 
 
@@ -84,7 +84,7 @@ def test_names_come_in_lists_and_arrays(value: Any) -> None:
     ],
 )
 def test_wrong_names_are_refused(value: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=f"^actions: expected .*{message}"):
+    with pytest.raises(error, match=rf"^actions: expected .*{message}"):
         number_and_names("actions", value)
 
 
@@ -106,8 +106,8 @@ def test_many_names_become_ids_in_their_shape() -> None:
         (["a", 3], "only, got 3"),
         (["a", ["b"]], "only, got"),
     ):
-        with pytest.raises((TypeError, ValueError), match=f"^action: expected .*{re.escape(message)}"):
+        with pytest.raises((TypeError, ValueError), match=rf"^action: expected .*{re.escape(message)}"):
             ids_of_names("action", bad, ids, ids)
     known = dict.fromkeys(map(str, range(20)), 0)
-    with pytest.raises(ValueError, match="and 10 more, got 'zz'$"):
+    with pytest.raises(ValueError, match=r"and 10 more, got 'zz'$"):
         ids_of_names("action", "zz", known, known)

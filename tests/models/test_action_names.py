@@ -40,7 +40,7 @@ def test_a_scaler_of_the_inputs_and_an_identity_pass_names_on() -> None:
         made.step(inputs(), "sale", 1.0)
         made.learn(inputs(2), ["sale", "news"], [1.0, 0.0])
         assert made.policy.estimator.rounds.tolist() == [0, 2, 1]
-        with pytest.raises(ValueError, match="did you mean 'sale'"):
+        with pytest.raises(ValueError, match=r"did you mean 'sale'"):
             made.step(inputs(), "sal", 1.0)
 
 
@@ -50,10 +50,10 @@ def test_names_agree_with_those_of_the_policy() -> None:
         assert BanditHead(nn.Linear(4, 2), policy, actions=actions).action_names == NAMES
     for other in (2, ["home", "sale"], ["sale", "home", "news"]):
         with pytest.raises(
-            ValueError, match="^actions: expected None or the policy's actions 'home', 'sale', 'news', got"
+            ValueError, match=r"^actions: expected None or the policy's actions 'home', 'sale', 'news', got"
         ):
             BanditHead(nn.Linear(4, 2), policy, actions=other)
-    with pytest.raises(ValueError, match="^actions: expected None or 3, the policy's actions, got"):
+    with pytest.raises(ValueError, match=r"^actions: expected None or 3, the policy's actions, got"):
         BanditHead(nn.Linear(4, 2), torchonline.bandit(2, actions=3, scale=False), actions=NAMES)
 
 
@@ -70,7 +70,7 @@ def test_names_agree_with_those_of_the_policy() -> None:
     ],
 )
 def test_wrong_names_are_told_from_embeddings(actions: Any, message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=f"^actions: expected .*{message}"):
+    with pytest.raises((TypeError, ValueError), match=rf"^actions: expected .*{message}"):
         head(actions)
     assert head([[1.0, 0.0], [0.0, 1.0]]).action_names is None
 
@@ -88,7 +88,7 @@ def test_logged_rounds_may_hold_names() -> None:
     module.training_step(LoggedRounds(*rounds), 0)
     module.training_step(dict(zip(("inputs", "action", "reward"), rounds, strict=True)), 1)
     assert module.head.estimator.rounds.tolist() == [0, 4, 2]
-    with pytest.raises(ValueError, match="did you mean 'sale'"):
+    with pytest.raises(ValueError, match=r"did you mean 'sale'"):
         module.training_step(LoggedRounds(inputs(1), ["sal"], torch.ones(1)), 2)  # type: ignore[arg-type]
 
 

@@ -148,7 +148,7 @@ def test_policies_without_names_say_how_to_give_them(make: Any) -> None:
             policy.step(inputs, action, 1.0)
     assert policy.action_names is None
     for ask in (policy.select_name, policy.name_of):
-        with pytest.raises(TypeError, match="^actions: expected a policy whose actions have names"):
+        with pytest.raises(TypeError, match=r"^actions: expected a policy whose actions have names"):
             ask(0 if ask == policy.name_of else inputs)
 
 
@@ -164,7 +164,7 @@ def test_a_removed_name_stays_with_its_id(make: Any) -> None:
     with pytest.raises(ValueError, match=r"one of 1, 2, got 0 \('home'\), which was removed$"):
         policy.step(inputs_of(policy), "home", 1.0)
     for bad, message in ((["home"], "the name of arm 0, which was removed"), (["sale"], "the name of arm 1$")):
-        with pytest.raises(ValueError, match=f"^(actions|names): expected new names, got .*{message}"):
+        with pytest.raises(ValueError, match=rf"^(actions|names): expected new names, got .*{message}"):
             add(policy, bad)
     assert differences(before, snapshot(arms_of(policy))) == []
     assert add(policy, ["promo", "extra"]) == [3, 4]
@@ -178,20 +178,20 @@ def test_a_removed_name_stays_with_its_id(make: Any) -> None:
 def test_names_and_numbers_do_not_mix() -> None:
     policy, plain = named(), named(2)
     for count in (1, 2):
-        with pytest.raises(TypeError, match="^actions: expected names of the new arms, because the others have names"):
+        with pytest.raises(TypeError, match=r"^actions: expected names of the new arms, because the others have names"):
             policy.add_actions(count)
-    with pytest.raises(TypeError, match="^actions: expected no names, because the other arms have none, got 'a'"):
+    with pytest.raises(TypeError, match=r"^actions: expected no names, because the other arms have none, got 'a'"):
         plain.add_actions(["a"])
-    with pytest.raises(TypeError, match="^actions: expected a list of ids or names of arms, got str"):
+    with pytest.raises(TypeError, match=r"^actions: expected a list of ids or names of arms, got str"):
         policy.remove_actions("home")
     with pytest.raises(ValueError, match=r"^actions: expected one of .* got 'hom'; did you mean 'home'"):
         policy.remove_actions(["hom"])
     arms = fixed()
-    with pytest.raises(TypeError, match="^names: expected names of the new arms"):
+    with pytest.raises(TypeError, match=r"^names: expected names of the new arms"):
         arms.add_arms(torch.ones(1, 3))
-    with pytest.raises(ValueError, match="^names: expected 1 names, one for each arm, got 2"):
+    with pytest.raises(ValueError, match=r"^names: expected 1 names, one for each arm, got 2"):
         arms.add_arms(torch.ones(1, 3), names=["a", "b"])
-    with pytest.raises(ValueError, match="^names: expected 3 names"):
+    with pytest.raises(ValueError, match=r"^names: expected 3 names"):
         fixed(["a"])
 
 
@@ -247,7 +247,7 @@ def test_a_state_with_wrong_names_is_refused_and_changes_nothing(data: bytes) ->
     policy.step(torch.ones(2), "sale", 1.0)
     bad = named().state_dict() | {"name_bytes": torch.tensor(list(data), dtype=torch.uint8)}
     before = policy.state_dict()
-    with pytest.raises(RuntimeError, match="name_bytes: expected "):
+    with pytest.raises(RuntimeError, match=r"name_bytes: expected "):
         policy.load_state_dict(bad)
     assert {key: value.tolist() for key, value in policy.state_dict().items()} == {
         key: value.tolist() for key, value in before.items()
@@ -303,7 +303,7 @@ def test_shared_learners_know_the_names() -> None:
     assert shared.sync() == 3
     assert arms.estimator.rounds.tolist() == [0, 2, 1]
     shared.observe(torch.ones(2), "sal", 1.0)
-    with pytest.raises(ValueError, match="did you mean 'sale'"):
+    with pytest.raises(ValueError, match=r"did you mean 'sale'"):
         shared.sync()
     catalogue = fixed()
     shared = SharedLearner(catalogue)
