@@ -44,8 +44,8 @@ def to_torchscript(
     The result is verified, then written to ``path``. The file has ``forward`` (scores), ``select``, ``step`` and ``learn``
     (not for :class:`torchonline.FixedArms`), or ``predict``, ``queries`` and ``step``. Loading it needs only torch or libtorch.
     ``scripted.load_state_dict(module.state_dict(), strict=False)`` loads a learner's newer state into it; it is not strict
-    because the file's state has constant tables. ``names()`` lists the names of the actions, and ``name_of(action)`` has a name for
-    each id, "" where there is none.
+    because the file's state has constant tables. ``names()`` lists the names of the actions, and ``name_of(action)`` has
+    a name for each id, "" where there is none.
 
     The file does not raise for the values of its arguments, and does not check shapes. ``step`` and ``learn`` return which rounds
     were learnt: a bool tensor, ``(*B)`` or ``(*B, n)``. A round changes nothing if the eager ``step`` would refuse its values, or
