@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.action_names import ids_of_names
 from torchonline.core.checks import instance_of
 from torchonline.core.messages import listed
 from torchonline.features import ColumnEncoder
@@ -192,7 +193,8 @@ class LogDataModule(FileDataModule):
         if self.encoder is not None:
             raw = self._of_raw(self.encoder)
             action, reward, probability = self._ids(raw), raw.reward.to(self.dtype), raw.probability
-            arms = int(action.max()) + 1 if arms is None else arms
+            known = int(action.max()) + 1 if self.actions is None else len(self.actions)
+            arms = known if arms is None else arms
             return BanditLog(arms=arms, action=action, reward=reward, probability=probability, context=raw.inputs)
         frame = self._of_setup()
         arms = len(self.context) if arms is None and self.of_arms else arms
@@ -235,16 +237,15 @@ class LogDataModule(FileDataModule):
 
     def _ids(self, raw: RawLog) -> Tensor:
         """Return the actions as integers: positions in ``actions``, or the integers themselves."""
-        known = raw.names if self.actions is None else self.actions
-        if self.actions is None and not all(name.isdigit() for name in raw.names):
+        if self.actions is not None:
+            ids = ids_of_names("action", raw.names, {name: k for k, name in enumerate(self.actions)}, self.actions)
+            return torch.as_tensor(ids)[raw.action]
+        if not all(name.isdigit() for name in raw.names):
             raise ValueError(
                 f"actions: expected the names of the actions, in the order of their ids, got None, and text in "
                 f"{self.names['action']!r}: {listed(raw.names)}"
             )
-        if unknown := [name for name in raw.names if name not in known]:
-            raise ValueError(f"action: expected one of {listed(known)}, got {listed(unknown)} in {self.names['action']!r}")
-        ids = [int(name) if self.actions is None else known.index(name) for name in raw.names]
-        return torch.tensor(ids)[raw.action]
+        return torch.tensor([int(name) for name in raw.names])[raw.action]
 
     def _of_setup(self) -> Any:
         if self._frame is None:

@@ -31,7 +31,12 @@ import pandas
 from torchonline.models import LogDataModule, table_head
 from torchonline.policies.recommended import bandit
 
-SETS = ("stops", "flights", "movies")
+# The actions of each set. The right one is given by its number.
+SETS = {
+    "stops": ["suspicious", "traffic"],
+    "flights": ["early", "on time", "late"],
+    "movies": ["low", "middle", "high"],
+}
 TRAIN = 0.8
 
 
@@ -70,27 +75,29 @@ def load(name: str, rows: int | None) -> tuple[pandas.DataFrame, np.ndarray]:
     return frame.iloc[order].reset_index(drop=True), right[order]
 
 
-def write_log(frame: pandas.DataFrame, right: np.ndarray, seed: int, path: Path) -> tuple[np.ndarray, np.ndarray]:
+def write_log(
+    frame: pandas.DataFrame, right: np.ndarray, names: list[str], seed: int, path: Path
+) -> tuple[np.ndarray, np.ndarray]:
     """Write the log of a uniform policy; return its actions and rewards."""
-    actions = int(right.max()) + 1
-    action = np.random.default_rng(seed).integers(0, actions, len(right))
+    action = np.random.default_rng(seed).integers(0, len(names), len(right))
     reward = (action == right).astype(int)
-    frame.assign(action=action, reward=reward, probability=round(1 / actions, 6)).to_csv(path, index=False)
+    log = {"action": np.array(names)[action], "reward": reward, "probability": round(1 / len(names), 6)}
+    frame.assign(**log).to_csv(path, index=False)
     return action, reward
 
 
-def columns(path: Path, actions: int, split: int, rows: int) -> np.ndarray:
+def columns(path: Path, actions: list[str], split: int) -> np.ndarray:
     """Return the decisions of a bandit on a ColumnEncoder."""
-    roles: Any = {"action": "action", "reward": "reward", "probability": "probability"}
-    data = LogDataModule(path, **roles)
+    data = LogDataModule(path, action="action", reward="reward", probability="probability", actions=actions)
     data.encoder = data.propose()
-    log = data.raw_log()
+    log = data.bandit_log()
+    inputs: Any = log.context
     head = table_head(data.encoder, "binary", actions)
-    head.learn(log.inputs[:split], log.action[:split], log.reward[:split])
-    return head.select(log.inputs[split:]).numpy()
+    head.learn(inputs[:split], log.action[:split], log.reward[:split])
+    return head.select(inputs[split:]).numpy()
 
 
-def by_hand(path: Path, name: str, actions: int, split: int) -> np.ndarray:
+def by_hand(path: Path, name: str, actions: list[str], split: int) -> np.ndarray:
     """Return the decisions of the same bandit on a scikit-learn pipeline."""
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
@@ -99,6 +106,7 @@ def by_hand(path: Path, name: str, actions: int, split: int) -> np.ndarray:
 
     frame = pandas.read_csv(path)
     log = {role: frame.pop(role).to_numpy() for role in ("action", "reward", "probability")}
+    action = np.array([actions.index(one) for one in log["action"]])
     dates = {"stops": "date", "flights": "scheduled"}
     if name in dates:
         when = pandas.to_datetime(frame.pop(dates[name]), utc=True)
@@ -128,8 +136,8 @@ def by_hand(path: Path, name: str, actions: int, split: int) -> np.ndarray:
         warnings.simplefilter("ignore")
         pipeline.fit(frame[:split])
         x = np.asarray(pipeline.transform(frame), dtype=np.float64)
-    policy = bandit(x.shape[1], "binary", actions=actions)
-    policy.learn(x[:split], log["action"][:split], log["reward"][:split].astype(float))
+    policy = bandit(x.shape[1], "binary", actions=len(actions))
+    policy.learn(x[:split], action[:split], log["reward"][:split].astype(float))
     return policy.select(x[split:]).numpy()
 
 
@@ -159,7 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/messy"), help="folder of the CSV files")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--rows", type=int, default=None, help="only so many rows")
     parser.add_argument("--write", action="store_true", help="only write the CSV files of the first seed")
     options = parser.parse_args()
@@ -168,18 +176,18 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for name in options.sets:
         frame, right = load(name, options.rows)
-        split, actions = round(TRAIN * len(frame)), int(right.max()) + 1
+        split, actions = round(TRAIN * len(frame)), SETS[name]
         path = options.output / f"{name}.csv"
         values: dict[str, list[float]] = {"columns": [], "by hand": [], "VW": []}
         seconds: dict[str, float] = {"columns": 0.0, "by hand": 0.0}
         for seed in range(options.seeds):
-            action, reward = write_log(frame, right, seed, path)
+            action, reward = write_log(frame, right, actions, seed, path)
             if options.write:
                 break
             for method, play in (
-                ("columns", lambda: columns(path, actions, split, len(frame))),
+                ("columns", lambda: columns(path, actions, split)),
                 ("by hand", lambda: by_hand(path, name, actions, split)),
-                ("VW", lambda: vw(frame, action, reward, actions, split)),
+                ("VW", lambda: vw(frame, action, reward, len(actions), split)),
             ):
                 start = time.process_time()
                 values[method].append(float((play() == right[split:]).mean()))

@@ -16,7 +16,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 # Short class names resolve to imported classes only.
 import torchonline.callbacks  # noqa: F401
@@ -24,11 +24,13 @@ from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
 from torchonline.command_line.commands import OnlineTrainer, read_checkpoint
 from torchonline.command_line.messages import one_line
-from torchonline.command_line.tables import propose_head, share_columns, with_head
+from torchonline.command_line.tables import CONFIGURATION, propose_head, share_columns, with_head, with_saved
 from torchonline.core.messages import counted
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
 LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
+# Folder of what a fit writes.
+ROOT = "outputs"
 # Commands that start from a checkpoint of fit.
 FROM_CHECKPOINT = ("test", "evaluate", "export", "serve", "report")
 # The rounds that the values printed at the end of a fit cover.
@@ -150,11 +152,13 @@ class Tool(LightningCLI):
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
         self.command = words[0]
-        words = with_head(words)
         # A report shows the policy's pictures if a configuration is given.
         self.has_model = self.command != "report" or any(
             word.startswith(("-c", "--config", "--model")) for word in words
         )
+        if self.command in FROM_CHECKPOINT and self.has_model:
+            words = with_saved(words, ROOT)
+        words = with_head(words)
         super().__init__(
             pl.LightningModule,
             pl.LightningDataModule,
@@ -163,12 +167,13 @@ class Tool(LightningCLI):
             trainer_class=OnlineTrainer,
             trainer_defaults={
                 "max_epochs": 1,
-                "default_root_dir": "outputs",
+                "default_root_dir": ROOT,
                 "log_every_n_steps": 1,
                 "enable_model_summary": False,
             },
             seed_everything_default=0,
-            save_config_kwargs={"overwrite": True},
+            save_config_callback=SavedConfiguration,
+            save_config_kwargs={"overwrite": True, "save_to_log_dir": False},
             parser_class=Parser,
             parser_kwargs={
                 "prog": "torchonline",
@@ -286,6 +291,15 @@ class Tool(LightningCLI):
         if before == 0:
             return f"learnt {counted(rounds, 'round')}; "
         return f"learnt {counted(rounds - before, 'new round')}, {rounds} in all; "
+
+
+class SavedConfiguration(SaveConfigCallback):
+    """Callback that saves the configuration of a fit where its checkpoint is."""
+
+    def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        folder = Path(trainer.default_root_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.parser.save(self.config, folder / CONFIGURATION, skip_unset=False, overwrite=True, multifile=False)
 
 
 class RoundCounter(pl.Callback):

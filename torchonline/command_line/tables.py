@@ -14,8 +14,25 @@ from torchonline.models.encoding import column_encoder
 from torchonline.models.log_data import LogDataModule
 
 HEAD = f"{table_head.__module__}.{table_head.__name__}"
+# Name of the file with the configuration of a fit.
+CONFIGURATION = "config.yaml"
 # Words of the command line that choose another model or head.
 OTHER_HEADS = ("--model", "--model.head", "--model.class_path", "--model.head.class_path")
+
+
+def with_saved(words: Sequence[str], folder: str) -> list[str]:
+    """Return the words of a command line, with the configuration of the last fit if they have none.
+
+    Args:
+        words: the words, of a command that begins with what ``fit`` has learnt.
+        folder: the trainer's default root directory, where ``fit`` saves its configuration.
+    """
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word.split("=")[0] == "--trainer.default_root_dir":
+            folder = word.partition("=")[2] or after
+    path = Path(folder) / CONFIGURATION
+    is_given = any(word.split("=")[0] in ("-c", "--config", "-h", "--help") or word.startswith("--model") for word in words)
+    return list(words) if is_given or not path.is_file() else [words[0], f"--config={path}", *words[1:]]
 
 
 def with_head(words: Sequence[str]) -> list[str]:

@@ -17,18 +17,20 @@ from torchonline.features.reader import as_bytes, code_of, is_missing, parsed_bo
 from torchonline.features.rows import RowReader, native, plain_numbers
 from torchonline.features.schema import make_schema
 
+# Text with this many words, and a value of its own in half of the rows, is a text too.
+WORDS_OF_TITLE, SHARE_OF_TITLES = 2.0, 0.5
 # A text column is a number, boolean or date if this share of its values is; the others are then errors.
 ENOUGH = 0.9
 # Text with this many words on average, and more values than most_values, is a text and not a category.
 WORDS_OF_TEXT = 4.0
 # If none of the first values is a number or date, the column is something else.
 FIRST = 100
-# A text of its own in each of so many rows is an id.
-ROWS_OF_ID = 20
+# A text of its own in this share of so many rows is an id.
+ROWS_OF_ID, SHARE_OF_IDS = 20, 0.9
 # Columns for rare and new values of a category with more values than have a column each, and with fewer.
 BUCKETS, BUCKETS_OF_NEW = 8, 1
-# A value needs this many rows to get a column.
-ROWS_OF_VALUE = 2
+# A value needs this many rows, and this share of them, to get a column.
+ROWS_OF_VALUE, SHARE_OF_VALUE = 2, 0.001
 # Bins of a number, if there are at most so many features.
 BINS, MOST_FEATURES = 8, 128
 NUMBER = re.compile(r"[0-9.,' \u00a0+()-]+|(?<=[0-9.])[eE](?=[-+0-9])")
@@ -154,11 +156,14 @@ def proposed_column(
         texts[text_of(value) or ""] += count
     texts.pop("", None)
     words = sum(count * len(text.split()) for text, count in texts.items()) / max(1, sum(texts.values()))
-    if kind == "text" or (kind is None and words >= WORDS_OF_TEXT and len(texts) > most_values):
+    rows = len(values)
+    is_title = words >= WORDS_OF_TITLE and len(texts) >= SHARE_OF_TITLES * rows
+    if kind == "text" or (kind is None and (words >= WORDS_OF_TEXT or is_title) and len(texts) > most_values):
         return {"kind": "text"}, ""
-    if not is_wanted and len(texts) == len(values) >= ROWS_OF_ID:
-        return {}, "each row has a text of its own"
-    frequent = [text for text, count in texts.most_common(most_values) if count >= ROWS_OF_VALUE]
+    if not is_wanted and rows >= ROWS_OF_ID and len(texts) >= SHARE_OF_IDS * rows:
+        return {}, "nearly each row has a text of its own"
+    fewest = max(ROWS_OF_VALUE, SHARE_OF_VALUE * rows)
+    frequent = [text for text, count in texts.most_common(most_values) if count >= fewest]
     buckets = BUCKETS if len(texts) > len(frequent) + 1 else BUCKETS_OF_NEW
     return {"kind": "category", "values": sorted(frequent), "buckets": buckets}, ""
 
