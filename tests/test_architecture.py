@@ -52,7 +52,7 @@ SOURCES = sources()
 # A module imports from lower layers and its own; what is not named here is on top. The longest name that fits counts.
 LAYERS = [
     {"torchonline.core"},
-    {"torchonline.linalg", "torchonline.links"},
+    {"torchonline.linalg", "torchonline.links", "torchonline.features"},
     {"torchonline.privacy", *(f"torchonline.privacy.learners.{name}" for name in ("base", "clock", "released"))},
     {"torchonline.regression", "torchonline.convex", "torchonline.privacy.learners"},
     {"torchonline.policies"},
@@ -71,6 +71,9 @@ ALLOWED = {
     "dp_accounting": ("torchonline.baselines.private.noisy_sgd",),
     "statsmodels": (),
     "pandas": ("torchonline.models.files", "torchonline.models.file_tables"),
+    "narwhals": ("torchonline.features.rows",),
+    "pyarrow": ("torchonline.models.files",),
+    "yaml": COMMAND_LINE,
     "fastapi": ("torchonline.serving",),
     "uvicorn": ("torchonline.command_line.service", "torchonline.serving.protocol"),
     "jinja2": ("torchonline.reporting",),

@@ -200,7 +200,7 @@ class OnlineTrainer(pl.Trainer):
         secret_file: str = "",
         undecided: int = 10_000,
         export: bool = False,
-        largest: float = 1e6,
+        largest: float | None = None,
     ) -> None:
         """Answer requests for decisions over HTTP, and learn from their rewards.
 

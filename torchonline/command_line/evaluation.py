@@ -1,5 +1,6 @@
 """Tables of a policy's estimated earnings on a log."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from torchonline.core.checks import within
 from torchonline.core.messages import counted
-from torchonline.models.encoding import input_type
+from torchonline.models.encoding import column_encoder, input_type
 from torchonline.off_policy import (
     BanditLog,
     Estimate,
@@ -134,6 +135,9 @@ def evaluate_head(head: Any, log: BanditLog, delta: float, reward_range: tuple[f
     table, target = Table(log, delta, reward_range), target_probabilities(log, head)
     weighted = table.add_weighted(log, target)
     folds = min(5, len(log))  # for cross-fitting
+    columns = column_encoder(head.encoder)
+    if columns is not None and log.context is not None:  # a regression on codes would make no sense
+        log = dataclasses.replace(log, context=columns(log.context))
     robust = table.add(
         "doubly robust", lambda: doubly_robust(log, target, predicted_rewards(_regression(log), log, folds=folds))
     )

@@ -18,6 +18,7 @@ from torch import nn
 
 from torchonline.core.checks import one_of
 from torchonline.core.messages import counted, install_extra
+from torchonline.features import ColumnEncoder
 from torchonline.feedback import load_snapshot
 from torchonline.models.encoding import column_encoder, input_type
 from torchonline.serving import ServiceSettings, application, run_learner
@@ -54,8 +55,20 @@ def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
     if head.feature_dims != 1:
         raise ValueError("model: expected a head whose inputs are vectors, got another head")
     dim = input_width(head) if columns is None else columns.code_count
+    if options.get("largest") is None:
+        options["largest"] = largest_number(columns)
     options |= {"columns": columns, "names": tuple(getattr(head, "action_names", None) or ()), "has_arms": actions is None, "actions": MOST_ARMS if actions is None else actions}
     return HeadSettings(folder=Path(folder), dim=dim, dtype=input_type(head).dtype, head=head, **options)
+
+
+def largest_number(columns: ColumnEncoder | None) -> float:
+    """Return the largest magnitude of a number that requests may have by default.
+
+    It is 1e6, or a thousand times the largest number that a column is known to have.
+    """
+    numbers = [] if columns is None else [column for column in columns.columns if column["kind"] == "number"]
+    known = [one for column in numbers for one in (column["fill"], *column["edges"])]
+    return max([1e6, *(1e3 * abs(one) for one in known)])
 
 
 def read_secret(file: str) -> str:

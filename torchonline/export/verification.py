@@ -120,7 +120,7 @@ class PolicyTrial(Trial):
             inputs = inputs.unsqueeze(first).repeat_interleave(count, first)
             if inputs.is_floating_point():
                 noise = torch.randn(inputs.shape, generator=generator, dtype=torch.float64).to(inputs)
-                inputs = inputs + noise * self.example.abs().mean()
+                inputs = inputs + noise * self.example.abs().nanmean().nan_to_num()  # NaN is a gap, and stays
                 inputs = inputs * min(1.0, self.longest / max(float(inputs.norm(dim=-1).max()), 1e-300))
             mask = torch.rand((*self.batch, count, arms), generator=generator) < 0.8
             mask[..., 0] = True

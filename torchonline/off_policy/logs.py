@@ -1,5 +1,6 @@
 """Logs of decisions with their probabilities, and conversions to them."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -43,7 +44,7 @@ class BanditLog:
         probability: propensity of the logged arm given its context and the past, ``(N)``, in [1e-50, 1]. Values up to 1e-5 above
             1 are taken for rounding and become 1.
         context: inputs of a policy: ``(N, d)`` for one context, ``(N, K, d)`` for features of each arm. None if no policy or
-            regression needs it.
+            regression needs it. NaN is a gap, which only a policy on the columns of a table takes.
         mask: True where an arm was available, ``(N, K)``; None if all were.
         groups: group of each round, ``(N)``, integers. Dependent rounds, such as those of one person, must share a group. None if
             all rounds are independent.
@@ -101,7 +102,7 @@ class BanditLog:
             if not right or (context.dim() == 3 and context.size(1) != arms):
                 wanted = f"({n}, d) or ({n}, {arms}, d) with d above 0"
                 raise ValueError(f"context: expected shape {wanted}, got {shape_text(context.shape)}")
-            check_values("context", context)
+            check_values("context", context.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf))
             found["context"] = context
         if self.mask is not None:
             mask = check_mask("mask", self.mask, (n, arms), LIKE, True)
