@@ -92,12 +92,15 @@ def table_head(
     It is :func:`torchonline.bandit` on the features of a :class:`~torchonline.features.ColumnEncoder`.
 
     Args:
-        columns: kinds or options of columns by name, as in a ColumnEncoder; or a ColumnEncoder. The command line proposes columns,
-            rewards and actions that are None, from the log.
+        columns: kinds or options of columns by name, as in a ColumnEncoder; or a ColumnEncoder. The command line proposes
+            columns, rewards and actions that are None, from the log.
         rewards: as in :func:`torchonline.bandit`; None for "unit".
-        actions, magnitudes, bins, explore: as in :func:`torchonline.bandit`.
+        actions: as in :func:`torchonline.bandit`: names, or K, or None if each arm has a row of its own.
         products: groups of columns by name. The features of two columns from different groups get products, so that the effect
-            of one can depend on the other. None for no products.
+            of one can depend on the other. None for the default of :func:`torchonline.bandit`.
+        magnitudes: as in :func:`torchonline.bandit`.
+        bins: as in :func:`torchonline.bandit`. The encoder has bins of its own, the ``edges`` of numbers.
+        explore: as in :func:`torchonline.bandit`.
         missing: words for a gap, as in a ColumnEncoder; None for its own.
 
     Raises:

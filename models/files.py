@@ -68,7 +68,8 @@ def read_chunks(
 
     Args:
         files: the files.
-        separator, encoding: of text files.
+        separator: of text files, see :func:`separator_of`.
+        encoding: of text files.
         columns: names of the columns to read; None for all of the file.
         texts: columns of text files to read as text; None for all. Only empty texts are gaps there.
         rows: number of rows in a frame.
@@ -134,9 +135,7 @@ def csv_options(path: Path, separator: str | None, encoding: str) -> dict[str, A
     options |= {"skipinitialspace": True}
     names = pandas.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, **options).iloc[0].tolist()
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:
-        raise DuplicateError(
-            f"files: expected unique column names, got {listed(twice)} more than once in {path.name}"
-        )
+        raise DuplicateError(f"files: expected unique column names, got {listed(twice)} more than once in {path.name}")
     # From version 3.1 on, pandas rounds correctly by default and warns about the option.
     version = tuple(map(int, pandas.__version__.split(".")[:2]))
     return options | ({"float_precision": "round_trip"} if version < (3, 1) else {})

@@ -36,11 +36,12 @@ class LogDataModule(FileDataModule):
     Args:
         files: a ``.csv``, ``.tsv`` or ``.parquet`` file, text files also with ``.gz`` appended; a list of such files; or a
             folder, whose files are read in the order of their names.
-        context: without ``encoder``, numeric columns of the inputs; None for all columns without another role: ``["age", "price"]`` gives inputs ``(N, 2)``, for a head with actions. A list of
-            such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*`` matches any characters: ``["*"]`` means all
-            columns that no other argument names, in the order of the first file. The columns of rewards, actions and
-            probabilities are refused, and so are duplicates. A pattern is refused if it matches a column without a name, which
-            often holds row numbers, or a column that is named like a probability and is not the one in ``probability``.
+        context: columns of the inputs, numeric without ``encoder``: ``["age", "price"]`` gives inputs ``(N, 2)``, for a
+            head with actions. A list of such lists, one for each arm, gives ``(N, K, d)``. In the first case ``*``
+            matches any characters: ``["*"]``, or None, means all columns that no other argument names, in the order of
+            the first file. The columns of rewards, actions and probabilities are refused, and so are duplicates. A
+            pattern is refused if it matches a column without a name, which often holds row numbers, or a column that is
+            named like a probability and is not the one in ``probability``.
         action: column of the chosen arms, integers from 0, see :func:`~torchonline.off_policy.from_frame`.
         reward: column of the chosen arms' rewards.
         probability: column of the logging probabilities, or None. Learning does not need them.
@@ -54,10 +55,9 @@ class LogDataModule(FileDataModule):
         separator: character between the values of a line; None for a tab in ``.tsv`` files and a comma in others. Blanks after
             it are skipped.
         encoding: encoding of text files, such as ``"cp1252"`` or ``"utf-16"``.
-        encoder: a :class:`~torchonline.features.ColumnEncoder`, for columns of any kind. The inputs are then its codes, ``(N, C)``,
-            for a head with this encoder, and the columns in ``context`` are only used by :meth:`propose`. Rewards may be
-            booleans, and actions may be names. Files are read in chunks into a temporary file, so that memory does not grow with
-            them.
+        encoder: a :class:`~torchonline.features.ColumnEncoder`, for columns of any kind. The inputs are then its codes,
+            ``(N, C)``, for a head with it, and only :meth:`propose` reads ``context``. Rewards may be booleans, and
+            actions may be names. Files are read in chunks into a temporary file, so that memory does not grow with them.
         actions: names of the actions in the order of their ids, if the column has names. Only used with ``encoder``.
         kinds, missing: of :meth:`propose`, see :meth:`ColumnEncoder.from_frame
             <torchonline.features.ColumnEncoder.from_frame>`.
@@ -192,7 +192,8 @@ class LogDataModule(FileDataModule):
             raise ValueError("probability: expected the name of a column, which off-policy evaluation needs, got None")
         if self.encoder is not None:
             raw = self._of_raw(self.encoder)
-            action, reward, probability = self._ids(raw), raw.reward.to(self.dtype), raw.probability
+            action, reward = self._ids(raw), raw.reward.to(self.dtype)
+            probability: Any = raw.probability
             known = int(action.max()) + 1 if self.actions is None else len(self.actions)
             arms = known if arms is None else arms
             return BanditLog(arms=arms, action=action, reward=reward, probability=probability, context=raw.inputs)
@@ -230,9 +231,10 @@ class LogDataModule(FileDataModule):
         return self._of_raw(self.encoder)
 
     def _of_raw(self, encoder: ColumnEncoder) -> RawLog:
-        if self._raw is None:
-            options = self.time, self.part, self.separator, self.encoding
+        if self._raw is None or not torch.equal(self._raw_schema, encoder.schema):
+            options: Any = self.time, self.part, self.separator, self.encoding
             self._raw = read_raw_log(self.files, encoder, *self.names.values(), *options)
+            self._raw_schema = encoder.schema.clone()
         return self._raw
 
     def _ids(self, raw: RawLog) -> Tensor:

@@ -45,7 +45,7 @@ class Spool:
 
     def __init__(self, width: int) -> None:
         self.width, self.rows = width, 0
-        self.file = tempfile.TemporaryFile()
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115  # it is deleted with the spool
         self.mapped: Any = None
 
     def append(self, rows: np.ndarray) -> None:
@@ -94,7 +94,8 @@ def read_raw_log(
         probability: column of the logging probabilities, or None.
         time: column to sort by, or None.
         part: fractions of the ordered rounds.
-        separator, encoding: of text files.
+        separator: of text files.
+        encoding: of text files.
     """
     reader = encoder.reader
     others = [reward, *([] if probability is None else [probability])]
@@ -141,12 +142,12 @@ def read_raw_log(
         )
     names = sorted(places, key=_key_of_name)
     numbers_of_names = np.array([names.index(name) for name in places])
-    chosen, *columns = small[first:last].T
-    reward, *probabilities = (torch.from_numpy(column.copy()) for column in columns)
+    chosen, *numbers_found = small[first:last].T
+    payoffs, *probabilities = [torch.from_numpy(column.copy()) for column in numbers_found]
     return RawLog(
         torch.from_numpy(spool.array())[first:last],
         torch.from_numpy(numbers_of_names[chosen.astype(np.int64)]),
-        reward,
+        payoffs,
         probabilities[0] if probabilities else None,
         names,
         spool,
@@ -183,9 +184,11 @@ def propose_columns(
         files: the files.
         context: names of the columns, or patterns.
         roles: columns with another role, which patterns do not match.
-        separator, encoding: of text files.
+        separator: of text files.
+        encoding: of text files.
         is_probability_known: see :func:`~torchonline.models.file_tables.matching`.
-        kinds, missing: see :meth:`~torchonline.features.ColumnEncoder.from_frame`.
+        kinds: see :meth:`~torchonline.features.ColumnEncoder.from_frame`.
+        missing: see there.
     """
     frame = next(read_chunks(files[:1], separator, encoding, None, None, SAMPLE), None)
     if frame is None or not len(frame):
@@ -241,4 +244,3 @@ def _key_of_name(name: str) -> tuple[float, str]:
     """Return a key that sorts integers by value, before other names."""
     is_integer = name.lstrip("-").isdigit()
     return (float(name), "") if is_integer else (float("inf"), name)
-

@@ -9,19 +9,21 @@ Three real tables of 52,000 to 60,000 rows, with text, gaps, dates, booleans, am
 - flights: departures from New York in 2013 (nycflights13::flights), a sample of 60,000. Actions: early, on time or late arrival.
 - movies: films of the Internet Movie Database (ggplot2movies::movies). Actions: a low, middle or high rating.
 
-The log of a uniform policy is written to a CSV file. The reward is 1 for the right action. Each method learns the first 80 % in order,
-and decides the rest without learning; the table has its mean reward there. The rows are in the order of their date, or shuffled if
-there is none. Seeds change the logged actions.
+The log of a uniform policy is written to a CSV file. The reward is 1 for the right action. Each method learns the first 80 %
+in order, and decides the rest without learning; the table has its mean reward there. The rows are in the order of their date, or
+shuffled if there is none. Seeds change the logged actions.
 
 - columns: `ColumnEncoder`, with what it proposes, under `torchonline.bandit`.
-- by hand: a scikit-learn pipeline that knows the columns, under the same bandit. Medians and indicators for gaps, one-hot columns for
-  the 16 most frequent values of a category and one for the others, hour, weekday, month and day of dates, as sines and cosines and days.
+- by hand: a scikit-learn pipeline that knows the columns, under the same bandit. Medians and indicators for gaps, one-hot columns
+  for the 16 most frequent values of a category and one for the others; of dates the days, and sines and cosines of the time of
+  day, week and year.
 - VW: `--cb K`, text as categories and numbers as numbers, at its defaults.
 """
 
 import argparse
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -184,10 +186,11 @@ def main() -> None:
             action, reward = write_log(frame, right, actions, seed, path)
             if options.write:
                 break
+            logged = action, reward, len(actions), split
             for method, play in (
-                ("columns", lambda: columns(path, actions, split)),
-                ("by hand", lambda: by_hand(path, name, actions, split)),
-                ("VW", lambda: vw(frame, action, reward, len(actions), split)),
+                ("columns", partial(columns, path, actions, split)),
+                ("by hand", partial(by_hand, path, name, actions, split)),
+                ("VW", partial(vw, frame, *logged)),
             ):
                 start = time.process_time()
                 values[method].append(float((play() == right[split:]).mean()))

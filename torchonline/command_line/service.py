@@ -57,7 +57,12 @@ def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
     dim = input_width(head) if columns is None else columns.code_count
     if options.get("largest") is None:
         options["largest"] = largest_number(columns)
-    options |= {"columns": columns, "names": tuple(getattr(head, "action_names", None) or ()), "has_arms": actions is None, "actions": MOST_ARMS if actions is None else actions}
+    options |= {
+        "columns": columns,
+        "names": tuple(getattr(head, "action_names", None) or ()),
+        "has_arms": actions is None,
+        "actions": MOST_ARMS if actions is None else actions,
+    }
     return HeadSettings(folder=Path(folder), dim=dim, dtype=input_type(head).dtype, head=head, **options)
 
 

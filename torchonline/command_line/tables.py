@@ -2,11 +2,12 @@
 
 import inspect
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import yaml
+import yaml  # type: ignore[import-untyped]
 from jsonargparse import ArgumentParser
 
 from torchonline.models.builders import table_head
@@ -31,7 +32,9 @@ def with_saved(words: Sequence[str], folder: str) -> list[str]:
         if word.split("=")[0] == "--trainer.default_root_dir":
             folder = word.partition("=")[2] or after
     path = Path(folder) / CONFIGURATION
-    is_given = any(word.split("=")[0] in ("-c", "--config", "-h", "--help") or word.startswith("--model") for word in words)
+    is_given = any(
+        word.split("=")[0] in ("-c", "--config", "-h", "--help") or word.startswith("--model") for word in words
+    )
     return list(words) if is_given or not path.is_file() else [words[0], f"--config={path}", *words[1:]]
 
 
@@ -40,7 +43,9 @@ def with_head(words: Sequence[str]) -> list[str]:
     own = {f"--model.head.{name}" for name in inspect.signature(table_head).parameters}
     given = [word.split("=")[0] for word in words if word.startswith("--model")]
     chosen = [word for word in given if word in OTHER_HEADS or (word.startswith("--model.head.") and word not in own)]
-    is_asked = {"-h", "--help", "--model.help", "--data.help", "--print_config"} & {word.split("=")[0] for word in words}
+    is_asked = {"-h", "--help", "--model.help", "--data.help", "--print_config"} & {
+        word.split("=")[0] for word in words
+    }
     if chosen or is_asked or any(map(_has_head, _configurations(words))) or (words[0] == "report" and not given):
         return list(words)
     return [words[0], *_at_end(list(words[1:]))]
@@ -55,7 +60,7 @@ def _at_end(words: list[str]) -> list[str]:
 def _configurations(words: Sequence[str]) -> list[str]:
     """Return the configuration files on a command line."""
     found = [word.partition("=")[2] for word in words if word.startswith(("--config=", "-c="))]
-    return found + [after for word, after in zip(words, words[1:], strict=False) if word in ("-c", "--config")]
+    return found + [after for word, after in pairwise(words) if word in ("-c", "--config")]
 
 
 def _has_head(path: str) -> bool:
@@ -92,7 +97,7 @@ def propose_head(config: Any) -> LogDataModule | None:
         wanted["missing"] = list(data.missing)
         print(f"columns: {data.encoder}")
     else:
-        data.encoder = table_head(wanted["columns"], missing=wanted["missing"]).encoder  # type: ignore[assignment]
+        data.encoder = table_head(wanted["columns"], missing=wanted["missing"]).encoder
     log = data.raw_log()
     if wanted["actions"] is None:  # integers from 0 need no names
         is_count = log.names == list(map(str, range(len(log.names))))

@@ -34,9 +34,9 @@ class ColumnEncoder(nn.Module):
 
     | kind | code | features |
     |---|---|---|
-    | number | the number, also of a text such as "$1,234.50" | the number, and a column of 0 and 1 for each of ``edges`` that it exceeds |
+    | number | the number, also of a text such as "$1,234.50" | the number; a column of 0 and 1 for each of ``edges`` |
     | boolean | 0 or 1, also of "yes", "F" and the like | the number |
-    | category | the CRC-32 of its text | a column of 0 and 1 for each of ``values``; all others are hashed to ``buckets`` columns |
+    | category | the CRC-32 of its text | a column of 0 and 1 for each of ``values``; others are hashed to ``buckets`` columns |
     | date | seconds since 1970, UTC | days since ``fill``; sine and cosine of the time of day, of the week and of the year |
     | text | number of its tokens in each bucket | the same |
 
@@ -54,18 +54,19 @@ class ColumnEncoder(nn.Module):
 
     The features are not standardised: :func:`torchonline.bandit` does it.
 
-    Files. A TorchScript file has ``encoder.lookup_row(numbers, texts)``, with the values of one row in two dictionaries, in Python
-    and C++. A program takes codes; :mod:`torchonline.features.reader` computes them and needs only Python. The buffer ``schema``
-    has the schema as JSON. All give the same bits.
+    Files. A TorchScript file has ``encoder.lookup_row(numbers, texts)``, with the values of one row in two dictionaries, in
+    Python and C++. A program takes codes; :mod:`torchonline.features.reader` computes them and needs only Python. The buffer
+    ``schema`` has the schema as JSON. All give the same bits.
 
     Cost: O(columns) for a row, and O(features) for its codes.
 
     Args:
-        columns: kinds by name, ``{"age": "number", "country": "category"}``, without data; or options by name, ``{"age": {"kind":
-            "number", "fill": 40.0}}``; or the ``columns`` of another encoder. Options of a number, boolean and date: ``fill``,
-            ``gaps``; of a number also ``edges``; ``decimal``, the decimal mark, and ``unit``, the currency or unit that may stand at the
-            number; of a date also ``order``, "ymd", "dmy" or "mdy", and ``parts``, some of "age", "day", "week" and "year". Of a
-            category: ``values``, ``buckets``, ``gaps``. Of a text: ``buckets``.
+        columns: kinds by name, ``{"age": "number", "country": "category"}``, without data; or options by name, ``{"age":
+            {"kind": "number", "fill": 40.0}}``; or the ``columns`` of another encoder. Options are ``gaps`` for all kinds
+            but text; ``fill`` for numbers, booleans and dates; for numbers also ``edges``, ascending, ``decimal``, the
+            decimal mark, and ``unit``, the currency or unit that may stand at the number; for dates also ``order``,
+            "ymd", "dmy" or "mdy", and ``parts``, some of "age", "day", "week" and "year"; for categories ``values`` and
+            ``buckets``; for texts ``buckets``.
         missing: words for a gap in columns of numbers, booleans and dates, in any case.
         dtype: dtype of the features, torch.float64, or torch.float32 before layers of single precision.
 
@@ -118,9 +119,7 @@ class ColumnEncoder(nn.Module):
 
     __jit_unused_properties__: tuple[str, ...] = ("columns",)
 
-    def __init__(
-        self, columns: Any, *, missing: Sequence[str] = MISSING, dtype: torch.dtype = torch.float64
-    ) -> None:
+    def __init__(self, columns: Any, *, missing: Sequence[str] = MISSING, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
         check_state_dtype(dtype)
         self.dtype = dtype
@@ -154,8 +153,8 @@ class ColumnEncoder(nn.Module):
         Args:
             frame: a pandas or polars frame, an Arrow table, or a list of dicts.
             columns: names of the columns to encode; None for all.
-            kinds: kinds or options of columns by name, which replace the proposal; ``{"zip": "category"}``. None instead of a kind
-                drops the column.
+            kinds: kinds or options of columns by name, which replace the proposal; ``{"zip": "category"}``. None instead of a
+                kind drops the column.
             missing: words for a gap, see the class.
             most_values: number of values of a category with a column each.
             bins: number of bins of a number, between ``bins`` - 1 edges. 1 for no edges; None for 8, or 1 if that makes more than
@@ -347,8 +346,8 @@ class ColumnEncoder(nn.Module):
             size = 0
             for i in range(len(text) + 1):
                 c = 32 if i == len(text) else ord(text[i])
-                c = c + 32 if 65 <= c and c <= 90 else c
-                if (48 <= c and c <= 57) or (97 <= c and c <= 122) or c >= 128:
+                c = c + 32 if c >= 65 and c <= 90 else c
+                if (c >= 48 and c <= 57) or (c >= 97 and c <= 122) or c >= 128:
                     crc = self.crc_table[(crc ^ c) & 255] ^ (crc >> 8)
                     size += 1
                 elif size > 0:

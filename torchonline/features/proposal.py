@@ -13,7 +13,15 @@ import numpy as np
 
 from torchonline.core.checks import positive_integer
 from torchonline.core.messages import listed
-from torchonline.features.reader import as_bytes, code_of, is_missing, parsed_boolean, parsed_date, parsed_number, text_of
+from torchonline.features.reader import (
+    as_bytes,
+    code_of,
+    is_missing,
+    parsed_boolean,
+    parsed_date,
+    parsed_number,
+    text_of,
+)
 from torchonline.features.rows import RowReader, native, plain_numbers
 from torchonline.features.schema import make_schema
 
@@ -144,7 +152,9 @@ def proposed_column(
                 return column, ""
         if kind is not None:
             return {"kind": kind, "fill": 0.0}, ""
-    if kind in (None, "boolean") and (is_text or kind is not None or all(isinstance(v, (bool, np.bool_)) for v in values)):
+    if kind in (None, "boolean") and (
+        is_text or kind is not None or all(isinstance(v, (bool, np.bool_)) for v in values)
+    ):
         codes = {value: _boolean(value, missing) for value in counts}
         known = sum(counts[value] for value, code in codes.items() if code in (0.0, 1.0) or code != code)
         if kind is not None or known >= ENOUGH * len(values):
@@ -223,7 +233,9 @@ def _plain(texts: Mapping[str, int]) -> float | None:
     return None if numbers is None else float(np.median(np.repeat(numbers, list(texts.values()))))
 
 
-def _best(texts: Mapping[str, int], parsers: Mapping[str, Callable[[str], float]]) -> tuple[str, list[float], bool] | None:
+def _best(
+    texts: Mapping[str, int], parsers: Mapping[str, Callable[[str], float]]
+) -> tuple[str, list[float], bool] | None:
     """Return the first parser that reads most texts, the numbers, and whether there are gaps.
 
     Return None if it does not read enough.
@@ -231,7 +243,7 @@ def _best(texts: Mapping[str, int], parsers: Mapping[str, Callable[[str], float]
     best: tuple[int, str, dict[str, float]] = (0, "", {})
     for name, parse in parsers.items():
         codes: dict[str, float] = {}
-        for i, (text, count) in enumerate(texts.items()):
+        for i, text in enumerate(texts):
             codes[text] = parse(text)
             if i == FIRST and not any(code - code == 0 for code in codes.values()):
                 break  # text of another kind
@@ -247,7 +259,9 @@ def _best(texts: Mapping[str, int], parsers: Mapping[str, Callable[[str], float]
 def _is_unit(unit: str, texts: Mapping[str, int]) -> bool:
     """Return whether letters around numbers are a unit, and not part of a name such as "u12"."""
     is_currency = len(unit) == 3 and unit.isupper()
-    return is_currency or not any(c.isalpha() and c.isascii() for c in unit) or all(text[:1].isdigit() for text in texts)
+    return (
+        is_currency or not any(c.isalpha() and c.isascii() for c in unit) or all(text[:1].isdigit() for text in texts)
+    )
 
 
 def _of_dates(texts: Mapping[str, int], missing: str) -> dict[str, Any] | None:

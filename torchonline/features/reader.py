@@ -25,15 +25,15 @@ def bucket_of(code: int, buckets: int) -> int:
 
 def is_digit(text: str, i: int) -> bool:
     """Return whether there is a digit at a place of a text."""
-    return 0 <= i and i < len(text) and 48 <= ord(text[i]) and ord(text[i]) <= 57
+    return i >= 0 and i < len(text) and ord(text[i]) >= 48 and ord(text[i]) <= 57
 
 
 def stripped(text: str) -> str:
     """Return a text without blanks, tabs and line breaks at its ends."""
     first, last = 0, len(text)
-    while first < last and (ord(text[first]) == 32 or (9 <= ord(text[first]) and ord(text[first]) <= 13)):
+    while first < last and (ord(text[first]) == 32 or (ord(text[first]) >= 9 and ord(text[first]) <= 13)):
         first += 1
-    while first < last and (ord(text[last - 1]) == 32 or (9 <= ord(text[last - 1]) and ord(text[last - 1]) <= 13)):
+    while first < last and (ord(text[last - 1]) == 32 or (ord(text[last - 1]) >= 9 and ord(text[last - 1]) <= 13)):
         last -= 1
     return text[first:last]
 
@@ -346,7 +346,9 @@ def buckets_of_text(value: Any, buckets: int) -> list[int] | None:
     text = text_of(value)
     if text is None:
         return None
-    return [bucket_of(zlib.crc32(word), buckets) for word in TOKEN.findall(text.encode("utf-8", "surrogatepass").lower())]
+    return [
+        bucket_of(zlib.crc32(word), buckets) for word in TOKEN.findall(text.encode("utf-8", "surrogatepass").lower())
+    ]
 
 
 CODES: dict[str, Callable[[Any, Mapping[str, Any], str], float]] = {

@@ -94,7 +94,7 @@ class RowReader:
         if kind == "boolean" and dtype == narwhals.Boolean:
             return series.cast(narwhals.Float64).to_numpy()
         if kind == "date" and dtype == narwhals.Datetime:
-            if dtype.time_zone is not None:  # type: ignore[union-attr]
+            if dtype.time_zone is not None:
                 series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
             moments = series.to_numpy().astype("datetime64[us]")
             micro = moments.astype(np.int64)

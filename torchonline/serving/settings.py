@@ -21,8 +21,8 @@ class ServiceSettings:
         folder: folder of the log and the snapshots.
         database: URL of a PostgreSQL log; "" for a SQLite file in the folder.
         dim, actions: numbers of features and of actions.
-        columns: the :class:`~torchonline.features.ColumnEncoder` of the policy. Contexts are then values by name, and ``dim`` is its
-            number of codes. None for contexts of ``dim`` numbers.
+        columns: the :class:`~torchonline.features.ColumnEncoder` of the policy. Contexts are then values by name, and ``dim`` is
+            its number of codes. None for contexts of ``dim`` numbers.
         names: names of the actions, if they have names. A request may list the available ones.
         has_arms: whether each request lists its arms, up to ``actions`` of them, with features of their own.
         window: seconds that a decision waits for its reward; None for no limit.
