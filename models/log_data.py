@@ -133,6 +133,7 @@ class LogDataModule(FileDataModule):
             check_columns("context", names, **roles)
         self._frame: Any = None
         self._raw: RawLog | None = None
+        self._raw_schema = torch.empty(0, dtype=torch.uint8)  # of the encoder that has read it
 
     def setup(self, stage: str | None = None) -> None:
         """Read the files, once."""
