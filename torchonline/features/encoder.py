@@ -124,7 +124,7 @@ class ColumnEncoder(nn.Module):
         check_state_dtype(dtype)
         self.dtype = dtype
         self.register_buffer("schema", torch.empty(0, dtype=torch.uint8))
-        self.dropped: dict[str, str] = {}
+        self.dropped = dict[str, str]()
         self._set_schema(make_schema(columns, missing))
 
     @classmethod
@@ -260,7 +260,7 @@ class ColumnEncoder(nn.Module):
         if self.has_plain:
             found.append(is_gap.index_select(-1, self.plain_places).to(codes.dtype).sum(-1, keepdim=True))
         # Infinity marks a value that was not read. It must not become a category or a phase.
-        bad = torch.where(is_gap, 0.0, codes * 0.0).sum(-1, keepdim=True)
+        bad = torch.where(is_gap, 0.0, codes - codes).sum(-1, keepdim=True)
         return (torch.cat(found, -1) + bad).to(self.dtype)
 
     def _lookup_row_in_python(self, numbers: Mapping[str, float], texts: Mapping[str, str]) -> Tensor:
@@ -294,7 +294,7 @@ class ColumnEncoder(nn.Module):
             i = self.column_places[name]
             kind = self.column_kinds[i]
             if kind == "text":
-                codes += self._counts(name, texts, name in numbers, self.column_buckets[i])
+                codes += self._counts(name, texts, numbers, self.column_buckets[i])
             elif name in numbers:
                 codes.append(self._code_of_float(kind, numbers[name]))
             elif name in texts:
@@ -313,9 +313,11 @@ class ColumnEncoder(nn.Module):
             return value
         if kind == "boolean":
             return value if value == 0.0 or value == 1.0 else math.inf
-        if value != math.floor(value) or abs(value) > 9007199254740992.0:
-            return math.inf
-        return float(self._hash(str(int(value))))
+        return float(self._hash(str(int(value)))) if self._is_integer(value) else math.inf
+
+    def _is_integer(self, value: float) -> bool:
+        """Return whether a number has a text, in TorchScript."""
+        return abs(value) <= 9007199254740992.0 and value == math.floor(value)
 
     def _code_of_text(self, i: int, kind: str, text: str) -> float:
         """Return the code of a text, in TorchScript."""
@@ -335,13 +337,19 @@ class ColumnEncoder(nn.Module):
             crc = self.crc_table[(crc ^ ord(text[i])) & 255] ^ (crc >> 8)
         return crc ^ 0xFFFFFFFF
 
-    def _counts(self, name: str, texts: dict[str, str], is_number: bool, buckets: int) -> list[float]:
+    def _counts(self, name: str, texts: dict[str, str], numbers: dict[str, float], buckets: int) -> list[float]:
         """Return the number of tokens in each bucket, in TorchScript."""
+        text = texts[name] if name in texts else ""
+        each = 0.0
+        if name in numbers and numbers[name] == numbers[name]:
+            if self._is_integer(numbers[name]):
+                text = str(int(numbers[name]))
+            else:
+                each = math.inf
         counts: list[float] = []
         for _ in range(buckets):
-            counts.append(math.inf if is_number else 0.0)
-        if name in texts:
-            text = texts[name]
+            counts.append(each)
+        if len(text) > 0:
             crc = 0xFFFFFFFF
             size = 0
             for i in range(len(text) + 1):
@@ -361,7 +369,7 @@ class ColumnEncoder(nn.Module):
     def _set_schema(self, schema: Mapping[str, Any]) -> None:
         """Make the tables of a schema."""
         columns = schema["columns"]
-        data = np.frombuffer(to_json(schema).encode(), dtype=np.uint8).copy()
+        data = np.frombuffer(to_json(schema).encode("utf-8", "surrogatepass"), dtype=np.uint8).copy()
         self._buffers["schema"] = torch.from_numpy(data).to(self.schema.device)
         self.__dict__["reader"] = RowReader(schema)
         sizes = [width_of(column) for column in columns]
@@ -409,7 +417,7 @@ class ColumnEncoder(nn.Module):
         hashes: list[tuple[int, int, int]] = []
         for i, (column, start) in enumerate(categories):
             for value in column["values"]:
-                hashes.append((start, hashed(value.strip()), i))
+                hashes.append((start, hashed(value), i))
                 name(f"{column['name']} = {value}", column)
         buckets: list[tuple[int, int, int, int]] = []
         for i, (column, start) in enumerate(categories):

@@ -210,7 +210,7 @@ def _of_text(counts: Counter[Any], kind: str, missing: str) -> dict[str, Any] | 
         return _of_dates(texts, missing)
     if any(LEADING_ZERO.match(text) for text in texts):  # a code, such as a postcode
         return None
-    plain = _plain(texts)
+    plain = _plain(texts, missing)
     if plain is not None:
         return {"kind": "number", "fill": plain}
     units = Counter[str]()
@@ -227,9 +227,9 @@ def _of_text(counts: Counter[Any], kind: str, missing: str) -> dict[str, Any] | 
     return {"kind": "number", "fill": float(median(finite)), "decimal": decimal, "unit": unit, "has_gaps": has_gaps}
 
 
-def _plain(texts: Mapping[str, int]) -> float | None:
+def _plain(texts: Mapping[str, int], missing: str) -> float | None:
     """Return the median of texts that are all finite numbers for Python, or None: a fast path."""
-    numbers = plain_numbers(list(texts))
+    numbers = plain_numbers(list(texts), missing)
     return None if numbers is None else float(np.median(np.repeat(numbers, list(texts.values()))))
 
 

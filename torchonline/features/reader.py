@@ -67,7 +67,8 @@ def parsed_number(text: str, decimal: str, unit: str, missing: str) -> float:
         last -= 1
     if first >= size:
         return math.inf
-    if first > 0 and text[first - 1] == decimal:
+    # A mark after a letter is that of an abbreviation.
+    if first > 0 and text[first - 1] == decimal and (first == 1 or not text[first - 2].isalpha()):
         first -= 1
     if last + 1 < size and text[last + 1] == decimal:
         last += 1
@@ -250,13 +251,18 @@ def parsed_date(text: str, order: str, missing: str) -> float:
         rest = ""
     elif len(rest) > 0:
         sign = rest[0]
-        clock = rest[1:].replace(":", "")
+        clock = rest[1:]
+        if len(clock) == 5 and clock[2] == ":":
+            clock = clock[:2] + clock[3:]
         if (sign != "+" and sign != "-") or n < 5 or (len(clock) != 2 and len(clock) != 4):
             return math.inf
         for k in range(len(clock)):
             if not is_digit(clock, k):
                 return math.inf
-        offset = 3600 * int(clock[:2]) + (60 * int(clock[2:]) if len(clock) == 4 else 0)
+        hours, minutes = int(clock[:2]), int(clock[2:]) if len(clock) == 4 else 0
+        if hours > 23 or minutes > 59:
+            return math.inf
+        offset = 3600 * hours + 60 * minutes
         if sign == "-":
             offset = -offset
     if days == -1000000000 or hour > 23 or numbers[4] > 59 or numbers[5] > 60:
@@ -276,6 +282,8 @@ def hashed(text: str) -> int:
 
 def is_missing(value: Any) -> bool:
     """Return whether a value is None, NaN, NaT or NA."""
+    if hasattr(value, "__len__"):  # a text, or an array, which cannot be compared
+        return False
     try:
         return value is None or bool(value != value)
     except TypeError:  # pandas.NA is neither equal nor not
@@ -284,7 +292,7 @@ def is_missing(value: Any) -> bool:
 
 def number_in(value: Any) -> float | None:
     """Return a value as a float, or None if it is no number."""
-    if isinstance(value, str):
+    if hasattr(value, "__len__"):  # Python reads text and bytes, and arrays of one number
         return None
     try:
         return float(value)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torchonline.core.checks import instance_of
 from torchonline.core.messages import listed
+from torchonline.features.reader import SPACES
 
 # The options of each kind of column, with their defaults.
 KINDS: dict[str, dict[str, Any]] = {
@@ -32,7 +33,9 @@ def make_schema(columns: Any, missing: Sequence[str] = MISSING) -> dict[str, Any
         missing: words that stand for a gap, see MISSING.
     """
     if isinstance(columns, Mapping):
-        columns = [{"name": name, **({"kind": one} if isinstance(one, str) else one)} for name, one in columns.items()]
+        columns = [
+            {"name": name, **(one if isinstance(one, Mapping) else {"kind": one})} for name, one in columns.items()
+        ]
     if not isinstance(columns, (list, tuple)) or not columns:
         raise TypeError(f"columns: expected kinds of columns by name, got {columns!r}")
     words = instance_of("missing", missing, (list, tuple), "a list of words")
@@ -45,7 +48,7 @@ def make_schema(columns: Any, missing: Sequence[str] = MISSING) -> dict[str, Any
         problems.append(f"each column once, got {listed(twice)} more than once")
     if problems:
         raise ValueError(f"columns: expected {'; '.join(problems)}")
-    return {"columns": found, "missing": "".join(f",{word.strip().lower()}" for word in words) + ","}
+    return {"columns": found, "missing": "".join(f",{word.strip().lower()}" for word in words if word.strip()) + ","}
 
 
 def _with_defaults(column: Any, problems: list[str]) -> dict[str, Any]:
@@ -54,7 +57,7 @@ def _with_defaults(column: Any, problems: list[str]) -> dict[str, Any]:
     name, kind = column.pop("name", None), column.pop("kind", None)
     if not isinstance(name, str) or not name:
         problems.append(f"a name of text for each column, got {name!r}")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         problems.append(f"one of {listed(KINDS)} as the kind of {name!r}, got {kind!r}")
         return {"name": name, "kind": kind}
     options = KINDS[kind]
@@ -66,9 +69,11 @@ def _with_defaults(column: Any, problems: list[str]) -> dict[str, Any]:
             problems.append(f"{why} as {key} of {name!r}, got {value!r}")
             return full
     if kind == "category":
-        full["values"] = list(dict.fromkeys(full["values"]))
+        full["values"] = list(dict.fromkeys(value.strip(SPACES) for value in full["values"]))
         if not full["values"] and not full["buckets"]:
             problems.append(f"values or buckets of the category {name!r}, got none")
+    if kind == "text" and not full["buckets"]:
+        problems.append(f"buckets of the text {name!r}, got none")
     if kind in ("number", "boolean", "date"):
         full["fill"] = float(full["fill"])
     if kind == "number":
@@ -94,10 +99,10 @@ def _reason(key: str, value: Any) -> str:
         return "a text"
     if key == "order" and value not in ORDERS:
         return f"one of {listed(ORDERS)}"
-    if key == "parts" and (not isinstance(value, (list, tuple)) or not value or set(value) - set(PARTS)):
+    if key == "parts" and (not isinstance(value, (list, tuple)) or not value or any(part not in PARTS for part in value)):
         return f"some of {listed(PARTS)}"
     if key == "values" and (
-        not isinstance(value, (list, tuple)) or any(not isinstance(one, str) or not one.strip() for one in value)
+        not isinstance(value, (list, tuple)) or any(not isinstance(one, str) or not one.strip(SPACES) for one in value)
     ):
         return "a list of texts"
     if key == "buckets" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_BUCKETS):
