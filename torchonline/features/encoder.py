@@ -488,9 +488,11 @@ class ColumnEncoder(nn.Module):
         error_msgs: list[str],
     ) -> None:
         key = f"{prefix}schema"
-        if key not in state_dict:
-            if strict:
-                missing_keys.append(key)
+        unknown = [name for name in state_dict if name.startswith(prefix) and name != key]
+        if strict:
+            unexpected_keys += unknown
+            missing_keys += [] if key in state_dict else [key]
+        if key not in state_dict or (strict and unknown):
             return
         try:
             found = json.loads(bytes(state_dict[key].tolist()))

@@ -99,7 +99,9 @@ def _reason(key: str, value: Any) -> str:
         return "a text"
     if key == "order" and value not in ORDERS:
         return f"one of {listed(ORDERS)}"
-    if key == "parts" and (not isinstance(value, (list, tuple)) or not value or any(part not in PARTS for part in value)):
+    if key == "parts" and (
+        not isinstance(value, (list, tuple)) or not value or any(part not in PARTS for part in value)
+    ):
         return f"some of {listed(PARTS)}"
     if key == "values" and (
         not isinstance(value, (list, tuple)) or any(not isinstance(one, str) or not one.strip(SPACES) for one in value)
