@@ -309,7 +309,8 @@ class ColumnEncoder(nn.Module):
 
     def _code_of_float(self, kind: str, value: float) -> float:
         """Return the code of a number, in TorchScript."""
-        if value != value or kind == "number" or kind == "date":
+        # TorchScript's optimizer takes a number for equal to itself, also NaN.
+        if math.isnan(value) or kind == "number" or kind == "date":
             return value
         if kind == "boolean":
             return value if value == 0.0 or value == 1.0 else math.inf
@@ -341,7 +342,7 @@ class ColumnEncoder(nn.Module):
         """Return the number of tokens in each bucket, in TorchScript."""
         text = texts[name] if name in texts else ""
         each = 0.0
-        if name in numbers and numbers[name] == numbers[name]:
+        if name in numbers and not math.isnan(numbers[name]):
             if self._is_integer(numbers[name]):
                 text = str(int(numbers[name]))
             else:
