@@ -1,6 +1,7 @@
 """The same bits from dicts, tables, TorchScript, programs and the reader that needs only Python, on 10,000 messy rows."""
 
 import importlib
+import io
 import json
 import pickle
 import shutil
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -51,6 +53,14 @@ def head() -> BanditHead:
 def same(one: Tensor, other: Tensor) -> bool:
     """Return whether tensors have the same bits, with one NaN."""
     return one.dtype == other.dtype and one.shape == other.shape and bits(one) == bits(other)
+
+
+def scripted(encoder: ColumnEncoder) -> Any:
+    """Return a file of an encoder, read from its bytes."""
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(encoder), file)
+    file.seek(0)
+    return torch.jit.load(file)
 
 
 def scripted_codes(script: Any, rows: list[dict[str, Any]]) -> Tensor:
@@ -104,12 +114,14 @@ def test_typed_tables(kind: str, encoder: ColumnEncoder) -> None:
     assert same(encoder(frame), encoder(wanted))
 
 
-def test_torchscript(encoder: ColumnEncoder, rows: list[dict[str, Any]], codes: Tensor, tmp_path: Path) -> None:
-    torch.jit.save(torch.jit.script(encoder), tmp_path / "encoder.pt")
-    script = torch.jit.load(tmp_path / "encoder.pt")
-    found = scripted_codes(script, rows)
-    assert same(found, codes)
-    assert same(script(found), encoder(codes))
+@pytest.mark.parametrize("is_optimized", [False, True])
+def test_torchscript(is_optimized: bool, encoder: ColumnEncoder, rows: list[dict[str, Any]], codes: Tensor) -> None:
+    """Also with TorchScript's optimizer, which users have."""
+    script = scripted(encoder)
+    with torch.jit.optimized_execution(is_optimized):
+        found = scripted_codes(script, rows)
+        assert same(found, codes)
+        assert same(script(found), encoder(codes))
 
 
 def test_a_program(encoder: ColumnEncoder, codes: Tensor, tmp_path: Path) -> None:
@@ -195,7 +207,9 @@ def test_numbers_for_each_kind_in_a_script(name: str, encoder: ColumnEncoder) ->
         float("nan"),
     ):
         wanted = reader.codes_of({name: value}, encoder.reader.schema)
-        assert bits(script.lookup_row({name: value}, {})) == bits(wanted), value
+        for is_optimized in (False, True):
+            with torch.jit.optimized_execution(is_optimized):
+                assert bits(script.lookup_row({name: value}, {})) == bits(wanted), value
 
 
 def test_names_of_a_script_are_checked(encoder: ColumnEncoder) -> None:
@@ -206,3 +220,29 @@ def test_names_of_a_script_are_checked(encoder: ColumnEncoder) -> None:
         with pytest.raises(ValueError, match="expected"):
             encoder.lookup_row(numbers, texts)
     assert same(script.lookup_row({}, {}), encoder.lookup({}))
+
+
+def test_cpp(head: BanditHead, rows: list[dict[str, Any]], codes: Tensor, tmp_path: Path) -> None:
+    """The program of the examples reads all rows."""
+    torch_at, source = Path(torch.__file__).parent, Path(__file__).parents[2] / "examples" / "files" / "columns.cpp"
+    command = ["g++", "-std=c++20", "-O0", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    command += [f"-I{torch_at}/include", f"-I{torch_at}/include/torch/csrc/api/include", str(source), "-o", "columns"]
+    command += [f"-L{torch_at}/lib", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_at}/lib"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    to_torchscript(head, tmp_path / "head.pt", example=codes[0])
+    lines: list[str] = []
+    for row in rows:
+        numbers, texts = tables.as_dictionaries(row)
+        lines += [f"n {name} {value!r}" for name, value in numbers.items()]
+        escaped = {
+            name: text.replace("\\", "\\\\").replace("\n", "\\n").replace("\0", "\\0") for name, text in texts.items()
+        }
+        lines += [*(f"t {name} {text}" for name, text in escaped.items()), ""]
+    given = "".join(f"{line}\n" for line in lines).encode()
+    result = subprocess.run(["./columns", "head.pt"], cwd=tmp_path, input=given, capture_output=True, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    table = [line.split() for line in result.stdout.decode().splitlines()]
+    found = [[int(code, 16) for code in line[:-1]] for line in table]
+    assert same(torch.from_numpy(np.array(found, dtype=np.uint64).view(np.float64)), codes)
+    assert [int(line[-1]) for line in table] == head.select(codes).tolist()
