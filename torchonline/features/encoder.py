@@ -93,7 +93,6 @@ class ColumnEncoder(nn.Module):
 
         def __call__(self, rows: Any) -> Tensor: ...
 
-        reader: RowReader
         schema: Tensor
         value_places: Tensor
         fill: Tensor
@@ -117,7 +116,7 @@ class ColumnEncoder(nn.Module):
         text_places: Tensor
         plain_places: Tensor
 
-    __jit_unused_properties__: tuple[str, ...] = ("columns",)
+    __jit_unused_properties__: tuple[str, ...] = ("columns", "reader")
 
     def __init__(self, columns: Any, *, missing: Sequence[str] = MISSING, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
@@ -172,8 +171,20 @@ class ColumnEncoder(nn.Module):
     @property
     def columns(self) -> list[dict[str, Any]]:
         """The columns with all options, as a new list. Python only."""
-        found: list[dict[str, Any]] = json.loads(bytes(self.schema.tolist()))["columns"]
+        found: list[dict[str, Any]] = json.loads(self.schema_text)["columns"]
         return found
+
+    @property
+    def reader(self) -> RowReader:
+        """The reader of rows. Python only."""
+        found: RowReader | None = self.__dict__.get("_reader")
+        if found is None:
+            found = self.__dict__["_reader"] = RowReader(json.loads(self.schema_text))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes but the reader, so that copies hold only plain values and tensors."""
+        return {name: value for name, value in self.__dict__.items() if name != "_reader"}
 
     def places(self, *columns: str) -> list[int]:
         """Return the indices of the features of columns, as for ``interactions``.
@@ -372,7 +383,8 @@ class ColumnEncoder(nn.Module):
         columns = schema["columns"]
         data = np.frombuffer(to_json(schema).encode("utf-8", "surrogatepass"), dtype=np.uint8).copy()
         self._buffers["schema"] = torch.from_numpy(data).to(self.schema.device)
-        self.__dict__["reader"] = RowReader(schema)
+        self.schema_text: str = to_json(schema)
+        self.__dict__.pop("_reader", None)
         sizes = [width_of(column) for column in columns]
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         self.code_count = sum(sizes)
@@ -501,7 +513,7 @@ class ColumnEncoder(nn.Module):
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             error_msgs.append(f"{key}: expected the schema of a ColumnEncoder, got another tensor: {error}")
             return
-        if to_json(schema) != to_json({"columns": self.columns, "missing": self.missing}):
+        if to_json(schema) != self.schema_text:
             self._set_schema(schema)
             self.dropped = {}
 
