@@ -253,6 +253,12 @@ def write(path: Path, value: Any) -> None:
     path.write_bytes(gzip.compress(buffer.getvalue(), 9, mtime=0))
 
 
+def unused(folder: Path, family: str) -> Path:
+    """Return the first of ``FAMILY.pt.gz``, ``FAMILY_2.pt.gz`` and so on that does not exist yet."""
+    names = (f"{family}.pt.gz", *(f"{family}_{number}.pt.gz" for number in range(2, 1000)))
+    return next(folder / name for name in names if not (folder / name).exists())
+
+
 def main() -> None:
     """Write files for the learners that have none."""
     log = (Path(__file__).parent.parent / "CHANGELOG.md").read_text()
@@ -270,7 +276,7 @@ def main() -> None:
         fit(copied := layer, chosen, 6)
         composed["ParameterFree"]["said_next"] = {"weight": copied.weight.detach().clone()}
     for family, group in (entries | ({"composed": composed} if composed else {})).items():
-        write(folder / f"{family}.pt.gz", group)
+        write(unused(folder, family), group)
     script = folder / "AnytimeHeavyTailUCB.torchscript.gz"
     if not script.exists():
         policy = build("AnytimeHeavyTailUCB", {"dim": DIM})

@@ -37,6 +37,7 @@ from torchonline.policies.shared_radius_selector import SharedRadiusSelector
 from torchonline.privacy.learners.dphdb import DPHDB
 from torchonline.privacy.learners.frank_wolfe import DPPOFW, DPTOFW
 from torchonline.regression.adaptive_ridge import AdaptiveRidgeRegression, RobustRidgeRegression
+from torchonline.regression.diagonal_ridge import DiagonalRidgeRegression
 from torchonline.regression.discounted import DiscountedHeavyTailRegression, DiscountedRidgeRegression
 from torchonline.regression.glm.local import LocalGLMRegression
 from torchonline.regression.glm.mirror_descent import GLMRegression
@@ -52,9 +53,15 @@ __all__ = ["GLBOMD", "OFUL", "UCB", "AnytimeHeavyTailUCB", "Greedy", "HvtUCB", "
 __all__ += ["DisjointArms", "FixedArms", "ScaledPolicy", "StandardScaler"]
 __all__ += ["RadiusSelector", "SharedRadiusSelector", "bandit"]
 __all__ += ["EpsilonGreedy", "Softmax", "SquareCB"]
-__all__ += ["AdaptiveRidgeRegression", "DiscountedHeavyTailRegression", "DiscountedRidgeRegression", "GLMRegression"]
-__all__ += ["HeavyTailRegression", "HuberRegression", "LocalGLMRegression", "NormalizedLMS", "RidgeRegression"]
-__all__ += ["RobustRidgeRegression", "SystemIdentification"]
+__all__ += ["AdaptiveRidgeRegression", "DiagonalRidgeRegression", "DiscountedHeavyTailRegression"]
+__all__ += [
+    "DiscountedRidgeRegression",
+    "GLMRegression",
+    "HeavyTailRegression",
+    "HuberRegression",
+    "LocalGLMRegression",
+]
+__all__ += ["NormalizedLMS", "RidgeRegression", "RobustRidgeRegression", "SystemIdentification"]
 __all__ += ["CAOONS", "CLAOONS", "OONS", "DivergenceWarning", "FreeGrad", "MsMwC", "MsMwCMaster", "ParameterFree"]
 __all__ += ["DPHDB", "DPPOFW", "DPTOFW", "cite", "gradients"]
 __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"]

@@ -87,6 +87,7 @@ def test_every_public_learner_has_an_old_state() -> None:
     new = {"CustomLink", "DisjointArms", "RadiusSelector", "StandardScaler", "ScaledPolicy", "SharedRadiusSelector"}
     new |= {
         "AdaptiveRidgeRegression",
+        "DiagonalRidgeRegression",
         "DiscountedRidgeRegression",
         "FixedArms",
         "MultinomialLogisticBandit",

@@ -22,6 +22,7 @@ from torchonline import (
     UCB,
     AdaptiveRidgeRegression,
     AnytimeHeavyTailUCB,
+    DiagonalRidgeRegression,
     DiscountedHeavyTailRegression,
     DiscountedRidgeRegression,
     DisjointArms,
@@ -161,6 +162,7 @@ def test_scores_are_those_of_the_policy(name: str, batch: tuple[int, ...], has_o
 
 # Widths and predictors of their own are refused by name.
 OWN = {RobustUCBRegression: "_squared_width", BTCRegression: "predictor", BMMRegression: "predictor"}
+OWN |= {DiagonalRidgeRegression: "_squared_width"}
 SINGLE = [
     cls for cls in public_classes(Estimator) if "outputs" not in inspect.signature(cls).parameters and cls not in OWN
 ]
@@ -169,7 +171,7 @@ SINGLE = [
 @pytest.mark.parametrize("cls", OWN)
 def test_an_estimator_with_a_width_or_predictor_of_its_own_is_refused_by_name(cls: Any) -> None:
     with pytest.raises(TypeError, match=rf"policy: expected .* got {cls.__name__} with its own {OWN[cls]}"):
-        FixedArms(UCB(cls(3, horizon=10)), torch.eye(3))
+        FixedArms(UCB(cls(**{name: REQUIRED[name] for name in required(cls)})), torch.eye(3))
 
 
 @pytest.mark.parametrize("cls", SINGLE)

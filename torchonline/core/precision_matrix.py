@@ -14,6 +14,7 @@ A learner keeps the three matrices as its own buffers, so that they stay readabl
 TorchScript files, where one tensor cannot have two names. A ``PrecisionMatrix`` is a tuple of the three.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,25 @@ REFINE_EVERY = 8
 # V, symmetric positive definite, (*B, d, d); its inverse, (*B, d, d); and Kahan's compensation, with which V - lost is the sum
 # to twice the precision, or None without compensation. Making a NamedTuple would cost as much as a product.
 PrecisionMatrix = tuple[Tensor, Tensor, Tensor | None]
+
+
+# The largest d x d matrix: d = 46,340. Larger ones are more often a mistake than a plan, and their updates take seconds.
+LARGEST_MATRIX = 1 << 34
+
+
+def check_matrix(name: str, dim: int, count: int, learner: str) -> None:
+    """Refuse a dimension whose d x d matrices in float64 are too large.
+
+    ``name`` is the dimension's name in errors, and ``count`` the number of matrices that ``learner`` needs.
+    """
+    size = 8 * dim * dim
+    if size > LARGEST_MATRIX:
+        most = math.isqrt(LARGEST_MATRIX // 8)
+        needs = f"{count} d x d matrices" if count > 1 else "a d x d matrix"
+        raise ValueError(
+            f"{name}: expected at most {most} for {learner}, which needs {needs}, got {dim}, for which these take "
+            f"{count * size / 2**30:.0f} GiB; DiagonalRidgeRegression keeps 2 d numbers"
+        )
 
 
 def start_of(dim: int, ridge: float, name: str, compensated: bool) -> dict[str, Tensor | None]:

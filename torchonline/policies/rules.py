@@ -12,10 +12,9 @@ from torch import Tensor
 from torchonline.core.checks import one_of, positive_integer
 from torchonline.core.delegated import delegated
 from torchonline.core.learner import Learner
-from torchonline.core.ops import along, matmul, roundoff, trace
+from torchonline.core.ops import along, matmul
 from torchonline.core.options import described, differs, is_ours
 from torchonline.core.views import NumpyView, plain_twin
-from torchonline.linalg import add_diagonal
 from torchonline.policies.default_estimator import PolicySignature, RidgeOptions, estimator_or_default, suggestion
 from torchonline.policies.policy import E, Policy, drawn
 from torchonline.policies.ties import shares_of_best
@@ -309,10 +308,8 @@ class ThompsonSampling(Rule[E]):
         """Return the scores of a fresh draw: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
         estimator, arms = self.estimator, features.to(self.estimator.theta_hat.dtype)
         scale = estimator.posterior_scale() if self.scale == "posterior" else estimator.radius()
-        matrix = estimator.width_matrix()
-        factor, _ = torch.linalg.cholesky_ex(add_diagonal(matrix, 8.0 * roundoff(matrix) * trace(matrix)))
         noise = estimator.grouped(torch.randn_like(arms[..., 0, :]))
-        noise = along(scale, noise) * matmul(noise, factor.mT)
+        noise = along(scale, noise) * estimator._of_posterior(noise)
         centre, offset = estimator.affine()
         theta = (centre.unsqueeze(-2) + noise).reshape(arms.shape[:-2] + (arms.size(-1), 1))
         scores = matmul(arms, theta).squeeze(-1)

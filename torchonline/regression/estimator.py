@@ -16,6 +16,7 @@ from torchonline.core.ops import (
     at_least,
     converted,
     fill_,
+    matmul,
     matvec,
     maximum,
     minimum,
@@ -25,9 +26,17 @@ from torchonline.core.ops import (
     row_dots,
     rows_times,
     sqrt,
+    trace,
 )
 from torchonline.core.options import LearnerOptions
-from torchonline.core.precision_matrix import REFINE_EVERY, add_outer_, is_time_to_refine, refine_, start_of
+from torchonline.core.precision_matrix import (
+    REFINE_EVERY,
+    add_outer_,
+    check_matrix,
+    is_time_to_refine,
+    refine_,
+    start_of,
+)
 from torchonline.linalg import add_diagonal, diagonal
 from torchonline.regression.arguments import check_growth, on_rows, step_rounds
 from torchonline.regression.block_learner import BlockEstimator
@@ -124,10 +133,14 @@ class Estimator(BlockEstimator):
     smallest_noise_scale = 0.0
     # The longest features that a round may have.
     longest = math.inf
+    # Whether the state has d x d matrices.
+    keeps_matrices = True
+    # Whether a round changes, and a prediction reads, only the columns of `theta_hat` and `variances` in which x is not 0.
+    has_own_columns = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for method in (cls.radius, cls.posterior_scale):
+        for method in (cls.radius, cls.posterior_scale, cls._of_posterior):
             torch.jit.export(method)  # files have it even if nothing else calls it
         if not cls.__dict__.keys().isdisjoint(ON_ROWS) and "takes_one_row" not in cls.__dict__:
             cls.takes_one_row = False
@@ -146,6 +159,8 @@ class Estimator(BlockEstimator):
         **options: Unpack[LearnerOptions],
     ) -> None:
         super().__init__(dim, **options)
+        if self.keeps_matrices:
+            check_matrix("dim", self.dim, 2, type(self).__name__)
         dtype = self._initial_options["dtype"]
         self.output_shape = output_shape
         if not output_shape:  # with outputs, the subclass has buffers of these names
@@ -161,7 +176,8 @@ class Estimator(BlockEstimator):
         self.has_blocks = has_form and not is_own
         self.features_shape = (*self.batch_shape, self.dim)
         self.response_shape = (*self.batch_shape, *output_shape)
-        size = math.prod(self.batch_shape) * self.dim * max(self.dim, *output_shape, 1)
+        row = max(self.dim, *output_shape, 1) if self.keeps_matrices else 1
+        size = math.prod(self.batch_shape) * self.dim * row
         self.is_small = self.runs_on_arrays and size < SMALL_STEP
         # Multiplications of a decision for each entry of its features.
         self.multiplications = self.dim
@@ -256,6 +272,12 @@ class Estimator(BlockEstimator):
         """
         # V grows by a multiple of xx'.
         return [matvec(self.width_matrix(), x)]
+
+    def _of_posterior(self, noise: Tensor) -> Tensor:
+        """Return draws of N(0, M), given draws of N(0, I): ``(*B, n, d)`` twice."""
+        matrix = self.width_matrix()
+        factor, _ = torch.linalg.cholesky_ex(add_diagonal(matrix, 8.0 * roundoff(matrix) * trace(matrix)))
+        return matmul(noise, factor.mT)
 
     def affine(self) -> tuple[Tensor, Tensor | None]:
         """Return theta, ``(*B, d)``, and c, ``(*B)`` or None, of x'theta + c.
