@@ -109,7 +109,6 @@ def bad_rounds(learner: Any) -> Iterator[Bad]:
         if name == "gradients" and learner.response == "gradients":
             bits = torch.zeros_like(value)
             bits[..., 0] = torch.nan
-            del kinds["a sparse tensor"]  # which is made dense
             kinds |= {
                 "a sparse tensor with NaN": bits.to_sparse(),
                 "a sparse tensor of integers": value.to(torch.int64).to_sparse(),

@@ -14,7 +14,8 @@ Three things guard the state of a learner in Python. TorchScript files and expor
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
@@ -124,6 +125,16 @@ def all_or_nothing_with(
     except BaseException:
         # The copies have restored the learner's state, unless that was interrupted too.
         learner.__dict__["_is_torn"] = was_torn or owner.__dict__.get("_is_torn", False)
+        raise
+
+
+@contextmanager
+def undone(undo: Callable[[], None]) -> Iterator[None]:
+    """Undo what calls of other learners have written, if one of them raises."""
+    try:
+        yield
+    except BaseException:
+        _surely(undo)
         raise
 
 

@@ -20,8 +20,8 @@ from torchonline.core.state_dict_checks import load_, load_problems
 from torchonline.core.undo_journal import Journal
 from torchonline.core.views import NumpyView, can_be_viewed
 
-# Attributes that copies do not share: the lock, and what is read again from the buffers.
-OF_OBJECT = ("_lock", "_view", "_journal", "_names")
+# Attributes that copies do not share: the lock, and what is found again when it is needed.
+OF_OBJECT = ("_lock", "_view", "_journal", "_names", "_plain_classes")
 
 
 class Learner(Citable, WithOptions, nn.Module):

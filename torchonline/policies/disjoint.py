@@ -22,8 +22,10 @@ from torchonline.policies.composed import ComposedPolicy
 from torchonline.policies.policy import in_turn
 from torchonline.policies.rules import Rule, as_rule
 from torchonline.policies.scaler import StandardScaler
+from torchonline.policies.sparse_inputs import rule_over
 from torchonline.regression.blocks import learns_at_once
 from torchonline.regression.estimator import Estimator
+from torchonline.regression.sparse_rows import WIDE, in_columns, stand_in
 
 
 class DisjointArms(WithArmIds, ComposedPolicy):
@@ -418,6 +420,22 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         restarts = self.estimator.restart_every is not None
         return super()._why_no_sums() or ("whose arms restart at different rounds" if restarts else None)
 
+    def in_columns(self, columns: Tensor, *, learns: bool = False) -> Any:
+        """Return a stand-in with some columns of the features, for sparse inputs. Python only."""
+        batch, rule = self.policy.estimator, self.policy
+        modules = {"policy": rule_over(rule, in_columns(batch, columns)), "arm": in_columns(self.arm, columns)}
+        twin = stand_in(self, len(columns), _modules=self._modules | modules, learns=learns)
+        twin.__dict__["multiplications"] = len(columns) * self.actions
+        return twin
+
+    def arm_in_columns(self, k: int, columns: Tensor) -> Any:
+        """Return a stand-in for the estimator of arm k with some columns: other buffers share the batch's memory."""
+        batch = self.policy.estimator
+        views = {name: buffer.select(0, k) for name, buffer in batch.state().items()}
+        twin = stand_in(self.arm, len(columns), _buffers=self.arm._buffers | views)
+        twin._buffers.update({name: views[name].index_select(0, columns) for name in WIDE})
+        return twin
+
     def _known_of_chosen(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         low, high = self._bounds(x)
         return of_chosen(self._means(x), place), of_chosen(low, place), of_chosen(high, place)
@@ -444,7 +462,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     def numpy_view(self) -> NumpyView | None:
         view = super().numpy_view()
-        if view is not None and "of_arm" not in view.learner.__dict__:
+        if view is not None and "of_arm" not in view.learner.__dict__ and self.__dict__.get("learns", True):
             of_arm = [] if self.batch_dims else [_ArmView(view, k, self) for k in range(self.actions)]
             # In one update: an interrupt in between would leave a view without `written`.
             written = [arm.written for arm in of_arm]

@@ -37,9 +37,11 @@ from torchonline.core.delegated import WithDelegated
 from torchonline.core.inputs import ArrayLike, check_mask, check_tensor, integer_at_hand, plain_array, plain_number
 from torchonline.core.learner import Learner
 from torchonline.core.ops import in_type_of, of_chosen
+from torchonline.core.sparse import is_sparse
 from torchonline.core.views import NumpyView
 from torchonline.policies.arm_ids import found_places
 from torchonline.policies.open_decisions import close_decisions, opened_decisions
+from torchonline.policies.sparse_inputs import answers_to_decisions, has_own_columns, learn_sparse_decisions
 from torchonline.policies.ties import best_of_arrays, has_tie, untied
 from torchonline.regression.arguments import (
     as_actions,
@@ -52,6 +54,7 @@ from torchonline.regression.arguments import (
 )
 from torchonline.regression.blocks import Log, has_own_step, learn_blocks, learn_by_step
 from torchonline.regression.estimator import Estimator
+from torchonline.regression.sparse_rows import check_block_size
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -130,6 +133,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     draws = 1
     # Whether a subclass overrides `step` but not `learn`, so that `learn` must call its `step`.
     has_own_step = False
+    # Returns a stand-in with some columns of the features, for sparse inputs; None if there is none.
+    in_columns: Any = None
     # Whether `open` and `close` learn what `step` does.
     can_open = False
     # Why this policy was recommended, for its repr.
@@ -273,6 +278,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
             return self._scored(x)
 
     def _forward_in_python(self, inputs: ArrayLike | None = None) -> Tensor:
+        if is_sparse(inputs):
+            return self._of_sparse(inputs, None, Policy.forward, lambda p, x, mask, given: p._scores_in_python(x))
         policy, x = self._decider(inputs)
         return policy._scores_in_python(x)
 
@@ -286,6 +293,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self._scored(self._read(self._given(inputs)))
 
     def _select_in_python(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> Tensor:
+        if is_sparse(inputs):
+            return self._of_sparse(inputs, mask, Policy.select, Policy._choice_now)
         if not self.has_encoder:
             return self._choice_now(inputs, mask)
         policy, x = self._decider(inputs, False)
@@ -316,6 +325,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
             return self._named(self.choice(scores, self._clock()))
 
     def _probabilities_in_python(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> Tensor:
+        if is_sparse(inputs):
+            return self._of_sparse(
+                inputs, mask, Policy.probabilities, lambda p, x, mask, given: p._probabilities_now(x, mask)
+            )
         if not self.has_encoder:
             return self._probabilities_now(inputs, mask)
         policy, x = self._decider(inputs, False)
@@ -362,6 +375,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
     ) -> None:
         if action is MISSING or reward is MISSING:
             raise self._missing("step", action is MISSING)
+        if is_sparse(inputs):
+            self._learn_sparse(inputs, action, reward, noise_scale)
+            return
         self._learn_decisions(inputs, action, reward, noise_scale)
 
     @torch.jit.export
@@ -415,7 +431,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
                 f"mask: expected None for {type(self).__name__}, which cannot leave out rounds, got a mask; select the rounds "
                 "first: learn(inputs[mask], action[mask], reward[mask])"
             )
-        if self.has_own_step:
+        if is_sparse(inputs) and self._learns_sparse_in_order(mask):
+            check_block_size(block_size)
+            self._learn_sparse(inputs, action, reward, noise_scale)
+        elif self.has_own_step:
             learn_by_step(self, block_size, mask, inputs, action, reward, noise_scale=noise_scale)
         else:
             self._learn_log_of_decisions(inputs, action, reward, noise_scale, block_size, mask)
@@ -588,6 +607,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
         ``policy(inputs)`` returns scores instead. Changes no state. Python only.
         """
+        if is_sparse(inputs):
+            return self._of_sparse(inputs, None, Policy.predict, lambda p, x, mask, given: p._means_now(x))
         policy, x = self._decider(inputs)
         return policy._means_now(x)
 
@@ -599,6 +620,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
         heuristic while a scaler moves, and a theorem needs a fixed encoder. With a model for each arm, the estimator's
         guarantee covers the bounds of all arms at once. Changes no state. Python only.
         """
+        if is_sparse(inputs):
+            return self._of_sparse(inputs, None, Policy.interval, lambda p, x, mask, given: p._bounds_now(x))
         policy, x = self._decider(inputs)
         return policy._bounds_now(x)
 
@@ -931,6 +954,26 @@ class Policy(Citable, WithDelegated, Generic[E]):
         sizes = (*self._learner().batch_shape, "n", *("K",) * (self.item_dims - 1), self._learner().dim)
         wanted = f"{shape_text(sizes)} for n actions and rewards"
         return ValueError(f"inputs: expected shape {wanted}, got {shape_text(shape)}; {self._call(name)}")
+
+    @in_turn
+    def _of_sparse(self, inputs: Any, mask: Any, ask: Any, ask_narrowed: Any) -> Any:
+        """Answer sparse inputs by a method of the protocol, or by one of a stand-in."""
+
+        def ask_dense(policy: Any, x: Any, mask: Any) -> Any:
+            return ask(policy, x) if mask is None else ask(policy, x, mask)
+
+        return answers_to_decisions(self, inputs, mask, ask_dense, ask_narrowed)
+
+    def _learns_sparse_in_order(self, mask: Any) -> bool:
+        """Return whether a log of sparse inputs is learnt round by round."""
+        return self.has_encoder or (mask is None and has_own_columns(self))
+
+    @in_turn
+    def _learn_sparse(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
+        try:
+            learn_sparse_decisions(self, inputs, action, reward, noise_scale)
+        except ValueError as error:
+            raise of_inputs(error) from error.__cause__
 
     @in_turn
     def _learn_decisions(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:

@@ -1,5 +1,6 @@
 """Blocks of rounds that are learnt at once, from one state."""
 
+import math
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,7 +13,9 @@ from torchonline.core.backend import PLAIN, autocasts, exactly, is_readable
 from torchonline.core.checks import check_shape, kind, positive_integer, refusal, shape_text
 from torchonline.core.inputs import array_of, as_dense, as_tensor, check_tensor
 from torchonline.core.ops import joined, roundoff
+from torchonline.core.sparse import MOST_ENTRIES, SparseRows, is_sparse
 from torchonline.regression.arguments import as_actions, depth, places_of_arrays, rounds_of_arrays, with_places
+from torchonline.regression.sparse_rows import step_on_rows
 
 
 def most_inflation(like: Tensor, dim: int) -> float:
@@ -114,6 +117,9 @@ def learn_in_blocks(self: Any, x: Any, reward: Any, noise_scale: Any, block_size
         learn_by_step(self, block_size, mask, x, reward, noise_scale=noise_scale)
         return
     size = None if block_size is None else positive_integer("block_size", block_size)
+    if is_sparse(x) and self.has_own_columns and not self.batch_dims and mask is None:
+        step_on_rows(self, x, reward, noise_scale)
+        return
     learn_blocks(Log(self, x, reward, noise_scale, mask), size)
 
 
@@ -126,6 +132,8 @@ def learn_blocks(log: "Log", block_size: int | None) -> None:
         done = 0
         while done < log.rounds:
             rows = min(learner._rows_of_next_part(done, block_size, log.mask), log.rounds - done)
+            if log.most_rows < rows and not learner._learns_blocks_now():
+                rows = log.most_rows
             log.learn_part(done, rows, block_size)
             done += rows
 
@@ -177,11 +185,12 @@ class Log:
             action = as_actions(policy._placed(action), lead, device, count, learner.validate or device.type == "cpu")
         if is_one:
             x, reward, scales, mask, action = (
-                None if value is None else value.reshape((*value.shape[:dims], 1, *value.shape[dims:]))
-                for value in (x, reward, scales, mask, action)
+                None if value is None else _with_round(value, dims) for value in (x, reward, scales, mask, action)
             )
         self.x, self.reward, self.scales, self.mask, self.action = map(self._apart, (x, reward, scales, mask, action))
         self.rounds: int = x.shape[dims]
+        # Of sparse rows, dense copies are bounded.
+        self.most_rows = max(1, MOST_ENTRIES // math.prod(item)) if isinstance(self.x, SparseRows) else self.rounds
         self._converted(0, 0)  # refuses types and devices before anything is learnt
 
     def block(self, first: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
@@ -227,6 +236,12 @@ class Log:
         if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
             if value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
                 return np.asarray(value)  # also of a memory map, of which only blocks are read
+        if name == self.name and is_sparse(value):
+            rows = SparseRows(name, value, self.state)
+            is_log = not self.dims and len(rows.shape) > 1
+            return (
+                rows if is_log else torch.from_numpy(rows.dense(0, rows.rows)).reshape(rows.shape).to(self.state.device)
+            )
         return as_dense(name, as_tensor(name, value, self.state.device))
 
     def _apart(self, values: Any) -> Any:
@@ -245,10 +260,21 @@ class Log:
 
     def _converted_one(self, name: str, values: Any, first: int, rows: int, is_real: bool) -> Tensor:
         """Return some rounds of an argument in the type of the state."""
+        if isinstance(values, SparseRows):
+            unit = math.prod(values.shape[1:-1])
+            some = values.dense(unit * first, unit * rows).reshape(rows, *values.shape[1:])
+            return check_tensor(name, as_tensor(name, some, self.state.device), self.state)
         if isinstance(values, np.ndarray):
             some = values[(*(slice(None),) * self.dims, slice(first, first + rows))]
             return check_tensor(name, as_tensor(name, some, self.state.device), self.state)
         return check_tensor(name, values.narrow(self.dims, first, rows).detach(), self.state, is_real=is_real)
+
+
+def _with_round(value: Any, dims: int) -> Any:
+    """Return the arguments of one round as those of several: ``(*B, ...)`` to ``(*B, 1, ...)``."""
+    if isinstance(value, SparseRows):
+        value = torch.from_numpy(value.dense(0, value.rows)).reshape(value.shape).to(value.state.device)
+    return value.reshape((*value.shape[:dims], 1, *value.shape[dims:]))
 
 
 def check_log(log: Log) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:

@@ -28,9 +28,9 @@ def with_last(good: Tensor, value: float) -> Tensor:
 
 
 def no_floats(good: Tensor, is_real: bool = False) -> dict[str, Any]:
-    """Return values that are not dense floats on the learner's device.
+    """Return values that are not floats on the learner's device.
 
-    Tensors of integers and booleans are welcome where ``is_real``, as rewards are.
+    Tensors of integers and booleans are welcome where ``is_real``, as rewards are; sparse tensors are not.
     """
     ragged = [*good.reshape(-1).tolist(), [0.0, 1.0]]
     return {
@@ -44,9 +44,16 @@ def no_floats(good: Tensor, is_real: bool = False) -> dict[str, Any]:
         "long integers": np.full(tuple(good.shape), 2**53 + 1, dtype=np.int64),
         "a long integer": 2**53 + 1,
         "complex numbers": good.to(torch.complex128),
-        "a sparse tensor": good.to_sparse(),
         "on another device": good.to("meta"),
-    } | ({} if is_real else {"integers": good.to(torch.int64), "booleans": good.to(torch.bool)})
+    } | (
+        {"a sparse tensor": good.to_sparse()}
+        if is_real
+        else {
+            "integers": good.to(torch.int64),
+            "booleans": good.to(torch.bool),
+            "a sparse tensor of integers": good.to(torch.int64).to_sparse(),
+        }
+    )
 
 
 def no_values(good: Tensor) -> dict[str, Any]:

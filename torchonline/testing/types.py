@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from torchonline.testing.rules import rule
-from torchonline.testing.subject import BATCH_SHAPES, Round, Subject, mapped, on_reals
-from torchonline.testing.tools import require, require_same, require_state, snapshot
+from torchonline.testing.subject import BATCH_SHAPES, Round, Subject, mapped, on_reals, some_of, the_round_of
+from torchonline.testing.tools import require, require_close_state, require_same, require_state, snapshot
 
 STATE_TYPES = (torch.float64, torch.float32)
 INPUT_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -34,6 +34,27 @@ def inputs_are_converted_to_the_state(subject: Subject) -> None:
                 require(kinds == {name: value.dtype for name, value in fresh.items()}, "a buffer has changed its type")
                 theta_hat = next(name for name in kinds if name.endswith("theta_hat"))
                 require(kinds[theta_hat] == state_type, f"{theta_hat} is {kinds[theta_hat]}, expected {state_type}")
+
+
+@rule(6)
+def sparse_features_are_as_dense_ones(subject: Subject) -> None:
+    """Sparse tensors of features are learnt as dense ones, up to rounding, and so is one round."""
+    if not (subject.takes_inputs and subject.checks_inputs):
+        return
+    name = subject.features
+    for batch_shape in BATCH_SHAPES:
+        learner, twin = (subject.build(batch_shape=batch_shape) for _ in range(2))
+        log = subject.log(13, batch_shape)
+        x = log[name].clone()
+        x[..., 0] = 0.0
+        learner.learn(**log | {name: x.to_sparse()}, block_size=4)
+        twin.learn(**log | {name: x}, block_size=4)
+        at = len(batch_shape)
+        one, some = the_round_of(some_of(log, at, [2]), at), some_of(log, at, [5, 6, 9])
+        for rounds in (one, some):
+            learner.step(**rounds | {name: rounds[name].to_sparse()})
+            twin.step(**rounds)
+        require_close_state(snapshot(twin), snapshot(learner))
 
 
 @rule(6)

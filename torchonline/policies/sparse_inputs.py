@@ -1,0 +1,179 @@
+"""Decisions of policies on sparse inputs: see :mod:`torchonline.regression.sparse_rows`."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchonline.core.all_or_nothing import undone
+from torchonline.core.checks import shape_text
+from torchonline.core.inputs import as_indices, integer_at_hand
+from torchonline.core.options import is_ours
+from torchonline.core.sparse import SparseRows
+from torchonline.core.undo_journal import copies_of, restore_
+from torchonline.regression.sparse_rows import WIDE, in_columns, joined_parts, learn_rows, of_one, plain_class
+
+
+def has_own_columns(policy: Any) -> bool:
+    """Return whether a stand-in with the columns in use can decide and learn."""
+    if policy.has_encoder or policy._dims() or not policy.estimator.has_own_columns:
+        return False
+    rule = policy._rule
+    is_known = policy is rule or (type(policy).in_columns is not None and policy.scaler is None)
+    return is_known and is_ours(type(rule)._scores) and is_ours(type(rule).scores_of)
+
+
+def in_columns_of_policy(policy: Any, columns: Tensor) -> Any:
+    """Return a stand-in for a policy with some columns of its features."""
+    if policy is not policy._rule:
+        return policy.in_columns(columns)
+    return rule_over(policy, in_columns(policy.estimator, columns))
+
+
+def rule_over(rule: Any, estimator: Any) -> Any:
+    """Return a stand-in for a rule of choice, over a stand-in for its estimator."""
+    twin = object.__new__(type(rule))
+    known = plain_class(rule, rule.estimator)
+    twin.__dict__.update(rule.__dict__, _modules=rule._modules | {"estimator": estimator}, _plain_class=known)
+    return twin
+
+
+def answers_to_decisions(
+    policy: Any,
+    inputs: Any,
+    mask: Any,
+    ask: Callable[[Any, Any, Any], Any],
+    ask_narrowed: Callable[[Any, Tensor, Any, Tensor], Any],
+) -> Any:
+    """Answer sparse inputs part by part.
+
+    ``ask`` gets the policy, a dense part and its mask. ``ask_narrowed`` gets a stand-in, a part in the columns in use, the mask,
+    and a number for each decision by which ties are broken.
+    """
+    rows = SparseRows("inputs", inputs, policy._state())
+    unit, lead, item = _units(policy, rows)
+    is_own = has_own_columns(policy)
+    if is_own and rows.shape[-1] != policy._learner().dim:
+        raise policy._wrong_shape(rows.shape, ("...",))
+    is_whole = policy._dims() or len(lead) != 1
+    if is_whole and not is_own:
+        return ask(policy, rows.dense(0, rows.rows).reshape(rows.shape), mask)
+    found = []
+    for first, count in rows.parts(unit, is_own) or [(0, 0)]:
+        some, decisions = mask, count // unit
+        if mask is not None and getattr(mask, "ndim", depth_of_list(mask)) > 1 and lead:
+            some = mask[first // unit : first // unit + decisions]
+        if is_own:
+            columns, part = rows.compact(first, count)
+            twin, ties = in_columns_of_policy(policy, columns), rows.hashes(first, count, unit)
+            if decisions == 1:  # without a leading dimension, in less time
+                some = some[0] if some is not mask else some
+                found.append(as_many(ask_narrowed(twin, part.reshape(*item[:-1], len(columns)), some, ties)))
+            else:
+                part = part.reshape(decisions, *item[:-1], len(columns))
+                found.append(ask_narrowed(twin, part, some, ties[:, None]))
+        else:
+            found.append(ask(policy, rows.dense(first, count).reshape(decisions, *item), some))
+    return joined_parts(found, lead)
+
+
+def learn_sparse_decisions(policy: Any, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
+    """Learn from the rewards of sparse decisions in order, all or nothing."""
+    rows = SparseRows("inputs", inputs, policy._state())
+    unit, lead, item = _units(policy, rows)
+    if policy._dims():
+        dense = torch.from_numpy(rows.dense(0, rows.rows)).reshape(rows.shape).to(rows.state.device)
+        policy.step(dense, action, reward, noise_scale=noise_scale)
+        return
+    if len(lead) > 1:
+        raise policy._wrong_shape(rows.shape, ("n",))
+    count = rows.rows // unit
+    if has_own_columns(policy):
+        if rows.shape[-1] != policy._learner().dim:
+            raise policy._wrong_shape(rows.shape, ("n",))
+        if policy is not policy._rule:
+            if count != 1 or not _learn_one_arm(policy, rows, action, reward, noise_scale):
+                narrowed = partial(type(policy).in_columns, learns=True)
+                learn_rows(policy, policy.estimator, rows, narrowed, [action, reward], noise_scale)
+            return
+        # Of a decision among arms with features, the chosen row is learnt.
+        place = as_indices("action", action, torch.device("cpu")).reshape(-1).numpy()
+        if len(place) != count or bool(((place < 0) | (place >= unit)).any()):
+            wanted = f"{count} indices from 0 to {unit - 1}"
+            raise ValueError(f"action: expected {wanted}, got {place.tolist()[:5]} of shape {shape_text(place.shape)}")
+        chosen = rows.taken(unit * np.arange(count) + place)
+        learn_rows(policy.estimator, policy.estimator, chosen, in_columns, [reward], noise_scale)
+        return
+    parts = rows.parts(unit, False)
+    if len(parts) == 1 and (not lead or count != 1):
+        policy.step(rows.dense(0, rows.rows).reshape(rows.shape), action, reward, noise_scale=noise_scale)
+        return
+    given = [_entries(value, count) for value in (action, reward)]
+    scale = None if noise_scale is None else _entries(noise_scale, count)
+    state = [value for learner in policy._learners() for value in learner.state().values()]
+    copies = copies_of(state)
+    with undone(lambda: restore_(state, copies)):
+        for first, size in parts:
+            part = slice(first // unit, (first + size) // unit)
+            dense = rows.dense(first, size).reshape(size // unit, *item)
+            own = None if scale is None else scale[part]
+            policy.step(dense, *(value[part] for value in given), noise_scale=own)
+
+
+def as_many(found: Any) -> Any:
+    """Return the answer to one decision, a tensor or a tuple, as that to several."""
+    return tuple(one[None] for one in found) if isinstance(found, tuple) else found[None]
+
+
+def depth_of_list(value: Any) -> int:
+    """Return 2 for a list of lists, and 1 for another one."""
+    return 1 + (isinstance(value, (list, tuple)) and len(value) > 0 and isinstance(value[0], (list, tuple)))
+
+
+def _learn_one_arm(policy: Any, rows: SparseRows, action: Any, reward: Any, noise_scale: Any) -> bool:
+    """Learn one round by the estimator of its arm, without the other arms; return False if the arm is in doubt."""
+    batch = policy.estimator
+    k = integer_at_hand(policy._placed(of_one(action)))
+    if k is None or not 0 <= k < policy.actions or not batch.theta_hat.is_cpu:
+        return False
+    columns, part = rows.compact(0, 1)
+    twin = policy.arm_in_columns(k, columns)
+    wide = [(batch._buffers[name].select(0, k), twin._buffers[name]) for name in WIDE]
+    before = [own.clone() for _, own in wide]
+    others = [value for name, value in policy.state().items() if name.rpartition(".")[2] not in WIDE]
+    copies = copies_of(others)
+
+    def undo() -> None:
+        restore_(others, copies)
+        for (buffer, _), values in zip(wide, before, strict=True):
+            buffer.index_copy_(0, columns, values)
+
+    with torch.no_grad(), undone(undo):
+        twin.step(part[0], of_one(reward), noise_scale=None if noise_scale is None else of_one(noise_scale))
+        for buffer, own in wide:
+            buffer.index_copy_(0, columns, own)
+        for name in policy.pooled:
+            batch._buffers[name].copy_(twin._buffers[name].clone())
+        policy._buffers["rounds"].add_(1)
+    return True
+
+
+def _units(policy: Any, rows: SparseRows) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Return the rows of a decision, the leading shape, and the shape of a decision."""
+    dims = policy.item_dims
+    if len(rows.shape) < dims or 0 in rows.shape[len(rows.shape) - dims :]:
+        raise policy._wrong_shape(rows.shape, ("...",))
+    lead, item = rows.shape[: len(rows.shape) - dims], rows.shape[len(rows.shape) - dims :]
+    return math.prod(item[:-1]), lead, item
+
+
+def _entries(value: Any, count: int) -> Any:
+    """Return an argument with an entry for each round; of a single round, it may be a number."""
+    is_number = not getattr(value, "ndim", int(isinstance(value, (list, tuple))))
+    if count != 1 or not is_number:
+        return value
+    return value.reshape(1) if hasattr(value, "reshape") else [value]
