@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchonline.models.bandit_head import BanditHead
-from torchonline.models.encoding import evaluating
+from torchonline.models.encoding import EMBEDDINGS, evaluating
 
 HALF = (torch.float16, torch.bfloat16)
 Rounds = tuple[Tensor, Tensor, Tensor]
@@ -17,7 +17,7 @@ def fit_encoder(
     """Continue training encoder and readout, with Adam on minibatches of rounds.
 
     The loss is Huber's, squared up to twice the median absolute residual of the minibatch. Half-precision parameters are trained
-    as float32 copies.
+    as float32 copies. Embeddings with ``sparse=True`` are trained by SparseAdam.
 
     Args:
         head: head whose encoder is trained, in its current mode.
@@ -33,23 +33,29 @@ def fit_encoder(
     parameters = [parameter for parameter in head.encoder.parameters() if parameter.requires_grad]
     # In half precision Adam would divide by squares that round to 0, so it updates float32 copies.
     moved = [p.detach().float().requires_grad_() if p.dtype in HALF else p for p in parameters]
-    halves = [(copy, parameter) for copy, parameter in zip(moved, parameters, strict=True) if copy is not parameter]
-    optimizer = torch.optim.Adam([*moved, theta], lr=learning_rate)
+    pairs = list(zip(moved, parameters, strict=True))
+    halves = [(copy, parameter) for copy, parameter in pairs if copy is not parameter]
+    is_sparse = {id(part.weight) for part in head.encoder.modules() if isinstance(part, EMBEDDINGS) and part.sparse}
+    rows = [copy for copy, parameter in pairs if id(parameter) in is_sparse]
+    dense = [copy for copy, parameter in pairs if id(parameter) not in is_sparse]
+    optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam([*dense, theta], lr=learning_rate)]
+    if rows:  # Adam refuses their gradients, and would take time for all rows
+        optimizers.append(torch.optim.SparseAdam(rows, lr=learning_rate))
     for _ in range(steps):
         batch = torch.randint(len(reward), (batch_size,), device=reward.device)
         target = reward[batch].movedim(0, lead).to(theta.dtype)
         with torch.enable_grad():
             loss = robust_loss(predicted(head, theta, inputs[batch], action[batch]), target)
-        optimizer.zero_grad()
+        theta.grad = None
         head.encoder.zero_grad()
         loss.backward()
         for copy, parameter in halves:
             copy.grad = None if parameter.grad is None else parameter.grad.float()
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         with torch.no_grad():
             for copy, parameter in halves:
                 parameter.copy_(copy)
-    optimizer.zero_grad()
     head.encoder.zero_grad()
     readout.copy_(theta.detach())
 
