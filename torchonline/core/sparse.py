@@ -24,7 +24,7 @@ def is_sparse(value: Any) -> bool:
 
 
 class SparseRows:
-    """Rows of a sparse matrix on the host, ``(*lead, d)``: the columns and values of each row.
+    """Rows of a sparse matrix, ``(*lead, d)``, on the host.
 
     Args:
         name: the argument's name in errors.
@@ -75,7 +75,7 @@ class SparseRows:
         return found
 
     def compact(self, first: int, count: int) -> tuple[Tensor, Tensor]:
-        """Return the columns in use, ``(m)``, and some rows in these columns, ``(count, m)``."""
+        """Return the columns in use, ``(m)``, and some rows in them, ``(count, m)``."""
         rows, columns, values = self.entries(first, count)
         values = values.astype(np.float64 if self.state.dtype == torch.float64 else np.float32)
         used, place = (columns, None) if count == 1 else np.unique(columns, return_inverse=True)
@@ -102,7 +102,7 @@ class SparseRows:
         return torch.from_numpy(found.astype(np.float64) * 2.0**-53).to(self.state.device)
 
     def parts(self, unit: int, is_compact: bool) -> list[tuple[int, int]]:
-        """Return (first, count) of parts with bounded copies. Each holds whole units of rows."""
+        """Return pairs (first, count): parts of whole units of rows, with bounded copies."""
         units, d = self.rows // unit, self.shape[-1]
         if units == 1:
             return [(0, unit)]
@@ -121,7 +121,10 @@ class SparseRows:
 
 
 def _mixed(bits: Any) -> Any:
-    """Return integers each of whose bits depends on all bits of the given ones: SplitMix64."""
+    """Return integers each of whose bits depends on all bits of the given ones.
+
+    The generator SplitMix64, as in :func:`torchonline.policies.ties.mixed`, on unsigned integers.
+    """
     bits = bits + np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -129,7 +132,7 @@ def _mixed(bits: Any) -> Any:
 
 
 def _of_matrix(name: str, value: Any) -> tuple[Any, Any, Any]:
-    """Return starts, columns and values of a sparse matrix, with one entry for each place."""
+    """Return starts, columns and values of a sparse matrix, without duplicates."""
     matrix = value.tocsr()
     if not getattr(matrix, "has_canonical_format", True):
         matrix = matrix.copy()
@@ -141,7 +144,7 @@ def _of_matrix(name: str, value: Any) -> tuple[Any, Any, Any]:
 
 
 def _of_tensor(name: str, value: Tensor, state: Tensor) -> tuple[Any, Any, Any]:
-    """Return starts, columns and values of a sparse tensor, with one entry for each place."""
+    """Return starts, columns and values of a sparse tensor, without duplicates."""
     if not value.is_floating_point():
         raise TypeError(f"{name}: expected a floating-point tensor, got {kind(value)}")
     if value.device != state.device:

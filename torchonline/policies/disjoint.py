@@ -421,7 +421,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return super()._why_no_sums() or ("whose arms restart at different rounds" if restarts else None)
 
     def in_columns(self, columns: Tensor, *, learns: bool = False) -> Any:
-        """Return a stand-in with some columns of the features, for sparse inputs. Python only."""
+        """Return a stand-in with some columns of the features. Python only."""
         batch, rule = self.policy.estimator, self.policy
         modules = {"policy": rule_over(rule, in_columns(batch, columns)), "arm": in_columns(self.arm, columns)}
         twin = stand_in(self, len(columns), _modules=self._modules | modules, learns=learns)
@@ -429,7 +429,10 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return twin
 
     def arm_in_columns(self, k: int, columns: Tensor) -> Any:
-        """Return a stand-in for the estimator of arm k with some columns: other buffers share the batch's memory."""
+        """Return a stand-in for the estimator of arm k, with some columns.
+
+        Its other buffers share the batch's memory.
+        """
         batch = self.policy.estimator
         views = {name: buffer.select(0, k) for name, buffer in batch.state().items()}
         twin = stand_in(self.arm, len(columns), _buffers=self.arm._buffers | views)

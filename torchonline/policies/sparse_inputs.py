@@ -1,4 +1,7 @@
-"""Decisions of policies on sparse inputs: see :mod:`torchonline.regression.sparse_rows`."""
+"""Decisions of policies on sparse inputs.
+
+See :mod:`torchonline.regression.sparse_rows`.
+"""
 
 import math
 from collections.abc import Callable
@@ -135,7 +138,10 @@ def depth_of_list(value: Any) -> int:
 
 
 def _learn_one_arm(policy: Any, rows: SparseRows, action: Any, reward: Any, noise_scale: Any) -> bool:
-    """Learn one round by the estimator of its arm, without the other arms; return False if the arm is in doubt."""
+    """Learn one round by the estimator of its arm, without the other arms.
+
+    Return False, and learn nothing, if the arm is not known at once.
+    """
     batch = policy.estimator
     k = integer_at_hand(policy._placed(of_one(action)))
     if k is None or not 0 <= k < policy.actions or not batch.theta_hat.is_cpu:
@@ -172,7 +178,7 @@ def _units(policy: Any, rows: SparseRows) -> tuple[int, tuple[int, ...], tuple[i
 
 
 def _entries(value: Any, count: int) -> Any:
-    """Return an argument with an entry for each round; of a single round, it may be a number."""
+    """Return an argument with an entry for each round; one round may have a number."""
     is_number = not getattr(value, "ndim", int(isinstance(value, (list, tuple))))
     if count != 1 or not is_number:
         return value

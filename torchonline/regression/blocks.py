@@ -271,7 +271,7 @@ class Log:
 
 
 def _with_round(value: Any, dims: int) -> Any:
-    """Return the arguments of one round as those of several: ``(*B, ...)`` to ``(*B, 1, ...)``."""
+    """Add a dimension for rounds: ``(*B, ...)`` to ``(*B, 1, ...)``."""
     if isinstance(value, SparseRows):
         value = torch.from_numpy(value.dense(0, value.rows)).reshape(value.shape).to(value.state.device)
     return value.reshape((*value.shape[:dims], 1, *value.shape[dims:]))

@@ -25,7 +25,7 @@ from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 
 
 class DiagonalRidgeRegression(Estimator):
-    r"""Ridge regression that keeps only the diagonal of the covariance, for wide features.
+    r"""Ridge regression with the diagonal of the covariance only, for wide features.
 
     .. math:: \hat\theta \leftarrow \hat\theta + \frac{s \odot a\,(\tilde r - a^\top\hat\theta)}{1+q},\qquad
               s \leftarrow s - \frac{(s \odot a)^2}{1+q},\qquad q = \sum_i s_ia_i^2
@@ -118,7 +118,7 @@ class DiagonalRidgeRegression(Estimator):
         return self.radius_scale * self.posterior_scale()
 
     def posterior_scale(self) -> Tensor:
-        """Return the residuals' root mean square, which estimates the noise scale: ``(*B)``."""
+        """Return the residuals' root mean square, an estimate of the noise: ``(*B)``."""
         squares = number(self.squares)
         return sqrt((squares + self.squared_noise) / (real(self.seen, squares) + 1.0))
 

@@ -25,13 +25,19 @@ WIDE = ("theta_hat", "variances")
 
 
 def in_columns(estimator: Any, columns: Tensor) -> Any:
-    """Return a stand-in for an estimator with some columns: copies of these, and the other buffers themselves."""
+    """Return a stand-in for an estimator with some columns.
+
+    It has copies of these columns, and the other buffers themselves.
+    """
     wide = {name: estimator._buffers[name].index_select(-1, columns) for name in WIDE}
     return stand_in(estimator, len(columns), _buffers=estimator._buffers | wide)
 
 
 def stand_in(learner: Any, dim: int, **attributes: Any) -> Any:
-    """Return a learner with the attributes of another one, except for those given. They share the lock."""
+    """Return a learner with the attributes of another one, except for those given.
+
+    They share the lock.
+    """
     twin = object.__new__(type(learner))
     twin.__dict__.update(learner.__dict__, dim=dim, multiplications=dim, _view=None, _journal=None, **attributes)
     twin.__dict__.update(features_shape=(*learner.batch_shape, dim), _plain_class=plain_class(learner, learner))
@@ -40,7 +46,10 @@ def stand_in(learner: Any, dim: int, **attributes: Any) -> Any:
 
 
 def plain_class(module: Any, keeper: Any) -> Any:
-    """Return the class of a module's stand-ins on NumPy views, which a learner keeps: to make it takes long."""
+    """Return the class of a module's stand-ins on NumPy views.
+
+    The learner ``keeper`` keeps it, because making it takes long.
+    """
     known = keeper.__dict__.setdefault("_plain_classes", {})
     found = known.get(type(module))
     if found is None:
@@ -49,7 +58,7 @@ def plain_class(module: Any, keeper: Any) -> Any:
 
 
 def answers_on_rows(estimator: Any, method: Callable[..., Any], x: Any) -> Any:
-    """Call a method of rows on sparse rows, part by part: ``(*B, ..., d)`` to ``(*B, ...)``."""
+    """Call a method on sparse rows, part by part: ``(*B, ..., d)`` to ``(*B, ...)``."""
     rows = SparseRows("x", x, estimator._buffers["theta_hat"])
     shape, dims = rows.shape, estimator.batch_dims
     if len(shape) <= dims or shape[-1] != estimator.dim or (dims and shape[:dims] != estimator.batch_shape):
@@ -68,7 +77,10 @@ def answers_on_rows(estimator: Any, method: Callable[..., Any], x: Any) -> Any:
 
 
 def joined_parts(found: list[Any], lead: tuple[int, ...]) -> Any:
-    """Join the answers to parts of n decisions, tensors ``(n, ...)`` or tuples of these, and give them a leading shape."""
+    """Join the answers to parts of n decisions, and give them a leading shape.
+
+    An answer is a tensor, ``(n, ...)``, or a tuple of tensors.
+    """
     if isinstance(found[0], tuple):
         return tuple(joined_parts(list(part), lead) for part in zip(*found, strict=True))
     one = found[0] if len(found) == 1 else torch.cat(found)
@@ -76,7 +88,10 @@ def joined_parts(found: list[Any], lead: tuple[int, ...]) -> Any:
 
 
 def step_on_rows(estimator: Any, x: Any, reward: Any, noise_scale: Any) -> None:
-    """Learn from sparse rows in order, all or nothing: ``(n, d)``, or ``(d)``. A batch gets a dense copy."""
+    """Learn from sparse rows, ``(n, d)`` or ``(d)``, in order, all or nothing.
+
+    A batch of learners gets a dense copy.
+    """
     rows = SparseRows("x", x, estimator._buffers["theta_hat"])
     if estimator.batch_dims:
         estimator.step(_tensor(rows, 0, rows.rows).reshape(rows.shape), reward, noise_scale=noise_scale)

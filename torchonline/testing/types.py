@@ -38,7 +38,7 @@ def inputs_are_converted_to_the_state(subject: Subject) -> None:
 
 @rule(6)
 def sparse_features_are_as_dense_ones(subject: Subject) -> None:
-    """Sparse tensors of features are learnt as dense ones, up to rounding, and so is one round."""
+    """Sparse tensors of features are learnt as dense ones, up to rounding."""
     if not (subject.takes_inputs and subject.checks_inputs):
         return
     name = subject.features
