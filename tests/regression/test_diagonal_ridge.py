@@ -173,6 +173,19 @@ def test_estimators_take_sparse_rows_in_every_form(name: str) -> None:
             torch.testing.assert_close(ours, theirs, **tolerance)
 
 
+def test_a_restart_forgets_the_columns_that_a_row_does_not_have() -> None:
+    x = rows(40)
+    arms = [DisjointArms(DiagonalRidgeRegression(D, restart_every=7), actions=2) for _ in range(2)]
+    one, other = ESTIMATORS["diagonal in epochs"](), ESTIMATORS["diagonal in epochs"]()
+    for t in range(40):
+        one.step(x[t], 0.1 * t)
+        other.step(x[t].toarray()[0], 0.1 * t)
+        arms[0].step(x[t], t % 2, 0.1 * t)
+        arms[1].step(x[t].toarray()[0], t % 2, 0.1 * t)
+    close_states(one, other)
+    close_states(*arms)
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_estimators_learn_a_sparse_log_as_a_dense_one(name: str) -> None:
     x, rewards = rows(40), np.random.default_rng(3).random(40)

@@ -25,7 +25,7 @@ from torchonline.policies.scaler import StandardScaler
 from torchonline.policies.sparse_inputs import rule_over
 from torchonline.regression.blocks import learns_at_once
 from torchonline.regression.estimator import Estimator
-from torchonline.regression.sparse_rows import WIDE, in_columns, stand_in
+from torchonline.regression.sparse_rows import in_columns, stand_in
 
 
 class DisjointArms(WithArmIds, ComposedPolicy):
@@ -426,17 +426,6 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         modules = {"policy": rule_over(rule, in_columns(batch, columns)), "arm": in_columns(self.arm, columns)}
         twin = stand_in(self, len(columns), _modules=self._modules | modules, learns=learns)
         twin.__dict__["multiplications"] = len(columns) * self.actions
-        return twin
-
-    def arm_in_columns(self, k: int, columns: Tensor) -> Any:
-        """Return a stand-in for the estimator of arm k, with some columns.
-
-        Its other buffers share the batch's memory.
-        """
-        batch = self.policy.estimator
-        views = {name: buffer.select(0, k) for name, buffer in batch.state().items()}
-        twin = stand_in(self.arm, len(columns), _buffers=self.arm._buffers | views)
-        twin._buffers.update({name: views[name].index_select(0, columns) for name in WIDE})
         return twin
 
     def _known_of_chosen(self, x: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:

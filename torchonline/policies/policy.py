@@ -294,7 +294,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
     def _select_in_python(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> Tensor:
         if is_sparse(inputs):
-            return self._of_sparse(inputs, mask, Policy.select, Policy._choice_now)
+            return self._of_sparse(inputs, mask, Policy.select, Policy._choice_now, True)
         if not self.has_encoder:
             return self._choice_now(inputs, mask)
         policy, x = self._decider(inputs, False)
@@ -855,6 +855,13 @@ class Policy(Citable, WithDelegated, Generic[E]):
         ``given`` are the inputs before an encoder, if there is one.
         """
         scores, mask = self._scores_now(inputs, mask)
+        return self._choice_of(scores, mask, lambda: self._given_tensor(inputs) if given is None else given)
+
+    def _choice_of(self, scores: Any, mask: Tensor | None, given: Callable[[], Tensor]) -> Tensor:
+        """Return the choices, given scores, which NumPy may have computed, and a checked mask.
+
+        ``given`` returns what breaks ties. It is not called without a tie.
+        """
         if not isinstance(scores, Tensor):
             if mask is not None:
                 scores = np.where(as_array(mask), scores, -math.inf)
@@ -864,9 +871,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
             scores, mask = torch.from_numpy(scores), None
         with torch.no_grad():
             scores = masked(scores, mask)
-            # Without a tie, the inputs are not converted again.
             if not self.is_random and has_tie(scores):
-                scores = self._untied(scores, self._given_tensor(inputs) if given is None else given)
+                scores = self._untied(scores, given())
             return self._named(self.choice(scores, self._clock()))
 
     def _given_tensor(self, inputs: Any) -> Tensor:
@@ -956,13 +962,13 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return ValueError(f"inputs: expected shape {wanted}, got {shape_text(shape)}; {self._call(name)}")
 
     @in_turn
-    def _of_sparse(self, inputs: Any, mask: Any, ask: Any, ask_narrowed: Any) -> Any:
+    def _of_sparse(self, inputs: Any, mask: Any, ask: Any, ask_narrowed: Any, chooses: bool = False) -> Any:
         """Answer sparse inputs by a method of the protocol, or by one of a stand-in."""
 
         def ask_dense(policy: Any, x: Any, mask: Any) -> Any:
             return ask(policy, x) if mask is None else ask(policy, x, mask)
 
-        return answers_to_decisions(self, inputs, mask, ask_dense, ask_narrowed)
+        return answers_to_decisions(self, inputs, mask, ask_dense, ask_narrowed, chooses)
 
     def _learns_sparse_in_order(self, mask: Any) -> bool:
         """Return whether a log of sparse inputs is learnt round by round."""

@@ -75,7 +75,7 @@ class DiagonalRidgeRegression(Estimator):
     inverses: tuple[tuple[str, str], ...] = ()
     pooled: tuple[str, ...] = ("seen", "gain", "squares")
     takes_one_row = True
-    keeps_matrices, has_own_columns = False, True
+    keeps_matrices = False
     variances: Tensor
     own_gain: Tensor
     seen: Tensor
@@ -99,6 +99,8 @@ class DiagonalRidgeRegression(Estimator):
         # No bound on the parameter's norm is known that could clip an interval.
         self.theta_bound = LARGEST[self._initial_options["dtype"]]
         self.squared_noise = self.noise_scale**2
+        # A restart changes all columns.
+        self.has_own_columns = restart_every is None
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from torchonline.core.all_or_nothing import undone
-from torchonline.core.backend import SMALL_STEP
-from torchonline.core.checks import positive_integer, shape_text
-from torchonline.core.inputs import as_tensor
+from torchonline.core.backend import SMALL_STEP, is_eager, is_readable
+from torchonline.core.checks import is_ordinary, positive_integer, shape_text
+from torchonline.core.inputs import as_tensor, plain_number
 from torchonline.core.sparse import SparseRows
 from torchonline.core.undo_journal import copies_of, restore_
 from torchonline.core.views import plain_twin
@@ -99,7 +99,69 @@ def step_on_rows(estimator: Any, x: Any, reward: Any, noise_scale: Any) -> None:
     if len(rows.shape) > 2 or rows.shape[-1] != estimator.dim:
         wanted = f"{shape_text((estimator.dim,))} or {shape_text(('n', estimator.dim))}"
         raise ValueError(f"x: expected shape {wanted} for sparse rows, got {shape_text(rows.shape)}")
+    learn_chosen_rows(estimator, rows, reward, noise_scale)
+
+
+def learn_chosen_rows(estimator: Any, rows: SparseRows, reward: Any, noise_scale: Any) -> None:
+    """Learn from checked rows, ``(n, d)``, in order, all or nothing."""
+    if rows.rows == 1 and noise_scale is None and estimator.has_own_columns:
+        view = view_of(estimator, estimator._buffers["theta_hat"])
+        if view is not None and learn_on_view(view, view.learner, estimator, rows, reward, view.learner):
+            return
     learn_rows(estimator, estimator, rows, in_columns, [reward], noise_scale)
+
+
+def view_of(learner: Any, state: Tensor) -> Any:
+    """Return a learner on NumPy views, whatever its size; or None."""
+    return learner.numpy_view() if state.is_cpu and is_readable(state) and is_eager() else None
+
+
+def view_in_columns(twin: Any, columns: Any) -> Any:
+    """Return a copy of a policy or an estimator on NumPy views, with some columns."""
+    own = twin.__dict__
+    changed = {name: own[name][..., columns] for name in WIDE if name in own}
+    changed |= {name: view_in_columns(own[name], columns) for name in ("policy", "estimator") if name in own}
+    found = object.__new__(type(twin))
+    found.__dict__.update(own, **changed, **({"dim": len(columns)} if "dim" in own else {}))
+    return found
+
+
+def learn_on_view(
+    view: Any,
+    learner: Any,
+    estimator: Any,
+    rows: SparseRows,
+    reward: Any,
+    holder: Any,
+    end: Callable[[], None] | None = None,
+) -> bool:
+    """Learn one row on NumPy views, all or nothing.
+
+    Return False, and learn nothing, unless the round is sure to pass all checks. ``learner`` is an estimator on views, or one of
+    the arms of ``holder``. ``end`` is called after the round.
+    """
+    pay = plain_number(of_one(reward), rows.state)
+    columns, part = (value.numpy() for value in rows.compact(0, 1))
+    if pay is None or (estimator.validate and not (is_ordinary(part) and estimator._is_ordinary(pay))):
+        return False
+    twin, wide = view_in_columns(learner, columns), [holder.__dict__[name] for name in WIDE]
+    kept = [array for array in view.state if not any(array is one for one in wide)]
+    before, copies = [getattr(twin, name).copy() for name in WIDE], copies_of(kept)
+
+    def undo() -> None:
+        restore_(kept, copies)
+        for name, values in zip(WIDE, before, strict=True):
+            getattr(learner, name)[columns] = values
+
+    view.journal.forget()
+    with undone(undo):
+        twin._learn_round(part[0], pay, twin.noise_scale)
+        for name in WIDE:
+            getattr(learner, name)[columns] = getattr(twin, name)
+        if end is not None:
+            end()
+    view.mark_written()
+    return True
 
 
 def learn_rows(
