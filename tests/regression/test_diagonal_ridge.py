@@ -246,6 +246,48 @@ def test_policies_on_arms_take_sparse_rows(name: str) -> None:
     close_states(one, other)
 
 
+def test_a_users_subclasses_get_all_columns() -> None:
+    class Counting(DiagonalRidgeRegression):
+        counts: Tensor
+
+        def _initial_state(self) -> dict[str, Tensor | None]:
+            return super()._initial_state() | {"counts": torch.zeros(self.dim, dtype=torch.float64)}
+
+        def _observe(self, x: Any, reward: Any, noise_scale: Any) -> None:
+            super()._observe(x, reward, noise_scale)
+            counts = self.counts
+            counts += x != 0.0
+
+    class Stepping(DisjointArms):
+        seen = 0
+
+        def step(self, *arguments: Any, **options: Any) -> None:
+            self.__dict__["seen"] = self.seen + 1
+            super().step(*arguments, **options)
+
+    x, learner = rows(20), Counting(D)
+    learner.step(x, np.ones(20))
+    assert torch.equal(learner.counts, torch.from_numpy((x.toarray() != 0.0).sum(0)).to(torch.float64))
+    arms = Stepping(DiagonalRidgeRegression(D), actions=2)
+    arms.learn(x, np.zeros(20, int), np.ones(20))
+    assert (arms.seen, arms.rounds.item()) == (1, 20)
+
+
+def test_a_masked_sparse_log_is_learnt_as_a_dense_one() -> None:
+    arms = torch.from_numpy(np.stack([rows(5, seed=t).toarray() for t in range(30)]))
+    mask, action, rewards = torch.arange(30) % 3 != 0, torch.arange(30) % 5, torch.linspace(0.0, 1.0, 30)
+    makers = [OF_ARMS["diagonal"], OF_ARMS["ridge"], lambda: BanditHead(torch.nn.Linear(D, 3).double(), OFUL(3))]
+    for make in makers:
+        torch.manual_seed(0)
+        one = make()
+        torch.manual_seed(0)
+        other = make()
+        one.learn(arms, action, rewards, mask=mask)
+        other.learn(arms.to_sparse(), action, rewards, mask=mask)
+        close_states(one, other)
+        assert one.rounds.item() == 20
+
+
 def test_draws_of_a_posterior_have_the_scale_of_the_widths() -> None:
     policy, x = ThompsonSampling(DiagonalRidgeRegression(D)), rows(3)
     for t in range(30):

@@ -431,11 +431,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
                 f"mask: expected None for {type(self).__name__}, which cannot leave out rounds, got a mask; select the rounds "
                 "first: learn(inputs[mask], action[mask], reward[mask])"
             )
-        if is_sparse(inputs) and self._learns_sparse_in_order(mask):
-            check_block_size(block_size)
-            self._learn_sparse(inputs, action, reward, noise_scale)
-        elif self.has_own_step:
+        if self.has_own_step:
             learn_by_step(self, block_size, mask, inputs, action, reward, noise_scale=noise_scale)
+        elif is_sparse(inputs) and (self.has_encoder or (mask is None and has_own_columns(self))):
+            check_block_size(block_size)
+            self._learn_sparse(inputs, action, reward, noise_scale, {"mask": mask, "block_size": block_size})
         else:
             self._learn_log_of_decisions(inputs, action, reward, noise_scale, block_size, mask)
 
@@ -970,14 +970,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
         return answers_to_decisions(self, inputs, mask, ask_dense, ask_narrowed, chooses)
 
-    def _learns_sparse_in_order(self, mask: Any) -> bool:
-        """Return whether a log of sparse inputs is learnt round by round."""
-        return self.has_encoder or (mask is None and has_own_columns(self))
-
     @in_turn
-    def _learn_sparse(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
+    def _learn_sparse(self, inputs: Any, action: Any, reward: Any, noise_scale: Any, log: Any = None) -> None:
+        """Learn sparse rounds in order, or as a log if its options are given."""
         try:
-            learn_sparse_decisions(self, inputs, action, reward, noise_scale)
+            learn_sparse_decisions(self, inputs, action, reward, noise_scale, log)
         except ValueError as error:
             raise of_inputs(error) from error.__cause__
 

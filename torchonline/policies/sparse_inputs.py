@@ -36,9 +36,12 @@ def has_own_columns(policy: Any) -> bool:
     """Return whether a stand-in with the columns in use can decide and learn."""
     if policy.has_encoder or policy._dims() or not policy.estimator.has_own_columns:
         return False
-    rule = policy._rule
-    is_known = policy is rule or (type(policy).in_columns is not None and policy.scaler is None)
-    return is_known and is_ours(type(rule)._scores) and is_ours(type(rule).scores_of)
+    rule, own = policy._rule, type(policy)
+    if policy is not rule and (own.in_columns is None or policy.scaler is not None):
+        return False
+    # A user's class may keep numbers for all columns.
+    methods = [type(rule)._scores, type(rule).scores_of, own._features, own._scores, own._chosen, own._learn_round]
+    return all(map(is_ours, methods)) and is_ours(own._learn_arm if policy is not rule else own._learn_round)
 
 
 def in_columns_of_policy(policy: Any, columns: Tensor) -> Any:
@@ -121,13 +124,21 @@ def available(policy: Any, mask: Any, scores: Any) -> Tensor | None:
     return None if mask is None else check_mask("mask", mask, scores.shape, policy._state(), policy._learner().validate)
 
 
-def learn_sparse_decisions(policy: Any, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
-    """Learn from the rewards of sparse decisions in order, all or nothing."""
+def learn_sparse_decisions(
+    policy: Any, inputs: Any, action: Any, reward: Any, noise_scale: Any, log: dict[str, Any] | None
+) -> None:
+    """Learn from the rewards of sparse decisions in order, all or nothing.
+
+    ``log`` holds the options of ``learn``, which then learns the dense parts; None for ``step``.
+    """
+    learn = policy.step if log is None else partial(policy.learn, block_size=log["block_size"])
+    options = {"noise_scale": noise_scale} | ({} if log is None else {"mask": log["mask"]})
+    options = {name: value for name, value in options.items() if value is not None}
     rows = SparseRows("inputs", inputs, policy._state())
     unit, lead, item = _units(policy, rows)
     if policy._dims():
         dense = torch.from_numpy(rows.dense(0, rows.rows)).reshape(rows.shape).to(rows.state.device)
-        policy.step(dense, action, reward, noise_scale=noise_scale)
+        learn(dense, action, reward, **options)
         return
     if len(lead) > 1:
         raise policy._wrong_shape(rows.shape, ("n",))
@@ -150,18 +161,18 @@ def learn_sparse_decisions(policy: Any, inputs: Any, action: Any, reward: Any, n
         return
     parts = rows.parts(unit, False)
     if len(parts) == 1 and (not lead or count != 1):
-        policy.step(rows.dense(0, rows.rows).reshape(rows.shape), action, reward, noise_scale=noise_scale)
+        learn(rows.dense(0, rows.rows).reshape(rows.shape), action, reward, **options)
         return
     given = [_entries(value, count) for value in (action, reward)]
-    scale = None if noise_scale is None else _entries(noise_scale, count)
+    options = {name: _entries(value, count) for name, value in options.items()}
     state = [value for learner in policy._learners() for value in learner.state().values()]
     copies = copies_of(state)
     with undone(lambda: restore_(state, copies)):
         for first, size in parts:
             part = slice(first // unit, (first + size) // unit)
             dense = rows.dense(first, size).reshape(size // unit, *item)
-            own = None if scale is None else scale[part]
-            policy.step(dense, *(value[part] for value in given), noise_scale=own)
+            own = {name: value[part] for name, value in options.items()}
+            learn(dense, *(value[part] for value in given), **own)
 
 
 def as_many(found: Any) -> Any:

@@ -99,8 +99,10 @@ class DiagonalRidgeRegression(Estimator):
         # No bound on the parameter's norm is known that could clip an interval.
         self.theta_bound = LARGEST[self._initial_options["dtype"]]
         self.squared_noise = self.noise_scale**2
-        # A restart changes all columns.
-        self.has_own_columns = restart_every is None
+        # A restart changes all columns, and a subclass may have further numbers for each.
+        own = ("_initial_state", "_observe", "_learn_round", "affine", "predictor", "_squared_width", "raised")
+        is_plain = all(getattr(type(self), name) is getattr(DiagonalRidgeRegression, name) for name in own)
+        self.has_own_columns = restart_every is None and is_plain
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
