@@ -32,6 +32,7 @@ FRESH = {
     "examples/distributed/bandit.py": "is a process group",
     "examples/distributed/sweep.py": "starts processes",
     "examples/interrupts.py": "sends itself signals",
+    "examples/benchmarks/hashed_embeddings.py": "trains by Lightning, whose import starts threads",
     "examples/neural_linear_digits.py": "trains by Lightning, whose import starts threads",
     "examples/papers/__main__.py": "lists scripts from within their folder, as `python examples/papers` does",
     "examples/serving/from_log_to_service.py": "has an event loop and a service in it",
@@ -65,6 +66,8 @@ WRITTEN = {
     "examples/benchmarks/scaling.py": ["scaling.md"],
     "examples/distributed/bandit.py": ["bandit.pt"],
     "examples/benchmarks/full_information.py": ["full_information.md"],
+    "examples/benchmarks/hashed_embeddings.py": [],
+    "examples/benchmarks/wide.py": [],
     "examples/distributed/sweep.py": [
         f"sweep/{learner}_{scale}_{ridge}_2.pt"
         for learner in ("UCB", "Thompson", "heavy-tailed UCB")
@@ -175,6 +178,11 @@ SAID = {
         "Sets that failed, of 4, d = 2, by size of blocks and delta",
     ],
     "examples/benchmarks/default.py": ["| clicks of 1000, batches of 200 | ", "| level 1000, wrong of 1000 | "],
+    "examples/benchmarks/hashed_embeddings.py": [
+        "| low rank, 600 rounds, 1 seeds | regret |",
+        "| HashedEmbedding(2) | ",
+    ],
+    "examples/benchmarks/wide.py": ["| simulated | 300 | ", "| simulated | 200 | ", "| 1000 | 0.02 | "],
     "examples/benchmarks/devices.py": ["GFLOP/s in a matrix product", "learn and step: rounds a second"],
     "examples/benchmarks/early_rounds.py": ["| none | 1 | ", "| pareto | 1 | "],
     "examples/benchmarks/fresh.py": [
