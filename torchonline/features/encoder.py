@@ -351,7 +351,7 @@ class ColumnEncoder(nn.Module):
 
     def _counts(self, name: str, texts: dict[str, str], numbers: dict[str, float], buckets: int) -> list[float]:
         """Return the number of tokens in each bucket, in TorchScript."""
-        text = texts[name] if name in texts else ""
+        text = texts.get(name, "")
         each = 0.0
         if name in numbers and not math.isnan(numbers[name]):
             if self._is_integer(numbers[name]):
