@@ -186,7 +186,7 @@ def main() -> None:
     if options.smoke:
         options.sets, options.seeds = [SMOKE], 2
     options.output.mkdir(parents=True, exist_ok=True)
-    print("| table | rows | columns | by hand | VW | columns / by hand | features in s, by hand |")
+    print("| table | rows | columns | by hand | VW | columns / by hand | CPU, by hand = 1 |")
     print("|---|---|---|---|---|---|---|")
     for name in options.sets:
         frame, right = load(name, options.rows)
