@@ -17,7 +17,7 @@ from torchonline.features.schema import MISSING
 from torchonline.models.bandit_head import ENCODED_AT_ONCE
 from torchonline.models.batches import LoggedRounds
 from torchonline.models.file_tables import FileDataModule, read_frame
-from torchonline.models.raw_log import RawLoader, RawLog, propose_columns, read_raw_log
+from torchonline.models.raw_log import INTEGER, RawLoader, RawLog, propose_columns, read_raw_log
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame
 from torchonline.off_policy.columns import Columns, check_columns
@@ -233,6 +233,7 @@ class LogDataModule(FileDataModule):
 
     def _of_raw(self, encoder: ColumnEncoder) -> RawLog:
         if self._raw is None or not torch.equal(self._raw_schema, encoder.schema):
+            check_columns("encoder", encoder.reader.names, **{role: [one] for role, one in self.names.items()})
             options: Any = self.time, self.part, self.separator, self.encoding
             self._raw = read_raw_log(self.files, encoder, *self.names.values(), *options)
             self._raw_schema = encoder.schema.clone()
@@ -243,7 +244,7 @@ class LogDataModule(FileDataModule):
         if self.actions is not None:
             ids = ids_of_names("action", raw.names, {name: k for k, name in enumerate(self.actions)}, self.actions)
             return torch.as_tensor(ids)[raw.action]
-        if not all(name.isdigit() for name in raw.names):
+        if not all(INTEGER.fullmatch(name) and int(name) >= 0 for name in raw.names):
             raise ValueError(
                 f"actions: expected the names of the actions, in the order of their ids, got None, and text in "
                 f"{self.names['action']!r}: {listed(raw.names)}"

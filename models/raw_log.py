@@ -1,7 +1,10 @@
 """Logs of raw columns in files, read in chunks into a temporary file of codes."""
 
+import math
 import mmap
+import re
 import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,8 @@ from torchonline.models.file_tables import matching, times_of
 from torchonline.models.files import check_names, read_chunks
 from torchonline.models.round_loader import RoundLoader
 
+# Text of an integer. str.isdigit() also takes digits that int() refuses.
+INTEGER = re.compile(r"-?[0-9]{1,18}")
 # Rows in a chunk.
 CHUNK = 50_000
 # Rows from which kinds of columns are proposed.
@@ -45,7 +50,8 @@ class Spool:
 
     def __init__(self, width: int) -> None:
         self.width, self.rows = width, 0
-        self.file = tempfile.TemporaryFile()  # noqa: SIM115  # it is deleted with the spool
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, self.file.close)  # what is mapped stays
         self.mapped: Any = None
 
     def append(self, rows: np.ndarray) -> None:
@@ -122,11 +128,13 @@ def read_raw_log(
             if is_bad.any():
                 value = table[name].to_list()[int(np.argmax(is_bad))]
                 problems.record(name, what, is_bad, value, "leave out rows without an action, reward or probability")
+        if time is not None:
+            times.append(_times(frame, time, reader, codes))
+            if (is_bad := np.isnan(times[-1]) if times[-1].dtype.kind == "f" else np.zeros(0)).any():
+                problems.record(time, "times", is_bad, math.nan, "leave out rows without a time")
         problems.add(numbers, found, lambda name, table=table: table[name].to_list())  # type: ignore[misc]
         spool.append(codes)
         others_found.append(np.concatenate([chosen[:, None], found], 1))
-        if time is not None:
-            times.append(_times(frame, time, reader, codes))
     problems.check()
     if spool.rows == 0:
         raise ValueError("files: expected at least one round, got none")
@@ -202,11 +210,10 @@ def propose_columns(
 def _times(frame: Any, time: str, reader: RowReader, codes: np.ndarray) -> np.ndarray:
     """Return the times of rows as numbers. An encoded date is read in its own order."""
     if time in reader.names and reader.columns[reader.names.index(time)]["kind"] in ("date", "number"):
-        times = codes[:, reader.starts[reader.names.index(time)]]
-        if gaps := int(np.isnan(times).sum()):
-            raise ValueError(f"time: expected a column without gaps, got {time!r} with {gaps}")
-        return times
-    values = times_of(frame, time).to_numpy()
+        return codes[:, reader.starts[reader.names.index(time)]]
+    column = times_of(frame, time)
+    # pandas makes objects of times with a zone.
+    values = (column if getattr(column.dtype, "tz", None) is None else column.dt.tz_convert(None)).to_numpy()
     return values.astype("datetime64[ns]").astype(np.int64) if values.dtype.kind == "M" else values
 
 
@@ -242,5 +249,4 @@ def _places_of(values: list[Any], places: dict[str, int]) -> tuple[np.ndarray, n
 
 def _key_of_name(name: str) -> tuple[float, str]:
     """Return a key that sorts integers by value, before other names."""
-    is_integer = name.lstrip("-").isdigit()
-    return (float(name), "") if is_integer else (float("inf"), name)
+    return (float(name), "") if INTEGER.fullmatch(name) else (float("inf"), name)
