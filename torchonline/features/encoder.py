@@ -13,7 +13,7 @@ from torchonline.core.backend import in_python
 from torchonline.core.checks import check_state_dtype
 from torchonline.core.messages import counted, listed
 from torchonline.features.proposal import proposed
-from torchonline.features.reader import hashed, parsed_boolean, parsed_date, parsed_number, stripped
+from torchonline.features.reader import LAST_SECOND, hashed, parsed_boolean, parsed_date, parsed_number, stripped
 from torchonline.features.rows import RowReader
 from torchonline.features.schema import MISSING, make_schema, to_json, width_of
 
@@ -321,8 +321,10 @@ class ColumnEncoder(nn.Module):
     def _code_of_float(self, kind: str, value: float) -> float:
         """Return the code of a number, in TorchScript."""
         # TorchScript's optimizer takes a number for equal to itself, also NaN.
-        if math.isnan(value) or kind == "number" or kind == "date":
+        if math.isnan(value) or kind == "number":
             return value
+        if kind == "date":
+            return value if abs(value) <= self.last_second else math.inf
         if kind == "boolean":
             return value if value == 0.0 or value == 1.0 else math.inf
         return float(self._hash(str(int(value)))) if self._is_integer(value) else math.inf
@@ -398,7 +400,7 @@ class ColumnEncoder(nn.Module):
         self.column_orders: list[str] = [column.get("order", "ymd") for column in columns]
         self.column_buckets: list[int] = [column.get("buckets", 0) for column in columns]
         self.crc_table: list[int] = _crc_table()
-        self.phases = PHASES
+        self.phases, self.last_second = PHASES, LAST_SECOND
         self.names: list[str] = []
         self.owners: list[str] = []
         self._make_tables(list(zip(columns, starts, strict=True)))

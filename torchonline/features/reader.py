@@ -15,6 +15,8 @@ from typing import Any
 TOKEN = re.compile(rb"[0-9a-z\x80-\xff]+")
 # What stripped() takes off.
 SPACES = " \t\n\v\f\r"
+# Dates lie in the years 1 to 9999. A number above is often in milliseconds, and its features would swamp all others.
+LAST_SECOND = 253402300800.0
 
 
 def bucket_of(code: int, buckets: int) -> int:
@@ -326,7 +328,7 @@ def code_of_date(value: Any, column: Mapping[str, Any], missing: str) -> float:
         whole = moment.replace(microsecond=0) - datetime(1970, 1, 1, tzinfo=UTC)
         return float(86400 * whole.days + whole.seconds) + moment.microsecond / 1e6
     number = number_in(value)
-    return math.inf if number is None else number
+    return math.inf if number is None or abs(number) > LAST_SECOND else number
 
 
 def text_of(value: Any) -> str | None:

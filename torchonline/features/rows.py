@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from torchonline.core.messages import counted, install_extra, listed
-from torchonline.features.reader import buckets_of_text, code_of, codes_of, counts_of, is_missing
+from torchonline.features.reader import LAST_SECOND, buckets_of_text, code_of, codes_of, counts_of, is_missing
 from torchonline.features.schema import width_of
 
 WANTED = {
@@ -101,7 +101,9 @@ class RowReader:
                 series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
             moments = series.to_numpy().astype("datetime64[us]")
             micro = moments.astype(np.int64)
-            return np.where(np.isnat(moments), np.nan, (micro // 1000000).astype(float) + micro % 1000000 / 1e6)
+            seconds = (micro // 1000000).astype(float) + micro % 1000000 / 1e6
+            seconds[np.abs(seconds) > LAST_SECOND] = np.inf
+            return np.where(np.isnat(moments), np.nan, seconds)
         values = series.to_list()
         if kind == "number" and dtype == narwhals.String and column["decimal"] == ".":
             plain = plain_numbers(values, self.schema["missing"])
@@ -215,6 +217,8 @@ def _remedy(column: Mapping[str, Any], value: Any) -> str:
         return "mend the values, name them in missing=, or choose another kind for the column"
     if isinstance(value, (list, tuple, dict)):
         return "give each entry of a list a column"
+    if kind == "date":
+        return "give dates as text, or as seconds since 1970"
     if kind == "number":
         return "mend or leave out infinite numbers"
     return "convert the values to text"

@@ -94,11 +94,12 @@ class ServiceSettings:
     @property
     def largest_body(self) -> int:
         """Return the maximum number of bytes of a context, arms, a mask and an id."""
-        row = 64 * self.dim
+        context = row = 64 * self.dim
         if self.columns is not None:
             kinds = zip(self.columns.column_names, self.columns.column_kinds, strict=True)
             row = sum(2 * len(name.encode()) + (4096 if kind == "text" else 128) for name, kind in kinds)
-        return 16_384 + row * (1 + self.has_arms * self.actions) + 32 * self.actions
+            context = 6 * row  # JSON may write six bytes for a character
+        return 16_384 + context + row * self.has_arms * self.actions + 32 * self.actions
 
     @property
     def bounded(self) -> torch.Tensor | slice:
