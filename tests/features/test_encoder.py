@@ -227,6 +227,19 @@ def test_typed_columns_of_tables() -> None:
         assert bits(encoder.lookup(frame)) == bits(wanted), name
 
 
+def test_moments_out_of_range_are_refused() -> None:
+    frames = {"pandas": np.array(["12000-01-01", "NaT"], dtype="datetime64[s]"), "polars": [10**16, None]}
+    for kind, values in frames.items():
+        module = importlib.import_module(kind)
+        frame = module.DataFrame({"d": values})
+        if kind == "polars":
+            frame = frame.with_columns(module.col("d").cast(module.Datetime("ms")))
+        code = ColumnEncoder({"d": "date"}).reader.codes_of_table(
+            importlib.import_module("narwhals").from_native(frame)
+        )
+        assert bits(code[:, 0]) == bits([math.inf, math.nan])
+
+
 # Schemas and state.
 
 
