@@ -49,6 +49,9 @@ EXAMPLES = sorted(
     and '\nif __name__ == "__main__":' in path.read_text()
 )
 WRITTEN = {
+    "examples/benchmarks/csv_speed.py": ["log.csv", "log.vw"],
+    "examples/benchmarks/messy.py": ["smoke.csv"],
+    "examples/serving/from_csv_to_service.py": ["visits.csv", "outputs/config.yaml", "outputs/last.ckpt", "plans.pt"],
     "examples/blocks.py": ["blocks.md"],
     "examples/benchmarks/devices.py": ["devices.md"],
     "examples/benchmarks/early_rounds.py": ["early_rounds.md"],
@@ -152,6 +155,9 @@ WRITTEN = {
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
+    "examples/benchmarks/csv_speed.py": ["| VW | 1.0 |", "| fit |", "| imports alone |"],
+    "examples/benchmarks/messy.py": ["| smoke | 600 |"],
+    "examples/serving/from_csv_to_service.py": ["actions: free, shared; rewards: binary", "new minus old", "wrote plans.pt"],
     "examples/serving/from_log_to_service.py": [
         "| always 95 % |",
         "always 95 % less learnt: ",
