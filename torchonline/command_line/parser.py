@@ -24,7 +24,14 @@ from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
 from torchonline.command_line.commands import OnlineTrainer, read_checkpoint
 from torchonline.command_line.messages import one_line
-from torchonline.command_line.tables import CONFIGURATION, propose_head, share_columns, with_head, with_saved
+from torchonline.command_line.tables import (
+    CONFIGURATION,
+    propose_head,
+    save_configuration,
+    share_columns,
+    with_head,
+    with_saved,
+)
 from torchonline.core.messages import counted
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
@@ -299,7 +306,7 @@ class SavedConfiguration(SaveConfigCallback):
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        self.parser.save(self.config, folder / CONFIGURATION, skip_unset=False, overwrite=True, multifile=False)
+        save_configuration(self.parser.dump(self.config, skip_unset=False), self.config, folder / CONFIGURATION)
 
 
 class RoundCounter(pl.Callback):

@@ -1,14 +1,14 @@
 """Heads that are proposed for the columns of a log."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import yaml  # type: ignore[import-untyped]
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 from torchonline.models.builders import table_head
 from torchonline.models.encoding import column_encoder
@@ -36,6 +36,41 @@ def with_saved(words: Sequence[str], folder: str) -> list[str]:
         word.split("=")[0] in ("-c", "--config", "-h", "--help") or word.startswith("--model") for word in words
     )
     return list(words) if is_given or not path.is_file() else [words[0], f"--config={path}", *words[1:]]
+
+
+class QuotingDumper(yaml.SafeDumper):
+    """Dumper that quotes each text like a number: the parser takes more of them for numbers than PyYAML does."""
+
+    def represent_text(self, text: str) -> Any:
+        """Return a text that is read as text."""
+        return self.represent_scalar("tag:yaml.org,2002:str", text, "'" if text[:1] in set("0123456789+-.") else None)
+
+
+QuotingDumper.add_representer(str, QuotingDumper.represent_text)
+
+
+def save_configuration(dumped: str, config: Any, path: Path) -> None:
+    """Write a configuration.
+
+    Args:
+        dumped: the configuration, as the parser dumps it: where a type is not known, a text such as "08001" as a number.
+        config: the configuration.
+        path: the file.
+    """
+    found = _with_texts(yaml.safe_load(dumped), config)
+    path.write_text(yaml.dump(found, Dumper=QuotingDumper, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def _with_texts(dumped: Any, given: Any) -> Any:
+    """Return dumped values, with the texts among the given ones."""
+    given = vars(given) if isinstance(given, Namespace) else given
+    if isinstance(dumped, dict) and isinstance(given, Mapping):
+        # A name such as "1e5" may be a number, too. The order is the same.
+        names = dumped if dumped.keys() <= given.keys() or len(dumped) != len(given) else given
+        return {name: _with_texts(value, given.get(name)) for name, value in zip(names, dumped.values(), strict=True)}
+    if isinstance(dumped, list) and isinstance(given, (list, tuple)) and len(dumped) == len(given):
+        return [_with_texts(*pair) for pair in zip(dumped, given, strict=True)]
+    return given if isinstance(given, str) else dumped
 
 
 def with_head(words: Sequence[str]) -> list[str]:
@@ -89,7 +124,7 @@ def propose_head(config: Any) -> LogDataModule | None:
     data = _data_of(config)
     if not isinstance(data, LogDataModule):
         raise ValueError(
-            "model.head: expected a head, because columns are proposed from the log of a LogDataModule, got none"
+            "model.head: expected a head, or the log of a LogDataModule from which columns are proposed, got neither"
         )
     if wanted["columns"] is None:
         data.encoder = data.propose()
@@ -111,10 +146,15 @@ def propose_head(config: Any) -> LogDataModule | None:
 
 
 def _data_of(config: Any) -> Any:
-    """Return the data module of a configuration."""
+    """Return the data module of a configuration, or None."""
+    given = config.get("data")
+    if given is None:
+        return None
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(pl.LightningDataModule, "data")
-    return parser.instantiate(parser.parse_object({"data": config["data"].as_dict()}))["data"]
+    return parser.instantiate(
+        parser.parse_object({"data": given.as_dict() if isinstance(given, Namespace) else given})
+    )["data"]
 
 
 def share_columns(model: Any, data: Any) -> None:
