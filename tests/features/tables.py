@@ -74,7 +74,7 @@ def _row(dice: random.Random) -> dict[str, Any]:
                 moment.date(),
                 moment.replace(tzinfo=zone),
                 f"{moment:%Y/%m/%d %I:%M %p}",
-                number * 1e6,
+                dice.uniform(-6e10, 2.5e11),
                 *GAPS,
                 dice.choice(words),
             ]
