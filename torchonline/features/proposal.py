@@ -14,6 +14,7 @@ import numpy as np
 from torchonline.core.checks import positive_integer
 from torchonline.core.messages import listed
 from torchonline.features.reader import (
+    SPACES,
     as_bytes,
     code_of,
     is_missing,
@@ -21,6 +22,7 @@ from torchonline.features.reader import (
     parsed_date,
     parsed_number,
     text_of,
+    with_plain_blanks,
 )
 from torchonline.features.rows import RowReader, native, plain_numbers
 from torchonline.features.schema import make_schema
@@ -41,7 +43,7 @@ BUCKETS, BUCKETS_OF_NEW = 8, 1
 ROWS_OF_VALUE, SHARE_OF_VALUE = 2, 0.001
 # Bins of a number, if there are at most so many features.
 BINS, MOST_FEATURES = 8, 128
-NUMBER = re.compile(r"[0-9.,' \u00a0+()-]+|(?<=[0-9.])[eE](?=[-+0-9])")
+NUMBER = re.compile(r"[0-9.,' +()-]+|(?<=[0-9.])[eE](?=[-+0-9])")
 LEADING_ZERO = re.compile(r"^\s*0[0-9]")
 
 
@@ -216,7 +218,7 @@ def _of_text(counts: Counter[Any], kind: str, missing: str) -> dict[str, Any] | 
     units = Counter[str]()
     for text, count in texts.items():
         if any(c.isdigit() for c in text):
-            units[NUMBER.sub("", text).strip()] += count
+            units[NUMBER.sub("", with_plain_blanks(text)).strip(SPACES)] += count
     unit = next((one for one, _ in units.most_common() if one and _is_unit(one, texts)), "")
     parsers = {decimal: partial(parsed_number, decimal=decimal, unit=unit, missing=missing) for decimal in (".", ",")}
     best = _best(texts, parsers)
@@ -259,8 +261,9 @@ def _best(
 def _is_unit(unit: str, texts: Mapping[str, int]) -> bool:
     """Return whether letters around numbers are a unit, and not part of a name such as "u12"."""
     is_currency = len(unit) == 3 and unit.isupper()
+    numbers = [text.lstrip("+-( ") for text in texts if any(map(str.isdigit, text))]
     return (
-        is_currency or not any(c.isalpha() and c.isascii() for c in unit) or all(text[:1].isdigit() for text in texts)
+        is_currency or not any(c.isalpha() and c.isascii() for c in unit) or all(one[:1].isdigit() for one in numbers)
     )
 
 

@@ -40,6 +40,26 @@ def stripped(text: str) -> str:
     return text[first:last]
 
 
+def with_plain_blanks(text: str) -> str:
+    """Return a text with blanks in place of those that are thin or do not break, as between a number and its unit."""
+    found = ""
+    i = 0
+    while i < len(text):
+        c = ord(text[i])
+        after = ord(text[i + 1]) if i + 1 < len(text) else 0
+        last = ord(text[i + 2]) if i + 2 < len(text) else 0
+        if c == 194 and after == 160:
+            found += " "
+            i += 2
+        elif c == 226 and after == 128 and (last == 137 or last == 175):
+            found += " "
+            i += 3
+        else:
+            found += text[i]
+            i += 1
+    return found
+
+
 def is_gap(text: str, missing: str) -> bool:
     """Return whether a text is empty or one of the words, each between commas."""
     return len(text) == 0 or (text.find(",") < 0 and missing.find("," + text.lower() + ",") >= 0)
@@ -58,9 +78,10 @@ def parsed_number(text: str, decimal: str, unit: str, missing: str) -> float:
     text = stripped(text)
     if is_gap(text, missing):
         return math.nan
-    size = len(text)
-    if size > 64:
+    if len(text) > 64:
         return math.inf
+    text = stripped(with_plain_blanks(text))
+    size = len(text)
     first = 0
     while first < size and not is_digit(text, first):
         first += 1
@@ -116,9 +137,6 @@ def parsed_number(text: str, decimal: str, unit: str, missing: str) -> float:
             exponent = 0
         elif places < 0 and (since < 0 or since == 3) and (c == "," or c == "." or c == " " or c == "'"):
             since = 0
-        elif places < 0 and (since < 0 or since == 3) and ord(c) == 194 and i < last and ord(text[i + 1]) == 160:
-            since = 0  # a blank that does not break
-            i += 1
         else:
             return math.inf
         i += 1
