@@ -157,7 +157,11 @@ WRITTEN = {
 SAID = {
     "examples/benchmarks/csv_speed.py": ["| VW | 1.0 |", "| fit |", "| imports alone |"],
     "examples/benchmarks/messy.py": ["| smoke | 600 |"],
-    "examples/serving/from_csv_to_service.py": ["actions: free, shared; rewards: binary", "new minus old", "wrote plans.pt"],
+    "examples/serving/from_csv_to_service.py": [
+        "actions: free, shared; rewards: binary",
+        "new minus old",
+        "wrote plans.pt",
+    ],
     "examples/serving/from_log_to_service.py": [
         "| always 95 % |",
         "always 95 % less learnt: ",
