@@ -106,7 +106,9 @@ def read_raw_log(
     reader = encoder.reader
     others = [reward, *([] if probability is None else [probability])]
     wanted = [*reader.names, action, *others, *([] if time is None else [time])]
-    texts = [column["name"] for column in reader.columns if not is_plain_number(column)]
+    # pandas knows the usual words for a gap only.
+    is_usual = reader.schema["missing"] == make_schema({"x": "number"})["missing"]
+    texts = [column["name"] for column in reader.columns if not (is_usual and is_plain_number(column))]
     spool, others_found, times = Spool(reader.width), [], []
     places: dict[str, int] = {}
     numbers: RowReader | None = None
@@ -239,11 +241,8 @@ def _schema_of_numbers(table: Any, names: Sequence[str]) -> dict[str, Any]:
 
 def _places_of(values: list[Any], places: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of actions in ``places``, which grows; and which are missing."""
-    cache: dict[Any, int] = {}
-    for value in set(values):
-        text = None if is_missing(value) else text_of(value)
-        cache[value] = places.setdefault(text, len(places)) if text else -1
-    found = np.array([cache[value] for value in values])
+    texts = [None if is_missing(value) else text_of(value) for value in values]
+    found = np.array([places.setdefault(text, len(places)) if text else -1 for text in texts])
     return found, found < 0
 
 

@@ -60,6 +60,8 @@ def proposed(
         frame = {name: [row.get(name) for row in frame] for name in dict.fromkeys(key for row in frame for key in row)}
     values_of = frame.__getitem__ if isinstance(frame, Mapping) else _values_of(native(frame))
     names = list(frame) if isinstance(frame, Mapping) else native(frame).columns
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"columns: expected names of text, got {listed(wrong)}")
     chosen = list(names) if columns is None else list(columns)
     if unknown := [name for name in (*chosen, *kinds) if name not in names]:
         raise ValueError(f"columns: expected columns of the table, {listed(names)}, got {listed(unknown)}")

@@ -199,7 +199,11 @@ def native(frame: Any) -> Any:
     except ImportError as error:
         raise ImportError(f"features: expected narwhals to read tables, got none; {install_extra('tables')}") from error
     try:
-        return narwhals.from_native(frame, eager_only=True)
+        table = narwhals.from_native(frame, eager_only=True)
+        _ = table.columns
+        return table
+    except narwhals.exceptions.DuplicateError as error:
+        raise ValueError(f"rows: expected unique names of columns, got {listed(frame.columns)}") from error
     except TypeError as error:
         wanted = "a dict, a list of dicts, a pandas or polars frame, or an Arrow table in memory"
         raise TypeError(f"rows: expected {wanted}, got {type(frame).__name__}") from error
