@@ -496,6 +496,19 @@ def test_arrays_in_a_frame_are_refused_by_name() -> None:
         ColumnEncoder.from_frame(frame, kinds={"a": "category"})
 
 
+def test_names_of_columns_are_texts_and_unique() -> None:
+    pandas = importlib.import_module("pandas")
+    for name, error, message in (
+        ("a", ValueError, "rows: expected unique names of columns, got 'a', 'a'"),
+        (0, TypeError, "columns: expected names of text, got 0, 1"),
+    ):
+        frame = pandas.DataFrame([[1, 2], [3, 4]], columns=[name, name if name else 1])
+        with pytest.raises(error, match=f"^{message}"):
+            ColumnEncoder.from_frame(frame)
+    with pytest.raises(ValueError, match=r"^rows: expected unique names"):
+        ColumnEncoder(SMALL)(pandas.DataFrame([[1, 2, "x"]], columns=["age", "age", "town"]))
+
+
 def test_names_of_dicts() -> None:
     encoder = ColumnEncoder(SMALL)
     with pytest.raises(ValueError, match=r"^rows: expected columns 'age', 'town', got 'twon'; did you mean 'town'\?$"):

@@ -290,6 +290,30 @@ def test_an_input_has_no_other_role(role: str, tmp_path: Path) -> None:
         LogDataModule(write(tmp_path), encoder=encoder, **ROLES).setup()
 
 
+def test_lists_are_no_actions(tmp_path: Path) -> None:
+    pandas = importlib.import_module("pandas")
+    frame = pandas.DataFrame({"age": [1, 2], "act": [[1, 2], [3]], "click": [1.0, 0.0], "p": [1.0, 1.0]})
+    frame.to_parquet(tmp_path / "log.parquet")
+    with pytest.raises(
+        ValueError, match=r"expected names or integers in 'act', got array\(\[1, 2\]\) in row 1 and 1 other"
+    ):
+        LogDataModule(tmp_path / "log.parquet", encoder=ColumnEncoder({"age": "number"}), **ROLES).setup()
+
+
+def test_words_for_gaps_of_the_encoder(tmp_path: Path) -> None:
+    """Also those that pandas takes for numbers, and not those that only pandas knows."""
+    text = "age,act,click,p\n1,0,1,1\n999,0,1,1\n3,0,1,1\n"
+    data = LogDataModule(write(tmp_path, text), missing=["999"], **ROLES)
+    data.encoder = data.propose()
+    assert (data.encoder.columns[0]["fill"], data.encoder.columns[0]["gaps"]) == (2.0, True)
+    assert rows_of(data).inputs.isnan().tolist() == [[False], [True], [False]]
+    other = LogDataModule(
+        write(tmp_path, text.replace("999", "NA")), encoder=ColumnEncoder({"age": "number"}, missing=["x"]), **ROLES
+    )
+    with pytest.raises(ValueError, match="expected numbers in 'age', got 'NA' in row 2"):
+        other.setup()
+
+
 def test_columns_that_a_file_lacks(tmp_path: Path) -> None:
     encoder = ColumnEncoder({"age": "number", "nope": "text"})
     with pytest.raises(ValueError, match=r"^files: expected the columns .*, got none of 'nope' in log.csv"):
