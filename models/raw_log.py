@@ -17,7 +17,7 @@ from torch import Tensor
 from torchonline.core.messages import counted
 from torchonline.features import ColumnEncoder
 from torchonline.features.proposal import proposed_column
-from torchonline.features.reader import is_missing, text_of
+from torchonline.features.reader import category_of, is_missing
 from torchonline.features.rows import Problems, RowReader, native
 from torchonline.features.schema import MISSING, make_schema
 from torchonline.models.batches import LoggedRounds
@@ -241,7 +241,7 @@ def _schema_of_numbers(table: Any, names: Sequence[str]) -> dict[str, Any]:
 
 def _places_of(values: list[Any], places: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of actions in ``places``, which grows; and which are missing."""
-    texts = [None if is_missing(value) else text_of(value) for value in values]
+    texts = [None if is_missing(value) else category_of(value) for value in values]
     found = np.array([places.setdefault(text, len(places)) if text else -1 for text in texts])
     return found, found < 0
 

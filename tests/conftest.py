@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def _scripts_as_written(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     if optimize:
         compiled = torch.jit._recursive.ConcreteTypeStore()
         monkeypatch.setattr(torch.jit._recursive, "concrete_type_store", compiled)
+        monkeypatch.setattr(torch.jit._state, "_jit_caching_layer", weakref.WeakKeyDictionary())
     with torch.jit.optimized_execution(optimize):
         yield
 

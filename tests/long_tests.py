@@ -39,6 +39,11 @@ OPTIMIZED = {
     "tests/contract/test_contract.py::test_rule[GLBOMD()-script_agrees_with_eager]",
     "tests/contract/test_contract.py::test_rule[RadiusSelector(ucb)-script_agrees_with_eager]",
     "tests/contract/test_contract.py::test_rule[ScaledPolicy(ridge)-script_agrees_with_eager]",
+    "tests/features/test_agreement.py::test_torchscript[optimized]",
+    *(
+        f"tests/features/test_agreement.py::test_numbers_for_each_kind_in_a_script[{name}-optimized]"
+        for name in ("age", "member", "country", "since", "note")
+    ),
     "tests/export/test_guard.py::test_500_poisoned_rounds_leave_no_trace[arms]",
     "tests/policies/test_fixed_arms.py::test_files_go_on_learning[OFUL-batch0]",
 }

@@ -321,7 +321,11 @@ class TestBanditHead:
                 "got 5; give actions=5 to torchonline.bandit",
                 lambda: BanditHead(encoder(), torchonline.bandit(DIM), actions=5),
             ),
-            (TypeError, "actions: expected a torch.Tensor", lambda: BanditHead(encoder(), OFUL(3), actions=[["1.0"]])),
+            (
+                ValueError,
+                "actions: expected a list of at least one name",
+                lambda: BanditHead(encoder(), OFUL(3), actions=[["1.0"]]),
+            ),
             (
                 TypeError,
                 "actions: expected a floating",

@@ -13,7 +13,15 @@ from torchonline.core.backend import in_python
 from torchonline.core.checks import check_state_dtype
 from torchonline.core.messages import counted, listed
 from torchonline.features.proposal import proposed
-from torchonline.features.reader import LAST_SECOND, hashed, parsed_boolean, parsed_date, parsed_number, stripped
+from torchonline.features.reader import (
+    LAST_SECOND,
+    hashed,
+    parsed_boolean,
+    parsed_date,
+    parsed_number,
+    stripped,
+    without_point,
+)
 from torchonline.features.rows import RowReader
 from torchonline.features.schema import MISSING, make_schema, to_json, width_of
 
@@ -341,7 +349,7 @@ class ColumnEncoder(nn.Module):
             return parsed_boolean(text, self.missing)
         if kind == "date":
             return parsed_date(text, self.column_orders[i], self.missing)
-        text = stripped(text)
+        text = without_point(stripped(text))
         return float(self._hash(text)) if len(text) > 0 else math.nan
 
     def _hash(self, text: str) -> int:

@@ -16,6 +16,7 @@ from torchonline.core.messages import listed
 from torchonline.features.reader import (
     SPACES,
     as_bytes,
+    category_of,
     code_of,
     is_missing,
     parsed_boolean,
@@ -167,7 +168,7 @@ def proposed_column(
             return {"kind": "boolean", "fill": float(share >= 0.5), "has_gaps": has_gaps}, ""
     texts = Counter[str]()
     for value, count in counts.items():
-        texts[text_of(value) or ""] += count
+        texts[(text_of(value) if kind == "text" else category_of(value)) or ""] += count
     texts.pop("", None)
     words = sum(count * len(text.split()) for text, count in texts.items()) / max(1, sum(texts.values()))
     rows = len(values)

@@ -60,6 +60,18 @@ def with_plain_blanks(text: str) -> str:
     return found
 
 
+def without_point(text: str) -> str:
+    """Return "3" for "3.0", which programs write for integers with gaps among them."""
+    point = text.find(".")
+    if point < 1 or point == len(text) - 1:
+        return text
+    for i in range(len(text)):
+        is_sign = i == 0 and point > 1 and text[0] == "-"
+        if (i < point and not is_sign and not is_digit(text, i)) or (i > point and text[i] != "0"):
+            return text
+    return text[:point]
+
+
 def is_gap(text: str, missing: str) -> bool:
     """Return whether a text is empty or one of the words, each between commas."""
     return len(text) == 0 or (text.find(",") < 0 and missing.find("," + text.lower() + ",") >= 0)
@@ -361,9 +373,15 @@ def text_of(value: Any) -> str | None:
     return str(int(number))
 
 
+def category_of(value: Any) -> str | None:
+    """Return the text of a category or an action; or None."""
+    text = text_of(value)
+    return None if text is None else without_point(text)
+
+
 def code_of_category(value: Any, column: Mapping[str, Any], missing: str) -> float:
     """Return the code of a category: its hash, NaN for an empty text."""
-    text = text_of(value)
+    text = category_of(value)
     if text is None:
         return math.inf
     return float(hashed(text)) if text else math.nan

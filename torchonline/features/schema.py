@@ -7,7 +7,7 @@ from typing import Any
 
 from torchonline.core.checks import instance_of
 from torchonline.core.messages import listed
-from torchonline.features.reader import SPACES
+from torchonline.features.reader import SPACES, without_point
 
 # The options of each kind of column, with their defaults.
 KINDS: dict[str, dict[str, Any]] = {
@@ -69,7 +69,7 @@ def _with_defaults(column: Any, problems: list[str]) -> dict[str, Any]:
             problems.append(f"{why} as {key} of {name!r}, got {value!r}")
             return full
     if kind == "category":
-        full["values"] = list(dict.fromkeys(value.strip(SPACES) for value in full["values"]))
+        full["values"] = list(dict.fromkeys(without_point(value.strip(SPACES)) for value in full["values"]))
         if not full["values"] and not full["buckets"]:
             problems.append(f"values or buckets of the category {name!r}, got none")
     if kind == "text" and not full["buckets"]:
