@@ -8,7 +8,7 @@ from torch import nn
 
 from torchonline.core.checks import one_of, sizes
 from torchonline.features import ColumnEncoder
-from torchonline.features.schema import MISSING
+from torchonline.features.schema import MISSING, Kinds
 from torchonline.models.bandit_head import BanditHead
 from torchonline.policies.policy import Policy
 from torchonline.policies.recommended import Explore, bandit
@@ -77,7 +77,7 @@ def recommended_policy(
 
 
 def table_head(
-    columns: dict[str, Any] | ColumnEncoder | None = None,
+    columns: Kinds | ColumnEncoder | None = None,
     rewards: str | None = None,
     actions: int | list[str] | None = None,
     *,

@@ -13,7 +13,7 @@ from torchonline.core.action_names import ids_of_names
 from torchonline.core.checks import instance_of
 from torchonline.core.messages import listed
 from torchonline.features import ColumnEncoder
-from torchonline.features.schema import MISSING
+from torchonline.features.schema import MISSING, Kinds
 from torchonline.models.bandit_head import ENCODED_AT_ONCE
 from torchonline.models.batches import LoggedRounds
 from torchonline.models.file_tables import FileDataModule, read_frame
@@ -95,7 +95,7 @@ class LogDataModule(FileDataModule):
         encoding: str = "utf-8",
         encoder: ColumnEncoder | None = None,
         actions: list[str] | None = None,
-        kinds: dict[str, Any] | None = None,
+        kinds: Kinds | None = None,
         missing: list[str] | None = None,
     ) -> None:
         super().__init__(files, time, part, 1 if batch_size is None else batch_size, dtype, separator, encoding)

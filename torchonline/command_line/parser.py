@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+import yaml  # type: ignore[import-untyped]
+from jsonargparse import set_dumper
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
@@ -78,6 +80,22 @@ OWN_HELP = {
 FOOTER = """\
 The page "The command line" of the documentation has examples.
 TORCHONLINE_TRACEBACK=1 in the environment shows the traceback of an error."""
+
+
+class Dumper(yaml.SafeDumper):
+    """Writer of YAML that quotes texts which begin like a number.
+
+    jsonargparse's loader takes "1e5" and "08001" for numbers, which YAML's own writer leaves bare.
+    """
+
+    def represent_str(self, data: str) -> Any:
+        """Return the node of a text."""
+        style = "'" if data.startswith(tuple("+-.0123456789")) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+Dumper.add_representer(str, Dumper.represent_str)
+set_dumper("yaml", lambda data: yaml.dump(data, Dumper=Dumper, allow_unicode=True, sort_keys=False))
 
 
 class Parser(LightningArgumentParser):

@@ -22,6 +22,9 @@ ORDERS = ("ymd", "dmy", "mdy")
 # Words for a gap in columns of numbers, dates and booleans, in any case.
 MISSING = ("na", "n/a", "nan", "null", "none", "nil", "?", "-", ".")
 MOST_BUCKETS = 1 << 20
+# Types of columns by name in a configuration. Its parser would take the text "08001" for a number if they were Any.
+Option = str | bool | int | float | list[str] | list[float]
+Kinds = dict[str, str | dict[str, Option] | None]
 
 
 def make_schema(columns: Any, missing: Sequence[str] = MISSING) -> dict[str, Any]:
