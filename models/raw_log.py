@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.action_names import LONGEST, why_no_name
 from torchonline.core.messages import counted
 from torchonline.features import ColumnEncoder
-from torchonline.features.proposal import proposed_column
+from torchonline.features.proposal import MOST_VALUES, proposed, proposed_column
 from torchonline.features.reader import category_of, is_missing
 from torchonline.features.rows import Problems, RowReader, native
 from torchonline.features.schema import MISSING, make_schema
@@ -29,6 +30,8 @@ from torchonline.models.round_loader import RoundLoader
 INTEGER = re.compile(r"-?[0-9]{1,18}")
 # Rows in a chunk.
 CHUNK = 50_000
+# What to do about a wrong action, reward or probability.
+REMEDY = "mend or leave out such rows"
 # Rows from which kinds of columns are proposed.
 SAMPLE = 20_000
 
@@ -125,16 +128,16 @@ def read_raw_log(
         chosen, is_lost = _places_of(table[action].to_list(), places)
         for name, is_bad, what in (
             *((one, np.isnan(values), "numbers") for one, values in zip(others, found.T, strict=True)),
-            (action, is_lost, "names or integers"),
+            (action, is_lost, f"integers, or names of 1 to {LONGEST} characters, of one line each"),
         ):
             if is_bad.any():
                 value = table[name].to_list()[int(np.argmax(is_bad))]
-                problems.record(name, what, is_bad, value, "leave out rows without an action, reward or probability")
+                problems.record(name, what, is_bad, value, REMEDY)
         if time is not None:
             times.append(_times(frame, time, reader, codes))
             if (is_bad := np.isnan(times[-1]) if times[-1].dtype.kind == "f" else np.zeros(0)).any():
                 problems.record(time, "times", is_bad, math.nan, "leave out rows without a time")
-        problems.add(numbers, found, lambda name, table=table: table[name].to_list())  # type: ignore[misc]
+        problems.add(numbers, found, lambda name, table=table: table[name].to_list(), REMEDY)  # type: ignore[misc]
         spool.append(codes)
         others_found.append(np.concatenate([chosen[:, None], found], 1))
     problems.check()
@@ -151,7 +154,8 @@ def read_raw_log(
             f"part: expected at least one of {counted(spool.rows, 'round')}, got none from {part[0]:g} to {part[1]:g}"
         )
     names = sorted(places, key=_key_of_name)
-    numbers_of_names = np.array([names.index(name) for name in places])
+    order_of_names = {name: k for k, name in enumerate(names)}
+    numbers_of_names = np.array([order_of_names[name] for name in places])
     chosen, *numbers_found = small[first:last].T
     payoffs, *probabilities = [torch.from_numpy(column.copy()) for column in numbers_found]
     return RawLog(
@@ -190,6 +194,8 @@ def propose_columns(
 ) -> ColumnEncoder:
     """Return an encoder for the first rows of the first file.
 
+    Values that their columns do not take are left to :func:`read_raw_log`.
+
     Args:
         files: the files.
         context: names of the columns, or patterns.
@@ -206,7 +212,11 @@ def propose_columns(
     names = [name for name in context if "*" not in name]
     check_names(list(frame.columns), [*names, *roles], files[0], separator)
     columns = matching(frame, "context", context, roles, is_probability_known=is_probability_known)
-    return ColumnEncoder.from_frame(frame[columns], kinds=kinds, missing=missing)
+    # The first rows are read again, with all other rows, and with one error for all wrong values.
+    found, dropped = proposed(frame[columns], None, kinds or {}, missing, MOST_VALUES, None, is_checked=False)
+    encoder = ColumnEncoder(found, missing=missing)
+    encoder.dropped = dropped
+    return encoder
 
 
 def _times(frame: Any, time: str, reader: RowReader, codes: np.ndarray) -> np.ndarray:
@@ -240,8 +250,9 @@ def _schema_of_numbers(table: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _places_of(values: list[Any], places: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of actions in ``places``, which grows; and which are missing."""
+    """Return the positions of actions in ``places``, which grows; and which are no names."""
     texts = [None if is_missing(value) else category_of(value) for value in values]
+    texts = [None if text is None or why_no_name(text) is not None else text for text in texts]
     found = np.array([places.setdefault(text, len(places)) if text else -1 for text in texts])
     return found, found < 0
 

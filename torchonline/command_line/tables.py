@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 import yaml  # type: ignore[import-untyped]
 from jsonargparse import ArgumentParser, Namespace
 
+from torchonline.core.messages import listed
 from torchonline.models.builders import table_head
 from torchonline.models.encoding import column_encoder
 from torchonline.models.log_data import LogDataModule
@@ -141,7 +142,7 @@ def propose_head(config: Any) -> LogDataModule | None:
         is_unit = bool(((log.reward >= 0.0) & (log.reward <= 1.0)).all())
         is_binary = bool(((log.reward == 0.0) | (log.reward == 1.0)).all())
         wanted["rewards"] = "binary" if is_binary else "unit" if is_unit else "real"
-    print(f"actions: {', '.join(log.names)}; rewards: {wanted['rewards']}")
+    print(f"actions: {listed(log.names, str)}; rewards: {wanted['rewards']}")
     return data
 
 

@@ -88,7 +88,7 @@ def checked_names(name: str, value: Any) -> list[str]:
     for one in names:
         if not isinstance(one, str):
             raise TypeError(f"{name}: expected names that are text, got {_shown(one)} of type {type(one).__name__}")
-        if (why := _why_no_name(one)) is not None:
+        if (why := why_no_name(one)) is not None:
             raise ValueError(f"{name}: expected names of 1 to {LONGEST} characters, got {why}")
     if len(set(names)) < len(names):
         twice = next(one for one, count in Counter(names).items() if count > 1)
@@ -154,7 +154,7 @@ def unpacked_names(buffer: Tensor) -> dict[int, str]:
     except (ValueError, RecursionError) as error:  # of UTF-8 too
         raise ValueError(f"expected names as JSON, got other bytes ({error})") from None
     is_right = isinstance(found, dict) and all(one.isascii() and one.isdigit() for one in found)
-    if not is_right or not all(isinstance(one, str) and _why_no_name(one) is None for one in found.values()):
+    if not is_right or not all(isinstance(one, str) and why_no_name(one) is None for one in found.values()):
         raise ValueError("expected a name for each id, got other JSON")
     if len(set(found.values())) < len(found):
         raise ValueError("expected distinct names, got a name more than once")
@@ -192,7 +192,7 @@ def _array_of_names(value: Any) -> np.ndarray:
     return array if array.dtype.kind == "O" else array.astype(object)
 
 
-def _why_no_name(text: str) -> str | None:
+def why_no_name(text: str) -> str | None:
     """Return why a text is no name, or None."""
     if not text:
         return "an empty text"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_state_dtype
 from torchonline.core.messages import counted, listed
-from torchonline.features.proposal import proposed
+from torchonline.features.proposal import MOST_VALUES, proposed
 from torchonline.features.reader import (
     LAST_SECOND,
     hashed,
@@ -142,7 +142,7 @@ class ColumnEncoder(nn.Module):
         *,
         kinds: Mapping[str, Any] | None = None,
         missing: Sequence[str] = MISSING,
-        most_values: int = 16,
+        most_values: int = MOST_VALUES,
         bins: int | None = None,
     ) -> "ColumnEncoder":
         """Return an encoder whose columns are proposed from a table.

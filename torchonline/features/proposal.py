@@ -32,6 +32,8 @@ from torchonline.features.schema import make_schema
 WORDS_OF_TITLE, SHARE_OF_TITLES = 2.0, 0.5
 # A text column is a number, boolean or date if this share of its values is; the others are then errors.
 ENOUGH = 0.9
+# A category has a column for at most so many values.
+MOST_VALUES = 16
 # Text with this many words on average, and more values than most_values, is a text and not a category.
 WORDS_OF_TEXT = 4.0
 # If none of the first values is a number or date, the column is something else.
@@ -55,8 +57,13 @@ def proposed(
     missing: Sequence[str],
     most_values: int,
     bins: int | None,
+    *,
+    is_checked: bool = True,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the columns of a schema for a table, and why others were dropped."""
+    """Return the columns of a schema for a table, and why others were dropped.
+
+    If ``is_checked``, a value that its column does not take is an error, which names all columns.
+    """
     if isinstance(frame, (list, tuple)):
         frame = {name: [row.get(name) for row in frame] for name in dict.fromkeys(key for row in frame for key in row)}
     values_of = frame.__getitem__ if isinstance(frame, Mapping) else _values_of(native(frame))
@@ -90,9 +97,9 @@ def proposed(
         found.append(full | options)
     if problems or not found:
         raise ValueError(f"columns: expected a column to encode, got none: {listed(dropped.items(), ': '.join)}")
-    # A value that its column does not take is an error here, for all columns.
     reader = RowReader(make_schema(found, missing))
-    codes = reader.codes(frame if not isinstance(frame, Mapping) else _rows(frame, [c["name"] for c in found]))
+    rows = frame if not isinstance(frame, Mapping) else _rows(frame, [c["name"] for c in found])
+    codes = reader.codes(rows) if is_checked else reader.codes_of_table(native(rows))
     numbers = [(c, s) for c, s in zip(found, reader.starts, strict=True) if c["kind"] == "number" and "edges" not in c]
     if bins is None:
         bins = BINS if _features(found) + (BINS - 1) * len(numbers) <= MOST_FEATURES else 1
@@ -112,7 +119,7 @@ def _features(columns: list[dict[str, Any]]) -> int:
 
 def _edges(values: np.ndarray, bins: int) -> list[float]:
     """Return edges between bins of about as many values each."""
-    known = np.sort(values[~np.isnan(values)])
+    known = np.sort(values[np.isfinite(values)])
     # An edge at the largest value has nothing above it.
     places = [len(known) * i // bins for i in range(1, bins)]
     return sorted({float(known[place]) for place in places if known[place] < known[-1]}) if len(known) else []
@@ -166,10 +173,12 @@ def proposed_column(
             share = sum(counts[value] for value, code in codes.items() if code == 1.0) / max(1, len(values))
             has_gaps = any(code != code for code in codes.values())
             return {"kind": "boolean", "fill": float(share >= 0.5), "has_gaps": has_gaps}, ""
-    texts = Counter[str]()
+    texts = Counter[Any]()
     for value, count in counts.items():
-        texts[(text_of(value) if kind == "text" else category_of(value)) or ""] += count
-    texts.pop("", None)
+        texts[text_of(value) if kind == "text" else category_of(value)] += count
+    if kind is None and texts[None] > (1.0 - ENOUGH) * len(values):
+        return {}, "lists, or other values of no kind"
+    del texts[None], texts[""]
     words = sum(count * len(text.split()) for text, count in texts.items()) / max(1, sum(texts.values()))
     rows = len(values)
     is_title = words >= WORDS_OF_TITLE and len(texts) >= SHARE_OF_TITLES * rows
@@ -188,7 +197,7 @@ def _key(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        return repr(value)
+        return (repr(value),)
     return value
 
 

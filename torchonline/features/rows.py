@@ -144,14 +144,19 @@ class Problems:
         self.found: dict[str, tuple[str, Any, int, int]] = {}
         self.remedies: dict[str, None] = {}  # as an ordered set
 
-    def add(self, reader: RowReader, codes: np.ndarray, values_of: Callable[[str], Sequence[Any]]) -> None:
-        """Record the codes of infinity among the codes of further rows."""
+    def add(
+        self, reader: RowReader, codes: np.ndarray, values_of: Callable[[str], Sequence[Any]], remedy: str = ""
+    ) -> None:
+        """Record the codes of infinity among the codes of further rows.
+
+        ``remedy`` says what to do about them; "" for what suits the column.
+        """
         if np.isinf(codes).any():
             for column, start in zip(reader.columns, reader.starts, strict=True):
                 is_bad = np.isinf(codes[:, start : start + width_of(column)]).any(-1)
                 if is_bad.any():
                     value = values_of(column["name"])[int(np.argmax(is_bad))]
-                    self.record(column["name"], WANTED[column["kind"]], is_bad, value, _remedy(column, value))
+                    self.record(column["name"], WANTED[column["kind"]], is_bad, value, remedy or _remedy(column, value))
         self.row += len(codes)
 
     def record(self, name: str, wanted: str, is_bad: np.ndarray, value: Any, remedy: str) -> None:
