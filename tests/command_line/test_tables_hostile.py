@@ -75,3 +75,34 @@ def test_columns_of_no_kind_are_dropped(run: Any) -> None:
     code, text = run("fit", "--data.files", "log.parquet", *ROLES[2:])
     assert code == 0, text
     assert text.count("dropped: lists, or other values of no kind") == 2
+
+
+def of_actions(path: str, names: str) -> None:
+    """Write a log in which the action "b" is right."""
+    rows: list[list[Any]] = []
+    for row in range(120):
+        name = names[row % len(names)]
+        rows.append(["uvw"[row % 3], 0.5, name, int(name == "b")])
+    write(Path(path), ["kind", "p", "action", "reward"], rows)
+
+
+def test_a_fit_that_goes_on_keeps_the_actions_of_its_checkpoint(run: Any) -> None:
+    of_actions("log.csv", "ab")
+    of_actions("other.csv", "bc")  # as many actions, with other ids
+    assert run("fit", *ROLES)[0] == 0
+    saved = [Path("outputs", name).read_bytes() for name in ("last.ckpt", "config.yaml")]
+    go_on = ("fit", "--ckpt_path", "outputs/last.ckpt", "--trainer.max_epochs", "2")
+    for words in (
+        (*go_on, "--data.files", "other.csv"),
+        (*go_on, *ROLES[2:], "--data.files", "other.csv", "--model.head.rewards", "binary"),
+        ("evaluate", *ROLES[2:], "--data.files", "other.csv", "--model.head.rewards", "binary"),
+    ):
+        code, text = run(*words)
+        assert code == 2
+        assert "action: expected one of 'a', 'b', got 'c'" in text
+    # A refused fit changes neither the checkpoint nor the configuration beside it.
+    assert saved == [Path("outputs", name).read_bytes() for name in ("last.ckpt", "config.yaml")]
+    code, text = run(*go_on)
+    assert code == 0, text
+    assert "columns:" not in text  # they are those of the first fit
+    assert "learnt 120 new rounds, 240 in all" in text

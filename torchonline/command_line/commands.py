@@ -11,6 +11,7 @@ import torch
 
 from torchonline.command_line.evaluation import Table, evaluate_head, evaluate_replay
 from torchonline.command_line.service import make_settings, number_of_actions, read_secret, run_service
+from torchonline.command_line.tables import share_columns
 from torchonline.export import to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
@@ -305,6 +306,7 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
             raise ValueError(
                 f"ckpt_path: expected a checkpoint of the model of this configuration, got {path}: {reason[:200]}"
             ) from error
+        share_columns(model, data)
         if isinstance(data, FileDataModule):
             data.load_state_dict(found.get(type(data).__qualname__, {}))
             parts = ", ".join(f"[{first:g},{last:g}]" for first, last in data.learnt_parts())

@@ -26,14 +26,7 @@ from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
 from torchonline.command_line.commands import OnlineTrainer, read_checkpoint
 from torchonline.command_line.messages import one_line
-from torchonline.command_line.tables import (
-    CONFIGURATION,
-    propose_head,
-    save_configuration,
-    share_columns,
-    with_head,
-    with_saved,
-)
+from torchonline.command_line.tables import CONFIGURATION, goes_on, propose_head, share_columns, with_head, with_saved
 from torchonline.core.messages import counted
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
@@ -181,7 +174,8 @@ class Tool(LightningCLI):
         self.has_model = self.command != "report" or any(
             word.startswith(("-c", "--config", "--model")) for word in words
         )
-        if self.command in FROM_CHECKPOINT and self.has_model:
+        begins = self.command in FROM_CHECKPOINT or (self.command in ("fit", "replay") and goes_on(words))
+        if begins and self.has_model:
             words = with_saved(words, ROOT)
         words = with_head(words)
         super().__init__(
@@ -253,11 +247,11 @@ class Tool(LightningCLI):
         config = self.config[self.subcommand]
         # Data that has been read for the proposal of a head.
         self.read = propose_head(config)
-        goes_on = self.subcommand == "fit" and config["ckpt_path"]
+        continues = self.subcommand == "fit" and config["ckpt_path"]
         begins = self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot")
-        if goes_on or begins:
+        if continues or begins:
             config["ckpt_path"] = _find_checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])
-        if goes_on and config["ckpt_path"]:
+        if continues and config["ckpt_path"]:
             read_checkpoint(config["ckpt_path"])
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
@@ -319,7 +313,20 @@ class Tool(LightningCLI):
 
 
 class SavedConfiguration(SaveConfigCallback):
-    """Callback that saves the configuration of a fit where its checkpoint is."""
+    """Callback that saves the configuration of a fit where its checkpoint is.
+
+    It does so when the checkpoint is written, so that a fit that fails changes neither.
+    """
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Do nothing: nothing has been learnt yet."""
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: Any) -> None:
+        self.on_train_end(trainer, pl_module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.is_global_zero:
+            self.save_config(trainer, pl_module, "fit")
 
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         folder = Path(trainer.default_root_dir)
@@ -328,12 +335,16 @@ class SavedConfiguration(SaveConfigCallback):
 
 
 class RoundCounter(pl.Callback):
-    """Callback that stores a model's number of rounds at the start of a fit."""
+    """Callback at the start of a fit, after the checkpoint is loaded.
+
+    It stores the model's number of rounds, and lets the log be read by the names in the checkpoint.
+    """
 
     rounds: int | None = None
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.rounds = rounds_of(pl_module)
+        share_columns(pl_module, getattr(trainer, "datamodule", None))
 
 
 def rounds_of(model: pl.LightningModule) -> int | None:

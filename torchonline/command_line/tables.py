@@ -23,20 +23,36 @@ OTHER_HEADS = ("--model", "--model.head", "--model.class_path", "--model.head.cl
 
 
 def with_saved(words: Sequence[str], folder: str) -> list[str]:
-    """Return the words of a command line, with the configuration of the last fit if they have none.
+    """Return a command line with the configuration of the last fit.
+
+    Its own options follow, and take precedence. If it has a configuration or a model, it is returned unchanged.
 
     Args:
         words: the words, of a command that begins with what ``fit`` has learnt.
-        folder: the trainer's default root directory, where ``fit`` saves its configuration.
+        folder: the trainer's default root directory, where ``fit`` saves its configuration. That of a named checkpoint, if it is
+            beside it, takes precedence.
     """
-    for word, after in zip(words, [*words[1:], ""], strict=True):
-        if word.split("=")[0] == "--trainer.default_root_dir":
-            folder = word.partition("=")[2] or after
-    path = Path(folder) / CONFIGURATION
+    folder = _value_of("--trainer.default_root_dir", words) or folder
+    folders = [Path(_value_of("--ckpt_path", words) or folder).parent, Path(folder)]
+    path = next((one / CONFIGURATION for one in folders if (one / CONFIGURATION).is_file()), None)
     is_given = any(
         word.split("=")[0] in ("-c", "--config", "-h", "--help") or word.startswith("--model") for word in words
     )
-    return list(words) if is_given or not path.is_file() else [words[0], f"--config={path}", *words[1:]]
+    return list(words) if is_given or path is None else [words[0], f"--config={path}", *words[1:]]
+
+
+def goes_on(words: Sequence[str]) -> bool:
+    """Return whether a command line has a checkpoint, from which a fit goes on."""
+    return (_value_of("--ckpt_path", words) or "null") not in ("null", "new")
+
+
+def _value_of(option: str, words: Sequence[str]) -> str:
+    """Return the last value of an option of a command line, or ""."""
+    found = ""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word.split("=")[0] == option:
+            found = word.partition("=")[2] or after
+    return found
 
 
 class QuotingDumper(yaml.SafeDumper):
