@@ -230,4 +230,6 @@ def _remedy(column: Mapping[str, Any], value: Any) -> str:
         return "give dates as text, or as seconds since 1970"
     if kind == "number":
         return "mend or leave out infinite numbers"
+    if kind == "date":
+        return "give seconds since 1970, of the years 1 to 9999"
     return "convert the values to text"

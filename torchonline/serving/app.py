@@ -15,7 +15,18 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    ValidationError,
+    WrapValidator,
+    create_model,
+    model_validator,
+)
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from torchonline.feedback import ConflictError, LogStorageError
@@ -28,6 +39,18 @@ Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Number = StrictFloat | StrictInt
 # Characters of a text among the values of a row.
 LONGEST_TEXT = 4096
+
+
+def explained(value: Any, check: Any) -> Any:
+    """Check a value of a row, with one error instead of one for each type."""
+    try:
+        return check(value)
+    except ValidationError:
+        raise ValueError(f"expected a number, a text of up to {LONGEST_TEXT} characters, a boolean or null") from None
+
+
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Value = Annotated[StrictBool | Number | Text | None, WrapValidator(explained)]
 
 
 class Body(BaseModel):
@@ -52,9 +75,8 @@ def decide_body(settings: ServiceSettings) -> Any:
     dim, actions = settings.dim, settings.actions
     row: Any = Annotated[list[Number], Field(min_length=dim, max_length=dim, fail_fast=True)]
     if settings.columns is not None:
-        text = Annotated[str, Field(max_length=LONGEST_TEXT)]
         count = len(settings.columns.column_names)
-        row = Annotated[dict[str, StrictBool | Number | text | None], Field(max_length=count, fail_fast=True)]
+        row = Annotated[dict[str, Value], Field(max_length=count, fail_fast=True)]
     fewest = 0 if settings.has_arms else actions
     booleans = Annotated[list[StrictBool], Field(min_length=fewest, max_length=actions, fail_fast=True)]
     fields: Any = {"id": (Name | None, None), "context": (row, ...), "mask": (booleans | None, None)}
