@@ -251,9 +251,16 @@ def _schema_of_numbers(table: Any, names: Sequence[str]) -> dict[str, Any]:
 
 def _places_of(values: list[Any], places: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of actions in ``places``, which grows; and which are no names."""
-    texts = [None if is_missing(value) else category_of(value) for value in values]
-    texts = [None if text is None or why_no_name(text) is not None else text for text in texts]
-    found = np.array([places.setdefault(text, len(places)) if text else -1 for text in texts])
+    cache: dict[str, int] = {}
+
+    def place(value: Any) -> int:
+        text = None if is_missing(value) else category_of(value)
+        found = places.setdefault(text, len(places)) if text and why_no_name(text) is None else -1
+        if isinstance(value, str):
+            cache[value] = found
+        return found
+
+    found = np.array([cache[value] if isinstance(value, str) and value in cache else place(value) for value in values])
     return found, found < 0
 
 

@@ -331,7 +331,8 @@ class SavedConfiguration(SaveConfigCallback):
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        save_configuration(self.parser.dump(self.config, skip_unset=False), self.config, folder / CONFIGURATION)
+        text = self.parser.dump(self.config, skip_unset=False)
+        (folder / CONFIGURATION).write_text(text, encoding="utf-8")
 
 
 class RoundCounter(pl.Callback):

@@ -1,7 +1,7 @@
 """Heads that are proposed for the columns of a log."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -53,41 +53,6 @@ def _value_of(option: str, words: Sequence[str]) -> str:
         if word.split("=")[0] == option:
             found = word.partition("=")[2] or after
     return found
-
-
-class QuotingDumper(yaml.SafeDumper):
-    """Dumper that quotes each text like a number: the parser takes more of them for numbers than PyYAML does."""
-
-    def represent_text(self, text: str) -> Any:
-        """Return a text that is read as text."""
-        return self.represent_scalar("tag:yaml.org,2002:str", text, "'" if text[:1] in set("0123456789+-.") else None)
-
-
-QuotingDumper.add_representer(str, QuotingDumper.represent_text)
-
-
-def save_configuration(dumped: str, config: Any, path: Path) -> None:
-    """Write a configuration.
-
-    Args:
-        dumped: the configuration, as the parser dumps it: where a type is not known, a text such as "08001" as a number.
-        config: the configuration.
-        path: the file.
-    """
-    found = _with_texts(yaml.safe_load(dumped), config)
-    path.write_text(yaml.dump(found, Dumper=QuotingDumper, sort_keys=False, allow_unicode=True), encoding="utf-8")
-
-
-def _with_texts(dumped: Any, given: Any) -> Any:
-    """Return dumped values, with the texts among the given ones."""
-    given = vars(given) if isinstance(given, Namespace) else given
-    if isinstance(dumped, dict) and isinstance(given, Mapping):
-        # A name such as "1e5" may be a number, too. The order is the same.
-        names = dumped if dumped.keys() <= given.keys() or len(dumped) != len(given) else given
-        return {name: _with_texts(value, given.get(name)) for name, value in zip(names, dumped.values(), strict=True)}
-    if isinstance(dumped, list) and isinstance(given, (list, tuple)) and len(dumped) == len(given):
-        return [_with_texts(*pair) for pair in zip(dumped, given, strict=True)]
-    return given if isinstance(given, str) else dumped
 
 
 def with_head(words: Sequence[str]) -> list[str]:
