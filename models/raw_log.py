@@ -128,7 +128,7 @@ def read_raw_log(
         chosen, is_lost = _places_of(table[action].to_list(), places)
         for name, is_bad, what in (
             *((one, np.isnan(values), "numbers") for one, values in zip(others, found.T, strict=True)),
-            (action, is_lost, f"integers, or names of 1 to {LONGEST} characters, of one line each"),
+            (action, is_lost, f"integers, or names of 1 to {LONGEST} characters, in one line,"),
         ):
             if is_bad.any():
                 value = table[name].to_list()[int(np.argmax(is_bad))]
