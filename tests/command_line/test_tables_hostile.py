@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("jsonargparse")
 pytest.importorskip("narwhals")
 from torchonline.command_line import main
+from torchonline.models import LogDataModule
 
 
 def write(path: Path, names: list[str], rows: list[list[Any]]) -> None:
@@ -106,3 +107,23 @@ def test_a_fit_that_goes_on_keeps_the_actions_of_its_checkpoint(run: Any) -> Non
     assert code == 0, text
     assert "columns:" not in text  # they are those of the first fit
     assert "learnt 120 new rounds, 240 in all" in text
+
+
+def test_a_number_that_stands_for_a_gap(run: Any) -> None:
+    rows: list[list[Any]] = [[-999 if row % 4 == 0 else row % 9, 0.5, "ab"[row % 2], row % 3 % 2] for row in range(80)]
+    write(Path("log.csv"), ["age", "p", "action", "reward"], rows)
+    code, text = run("fit", *ROLES, "--data.missing", "[na, '-999']")
+    assert code == 0, text
+    data = LogDataModule("log.csv", action="action", reward="reward", probability="p", missing=["na", "-999"])
+    data.encoder = data.propose()
+    ages = data.raw_log().inputs[:, 0]
+    assert int(ages.isnan().sum()) == 20
+    assert float(ages.nan_to_num(0.0).min()) == 0.0
+
+
+def test_replay_begins_with_the_saved_configuration(run: Any) -> None:
+    of_actions("log.csv", "ab")
+    assert run("fit", *ROLES)[0] == 0
+    code, text = run("replay")
+    assert code == 0, text
+    assert "120 rounds, 2 actions" in text

@@ -174,7 +174,7 @@ class Tool(LightningCLI):
         self.has_model = self.command != "report" or any(
             word.startswith(("-c", "--config", "--model")) for word in words
         )
-        begins = self.command in FROM_CHECKPOINT or (self.command in ("fit", "replay") and goes_on(words))
+        begins = self.command in (*FROM_CHECKPOINT, "replay") or (self.command == "fit" and goes_on(words))
         if begins and self.has_model:
             words = with_saved(words, ROOT)
         words = with_head(words)
