@@ -124,6 +124,18 @@ def test_a_number_that_stands_for_a_gap(run: Any) -> None:
 def test_replay_begins_with_the_saved_configuration(run: Any) -> None:
     of_actions("log.csv", "ab")
     assert run("fit", *ROLES)[0] == 0
-    code, text = run("replay")
-    assert code == 0, text
-    assert "120 rounds, 2 actions" in text
+    for words in ("replay",), ("replay", "--ckpt_path", "new"):
+        code, text = run(*words)
+        assert code == 0, text
+        assert "120 rounds, 2 actions" in text
+
+
+def test_a_service_has_no_log_to_propose_from(run: Any) -> None:
+    words = ("serve", "--ckpt_path", "new", "--port", "0")
+    for given, wanted in (
+        ((), "columns are proposed from the log"),
+        (("--model.head.columns", "{age: number}"), "port: "),
+    ):
+        code, text = run(*words, *given)
+        assert code == 2
+        assert wanted in text

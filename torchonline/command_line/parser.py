@@ -247,7 +247,7 @@ class Tool(LightningCLI):
         config = self.config[self.subcommand]
         # Data that has been read for the proposal of a head.
         self.read = propose_head(config)
-        continues = self.subcommand == "fit" and config["ckpt_path"]
+        continues = self.subcommand in ("fit", "replay") and config["ckpt_path"]
         begins = self.subcommand in FROM_CHECKPOINT and self.has_model and not config.get("snapshot")
         if continues or begins:
             config["ckpt_path"] = _find_checkpoint(config["ckpt_path"], config["trainer"]["default_root_dir"])

@@ -94,7 +94,7 @@ def propose_head(config: Any) -> LogDataModule | None:
     """Complete the head of a configuration from its log, in place; return the data.
 
     The columns, rewards and actions of a ``table_head`` that are None are proposed from the log. So ``fit`` saves a
-    configuration that says what was proposed.
+    configuration that says what was proposed. Without a log, or with that of a service, each arm has a row of its own.
     """
     model = config.get("model")
     head = None if model is None else model.get("init_args", {}).get("head")
@@ -103,7 +103,10 @@ def propose_head(config: Any) -> LogDataModule | None:
     wanted = head["init_args"]
     if wanted["columns"] is not None and wanted["actions"] is not None and wanted["rewards"] is not None:
         return None
-    data = _data_of(config)
+    has_log = config.get("data") is not None and not config.get("decisions")
+    if not has_log and wanted["columns"] is not None:
+        return None
+    data = _data_of(config) if has_log else None
     if not isinstance(data, LogDataModule):
         raise ValueError(
             "model.head: expected a head, or the log of a LogDataModule from which columns are proposed, got neither"
