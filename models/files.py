@@ -127,7 +127,7 @@ def check_names(names: Sequence[str], columns: Sequence[str], path: Path, separa
 
 
 def csv_options(path: Path, separator: str | None, encoding: str) -> dict[str, Any]:
-    """Return pandas' options for a text file. Raise if a name of a column is not unique."""
+    """Return pandas' options for a text file. Column names must be unique."""
     import pandas
 
     # index_col=False: by default pandas takes the first column as index if each row ends in a separator.

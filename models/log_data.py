@@ -210,7 +210,7 @@ class LogDataModule(FileDataModule):
         return found
 
     def propose(self) -> ColumnEncoder:
-        """Return an encoder for the columns in ``context``, from the first 20,000 rows of the first file."""
+        """Return an encoder for ``context``, from 20,000 rows of the first file."""
         if self.of_arms:
             raise ValueError("context: expected names of columns, to propose kinds for, got a list for each arm")
         roles = [name for name in self.names.values() if name is not None]
@@ -240,7 +240,7 @@ class LogDataModule(FileDataModule):
         return self._raw
 
     def _ids(self, raw: RawLog) -> Tensor:
-        """Return the actions as integers: positions in ``actions``, or the integers themselves."""
+        """Return the actions as integers: positions in ``actions``, or themselves."""
         if self.actions is not None:
             ids = ids_of_names("action", raw.names, {name: k for k, name in enumerate(self.actions)}, self.actions)
             return torch.as_tensor(ids)[raw.action]

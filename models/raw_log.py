@@ -22,7 +22,7 @@ from torchonline.features.reader import category_of, is_missing
 from torchonline.features.rows import Problems, RowReader, native
 from torchonline.features.schema import MISSING, make_schema
 from torchonline.models.batches import LoggedRounds
-from torchonline.models.file_tables import matching, times_of
+from torchonline.models.file_tables import NAMELESS, matching, times_of
 from torchonline.models.files import check_names, read_chunks
 from torchonline.models.round_loader import RoundLoader
 
@@ -38,7 +38,7 @@ SAMPLE = 20_000
 
 @dataclass
 class RawLog:
-    """Rounds of a log: codes of the inputs, and positions of the actions in ``names``."""
+    """Rounds of a log: codes of inputs, and positions of actions in ``names``."""
 
     inputs: Tensor
     action: Tensor
@@ -211,11 +211,19 @@ def propose_columns(
         raise ValueError("files: expected at least one round, got none")
     names = [name for name in context if "*" not in name]
     check_names(list(frame.columns), [*names, *roles], files[0], separator)
+    kinds = kinds or {}
+    taken = {*roles, *names, *kinds}
+    left_out = {
+        name: "no name, row numbers?" for name in frame.columns if NAMELESS.fullmatch(name) and name not in taken
+    }
+    left_out |= {name: "left out" for name in frame.columns if name in kinds and kinds[name] is None}
+    frame = frame.drop(columns=list(left_out))
+    kinds = {name: kind for name, kind in kinds.items() if name not in left_out}
     columns = matching(frame, "context", context, roles, is_probability_known=is_probability_known)
     # The first rows are read again, with all other rows, and with one error for all wrong values.
-    found, dropped = proposed(frame[columns], None, kinds or {}, missing, MOST_VALUES, None, is_checked=False)
+    found, dropped = proposed(frame[columns], None, kinds, missing, MOST_VALUES, None, is_checked=False)
     encoder = ColumnEncoder(found, missing=missing)
-    encoder.dropped = dropped
+    encoder.dropped = left_out | dropped
     return encoder
 
 
@@ -250,7 +258,7 @@ def _schema_of_numbers(table: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _places_of(values: list[Any], places: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of actions in ``places``, which grows; and which are no names."""
+    """Return the positions of actions in ``places``, and which have no name."""
     cache: dict[str, int] = {}
 
     def place(value: Any) -> int:

@@ -133,7 +133,7 @@ def test_replay_begins_with_the_saved_configuration(run: Any) -> None:
 def test_a_service_has_no_log_to_propose_from(run: Any) -> None:
     words = ("serve", "--ckpt_path", "new", "--port", "0")
     for given, wanted in (
-        ((), "columns are proposed from the log"),
+        ((), "from which columns are proposed"),
         (("--model.head.columns", "{age: number}"), "port: "),
     ):
         code, text = run(*words, *given)

@@ -50,6 +50,7 @@ def test_codes_spread_over_the_rows(codes: Tensor) -> None:
     assert (rows[:, 0] == rows[:, 1]).to(D).mean() < 0.01
 
 
+@pytest.mark.fast
 def test_features_are_those_of_a_factorization_machine() -> None:
     encoder = HashedEmbedding(3, buckets=100, dim=2)
     codes = torch.tensor([[1.0, 2.0, torch.nan], [5.0, MOST, 7.0]], dtype=D)

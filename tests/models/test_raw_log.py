@@ -350,3 +350,16 @@ def test_a_fit_learns_the_log_in_order(batch_size: int | None, tmp_path: Path, m
     some = tables.messy_rows(50)
     torch.testing.assert_close(head.policy.theta_hat, other.policy.theta_hat, rtol=1e-9, atol=1e-12)
     assert torch.equal(head.select(some), other.select(some))
+
+
+def test_row_numbers_and_columns_that_are_left_out(tmp_path: Path) -> None:
+    """A column without a name is dropped, and `kinds` may drop any column before patterns are matched."""
+    path = tmp_path / "log.csv"
+    rows = [f"{i},{20 + i % 9},{i % 2},{i % 3 == 0:d},0.5" for i in range(60)]
+    path.write_text("\n".join([",age,action,reward,p", *rows]) + "\n")
+    data = LogDataModule(path, action="action", reward="reward", kinds={"p": None})
+    encoder = data.propose()
+    assert encoder.column_names == ["age"]
+    assert encoder.dropped == {"Unnamed: 0": "no name, row numbers?", "p": "left out"}
+    with pytest.raises(ValueError, match=r"'p' \(the logging probabilities\?\)"):
+        LogDataModule(path, action="action", reward="reward").propose()

@@ -16,6 +16,8 @@ from torchonline.models.encoding import column_encoder
 from torchonline.models.log_data import LogDataModule
 
 HEAD = f"{table_head.__module__}.{table_head.__name__}"
+# A model for each of so many actions takes seconds and memory: the column may be another one.
+MOST_ACTIONS = 1000
 # Name of the file with the configuration of a fit.
 CONFIGURATION = "config.yaml"
 # Words of the command line that choose another model or head.
@@ -38,7 +40,11 @@ def with_saved(words: Sequence[str], folder: str) -> list[str]:
     is_given = any(
         word.split("=")[0] in ("-c", "--config", "-h", "--help") or word.startswith("--model") for word in words
     )
-    return list(words) if is_given or path is None else [words[0], f"--config={path}", *words[1:]]
+    if is_given or path is None:
+        return list(words)
+    # The saved part is one of the saved files.
+    is_new = _value_of("--data.files", words) and not _value_of("--data.part", words)
+    return [words[0], f"--config={path}", *(["--data.part=[0,1]"] if is_new else []), *words[1:]]
 
 
 def goes_on(words: Sequence[str]) -> bool:
@@ -81,7 +87,10 @@ def _configurations(words: Sequence[str]) -> list[str]:
 
 
 def _has_head(path: str) -> bool:
-    """Return whether a configuration chooses a model or a head. The parser reports a wrong file."""
+    """Return whether a configuration chooses a model or a head.
+
+    True for a wrong file, which the parser reports.
+    """
     try:
         found = yaml.safe_load(Path(path).read_text())
         model = found.get("model") or {}
@@ -119,6 +128,12 @@ def propose_head(config: Any) -> LogDataModule | None:
     else:
         data.encoder = table_head(wanted["columns"], missing=wanted["missing"]).encoder
     log = data.raw_log()
+    if len(log.names) > MOST_ACTIONS and wanted["actions"] is None:
+        got = f"{len(log.names)} in {data.names['action']!r}"
+        raise ValueError(
+            f"action: expected at most {MOST_ACTIONS} actions, got {got}: is this the column of the actions? If so, list them in "
+            "--model.head.actions"
+        )
     if wanted["actions"] is None:  # integers from 0 need no names
         is_count = log.names == list(map(str, range(len(log.names))))
         wanted["actions"] = len(log.names) if is_count else log.names

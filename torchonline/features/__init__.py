@@ -1,4 +1,4 @@
-"""Encoding of raw columns: numbers, categories, dates, booleans and text, with gaps.
+"""Encoding of raw columns: numbers, categories, dates, text, gaps.
 
 docs/tables.md is the guide.
 """

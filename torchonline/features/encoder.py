@@ -35,7 +35,7 @@ POLYNOMIAL = 0xEDB88320
 
 
 class ColumnEncoder(nn.Module):
-    r"""Encoder of the columns of a table: numbers, categories, dates, booleans and text with gaps.
+    r"""Encoder of the columns of a table, of numbers, text and dates with gaps.
 
     It has two parts. :meth:`lookup` reads rows, and turns each value into a number, its code. It is exact, and does not depend on
     data. :meth:`forward` turns codes into features, by tensor operations only. It also takes rows.
@@ -191,7 +191,7 @@ class ColumnEncoder(nn.Module):
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes but the reader, so that copies hold only plain values and tensors."""
+        """Return the attributes but the reader: plain values and tensors."""
         return {name: value for name, value in self.__dict__.items() if name != "_reader"}
 
     def places(self, *columns: str) -> list[int]:

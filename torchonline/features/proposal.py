@@ -242,7 +242,7 @@ def _of_text(counts: Counter[Any], kind: str, missing: str) -> dict[str, Any] | 
 
 
 def _plain(texts: Mapping[str, int], missing: str) -> float | None:
-    """Return the median of texts that are all finite numbers for Python, or None: a fast path."""
+    """Return the median of texts that are all plain numbers, else None."""
     numbers = plain_numbers(list(texts), missing)
     return None if numbers is None else float(np.median(np.repeat(numbers, list(texts.values()))))
 
@@ -250,7 +250,7 @@ def _plain(texts: Mapping[str, int], missing: str) -> float | None:
 def _best(
     texts: Mapping[str, int], parsers: Mapping[str, Callable[[str], float]]
 ) -> tuple[str, list[float], bool] | None:
-    """Return the first parser that reads most texts, the numbers, and whether there are gaps.
+    """Return the parser that reads most texts, the numbers, and if there are gaps.
 
     Return None if it does not read enough.
     """
@@ -271,7 +271,7 @@ def _best(
 
 
 def _is_unit(unit: str, texts: Mapping[str, int]) -> bool:
-    """Return whether letters around numbers are a unit, and not part of a name such as "u12"."""
+    """Return whether letters are a unit, not part of a name such as "u12"."""
     is_currency = len(unit) == 3 and unit.isupper()
     numbers = [text.lstrip("+-( ") for text in texts if any(map(str.isdigit, text))]
     return (

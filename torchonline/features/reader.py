@@ -41,7 +41,7 @@ def stripped(text: str) -> str:
 
 
 def with_plain_blanks(text: str) -> str:
-    """Return a text with blanks in place of those that are thin or do not break, as between a number and its unit."""
+    """Return a text with plain blanks for those that are thin or do not break."""
     found = ""
     i = 0
     while i < len(text):

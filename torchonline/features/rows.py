@@ -191,7 +191,7 @@ class _Codes(dict[Any, float]):
 
 
 def plain_numbers(texts: list[Any], missing: str) -> np.ndarray | None:
-    """Return texts as numbers if all are plain ones, else None: a fast path of parsed_number."""
+    """Return texts as numbers if all are plain, else None: a fast path."""
     if any(map(str.isdigit, missing)) or not all(isinstance(text, str) and PLAIN.fullmatch(text) for text in texts):
         return None
     return np.array(texts, dtype=np.float64)

@@ -858,7 +858,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         return self._choice_of(scores, mask, lambda: self._given_tensor(inputs) if given is None else given)
 
     def _choice_of(self, scores: Any, mask: Tensor | None, given: Callable[[], Tensor]) -> Tensor:
-        """Return the choices, given scores, which NumPy may have computed, and a checked mask.
+        """Return the choices, given scores of tensors or NumPy and a checked mask.
 
         ``given`` returns what breaks ties. It is not called without a tie.
         """
