@@ -165,6 +165,23 @@ def test_calls_that_wait_are_bounded() -> None:
     assert all(isinstance(one, OverloadError) for one in found[2:])
 
 
+def test_a_call_that_fails_leaves_the_others_of_its_batch_alone() -> None:
+    def answer(calls: Any) -> list[Any]:
+        if 3 in calls:
+            raise ValueError("three")
+        return list(calls)
+
+    async def ask() -> list[Any]:
+        batcher = Batcher(answer)
+        found = await asyncio.gather(*(batcher(i) for i in range(6)), return_exceptions=True)
+        await batcher.drain()
+        return found
+
+    found = asyncio.run(ask())
+    assert [one for one in found if not isinstance(one, Exception)] == [0, 1, 2, 4, 5]
+    assert str(found[3]) == "three"
+
+
 def test_overload_says_when_to_try_again(tmp_path: Path) -> None:
     with client(tmp_path, most_waiting=0) as service:
         answer = service.post("/decide", json={"context": CONTEXT})

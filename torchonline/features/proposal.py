@@ -77,7 +77,6 @@ def proposed(
     words = make_schema({"x": "number"}, missing)["missing"]
     found: list[dict[str, Any]] = []
     dropped: dict[str, str] = {}
-    problems: list[str] = []
     for name in chosen:
         if name in kinds and kinds[name] is None:
             dropped[name] = "left out"
@@ -95,7 +94,7 @@ def proposed(
         if column["kind"] != "text":
             full["gaps"] = has_gaps
         found.append(full | options)
-    if problems or not found:
+    if not found:
         raise ValueError(f"columns: expected a column to encode, got none: {listed(dropped.items(), ': '.join)}")
     reader = RowReader(make_schema(found, missing))
     rows = frame if not isinstance(frame, Mapping) else _rows(frame, [c["name"] for c in found])

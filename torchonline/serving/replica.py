@@ -240,12 +240,21 @@ class Batcher:
             results: Sequence[Any]
             try:
                 results = await loop.run_in_executor(self.thread, self.call, [item for item, _ in batch])
-            except Exception as error:
+            except LogStorageError as error:
                 results = [error] * len(batch)
+            except Exception:  # one call may have failed for all: the others are answered without it
+                results = [await self._alone(item) for item, _ in batch]
             for (_, future), result in zip(batch, results, strict=True):
                 if not future.done():  # the client may have disconnected
                     future.set_result(result)
         self.running = None
+
+    async def _alone(self, item: Any) -> Any:
+        """Run one call. Return its result, or its error."""
+        try:
+            return (await asyncio.get_running_loop().run_in_executor(self.thread, self.call, [item]))[0]
+        except Exception as error:
+            return error
 
     async def drain(self) -> None:
         """Wait for the calls under way."""
