@@ -31,7 +31,7 @@ class LogDataModule(FileDataModule):
     loader is a :class:`~torchonline.models.RoundLoader`: a checkpoint resumes it in the middle of an epoch, and each round goes
     to one rank. :meth:`bandit_log` returns the same log for off-policy evaluation.
 
-    Files are read with pandas; Parquet files also need pyarrow. All named columns are held in memory.
+    Files are read with pandas; Parquet files also need pyarrow. Without ``encoder``, all named columns are held in memory.
 
     Args:
         files: a ``.csv``, ``.tsv`` or ``.parquet`` file, text files also with ``.gz`` appended; a list of such files; or a

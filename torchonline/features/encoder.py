@@ -40,13 +40,14 @@ class ColumnEncoder(nn.Module):
     It has two parts. :meth:`lookup` reads rows, and turns each value into a number, its code. It is exact, and does not depend on
     data. :meth:`forward` turns codes into features, by tensor operations only. It also takes rows.
 
-    | kind | code | features |
-    |---|---|---|
-    | number | the number, also of a text such as "$1,234.50" | the number; a column of 0 and 1 for each of ``edges`` |
-    | boolean | 0 or 1, also of "yes", "F" and the like | the number |
-    | category | the CRC-32 of its text | a column of 0 and 1 for each of ``values``; others are hashed to ``buckets`` columns |
-    | date | seconds since 1970, UTC | days since ``fill``; sine and cosine of the time of day, of the week and of the year |
-    | text | number of its tokens in each bucket | the same |
+    - A *number* is its own code, also as a text such as "$1,234.50". Its features are the number, and a column of 0 and 1 for each
+      of ``edges`` that it exceeds.
+    - A *boolean* has the code 0 or 1, also as "yes", "F" and the like, which is its feature.
+    - A *category* has the CRC-32 of its text as its code. Its features are a column of 0 and 1 for each of ``values``; all others
+      are hashed to ``buckets`` columns.
+    - A *date* has the seconds since 1970 in UTC as its code. Its features are the days since ``fill``, and sine and cosine of the
+      time of day, of the week and of the year.
+    - A *text* has a code for each bucket, the number of its tokens there, which are its features.
 
     A gap (None, NaN, an empty text, or one of ``missing``) has the code NaN. A number, boolean or date is replaced by ``fill``,
     and a category has no value. With ``gaps``, a column of 0 and 1 marks the gap. The gaps of all other columns are counted in
