@@ -40,8 +40,8 @@ class ColumnEncoder(nn.Module):
     It has two parts. :meth:`lookup` reads rows, and turns each value into a number, its code. It is exact, and does not depend on
     data. :meth:`forward` turns codes into features, by tensor operations only. It also takes rows.
 
-    - A *number* is its own code, also as a text such as "$1,234.50". Its features are the number, and a column of 0 and 1 for each
-      of ``edges`` that it exceeds.
+    - A *number* is its own code, also as a text such as "$1,234.50". Its features are the number, and a 0/1 column for each of
+      ``edges`` that it exceeds.
     - A *boolean* has the code 0 or 1, also as "yes", "F" and the like, which is its feature.
     - A *category* has the CRC-32 of its text as its code. Its features are a column of 0 and 1 for each of ``values``; all others
       are hashed to ``buckets`` columns.
