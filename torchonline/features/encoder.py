@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchonline.core.backend import in_python
 from torchonline.core.checks import check_state_dtype
 from torchonline.core.messages import counted, listed
+from torchonline.core.ops import matmul
 from torchonline.features.proposal import MOST_VALUES, proposed
 from torchonline.features.reader import (
     LAST_SECOND,
@@ -266,7 +267,7 @@ class ColumnEncoder(nn.Module):
                 mixed = codes.index_select(-1, self.bucket_places) * 1296111.0
                 mixed = mixed - (mixed / 4294967296.0).floor() * 4294967296.0
                 is_here = (mixed * self.bucket_counts / 4294967296.0).floor() == self.bucket_numbers
-                is_known = torch.matmul(is_value, self.known).index_select(-1, self.bucket_known)
+                is_known = matmul(is_value, self.known).index_select(-1, self.bucket_known)
                 found.append(is_here.to(codes.dtype) * (1.0 - is_known))
         if self.has_cycles:
             is_lost = is_gap.index_select(-1, self.cycle_places)
