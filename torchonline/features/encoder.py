@@ -65,7 +65,7 @@ class ColumnEncoder(nn.Module):
     The features are not standardised: :func:`torchonline.bandit` does it.
 
     Files. A TorchScript file has ``encoder.lookup_row(numbers, texts)``, with the values of one row in two dictionaries, in
-    Python and C++. A program takes codes; :mod:`torchonline.features.reader` computes them and needs only Python. The buffer
+    Python and C++. A program takes codes; ``torchonline.features.reader`` computes them and needs only Python. The buffer
     ``schema`` has the schema as JSON. All give the same bits.
 
     Cost: O(columns) for a row, and O(features) for its codes.
