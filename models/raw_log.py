@@ -20,7 +20,7 @@ from torchonline.features import ColumnEncoder
 from torchonline.features.proposal import MOST_VALUES, proposed, proposed_column
 from torchonline.features.reader import category_of, is_missing
 from torchonline.features.rows import Problems, RowReader, native
-from torchonline.features.schema import MISSING, make_schema
+from torchonline.features.schema import MISSING, make_schema, words_of_gaps
 from torchonline.models.batches import LoggedRounds
 from torchonline.models.file_tables import NAMELESS, matching, times_of
 from torchonline.models.files import check_names, read_chunks
@@ -110,7 +110,7 @@ def read_raw_log(
     others = [reward, *([] if probability is None else [probability])]
     wanted = [*reader.names, action, *others, *([] if time is None else [time])]
     # pandas knows the usual words for a gap only.
-    is_usual = reader.schema["missing"] == make_schema({"x": "number"})["missing"]
+    is_usual = reader.schema["missing"] == words_of_gaps()
     texts = [column["name"] for column in reader.columns if not (is_usual and is_plain_number(column))]
     spool, others_found, times = Spool(reader.width), [], []
     places: dict[str, int] = {}
@@ -122,9 +122,7 @@ def read_raw_log(
             numbers = RowReader(_schema_of_numbers(table, others))
         codes = reader.codes_of_table(table)
         found = numbers.codes_of_table(table)
-        row = problems.row
         problems.add(reader, codes, lambda name, table=table: table[name].to_list())  # type: ignore[misc]
-        problems.row = row
         chosen, is_lost = _places_of(table[action].to_list(), places)
         for name, is_bad, what in (
             *((one, np.isnan(values), "numbers") for one, values in zip(others, found.T, strict=True)),
@@ -138,6 +136,7 @@ def read_raw_log(
             if (is_bad := np.isnan(times[-1]) if times[-1].dtype.kind == "f" else np.zeros(0)).any():
                 problems.record(time, "times", is_bad, math.nan, "leave out rows without a time")
         problems.add(numbers, found, lambda name, table=table: table[name].to_list(), REMEDY)  # type: ignore[misc]
+        problems.row += len(codes)
         spool.append(codes)
         others_found.append(np.concatenate([chosen[:, None], found], 1))
     problems.check()
@@ -247,10 +246,9 @@ def _schema_of_numbers(table: Any, names: Sequence[str]) -> dict[str, Any]:
     columns = []
     for name in names:
         values = [value for value in table[name].to_list() if not is_missing(value)]
-        words = make_schema({"x": "number"})["missing"]
         column: dict[str, Any] = {"kind": "number"}
         if values:
-            found, _ = proposed_column(values, None, words, 2, True)
+            found, _ = proposed_column(values, None, words_of_gaps(), 2, True)
             column = found if found["kind"] in ("number", "boolean") else column
         column.pop("has_gaps", None)
         columns.append({"name": name, **column})

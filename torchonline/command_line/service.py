@@ -59,7 +59,7 @@ def make_settings(head: Any, folder: str, **options: Any) -> HeadSettings:
         options["largest"] = largest_number(columns)
     options |= {
         "columns": columns,
-        "names": tuple(getattr(head, "action_names", None) or ()),
+        "names": tuple(head.action_names or ()),
         "has_arms": actions is None,
         "actions": MOST_ARMS if actions is None else actions,
     }

@@ -163,4 +163,4 @@ def share_columns(model: Any, data: Any) -> None:
     encoder = None if head is None else column_encoder(head.encoder)
     if encoder is not None and isinstance(data, LogDataModule):
         data.encoder = encoder
-        data.actions = getattr(head, "action_names", None)
+        data.actions = head.action_names  # type: ignore[union-attr]

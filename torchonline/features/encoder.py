@@ -24,7 +24,7 @@ from torchonline.features.reader import (
     without_point,
 )
 from torchonline.features.rows import RowReader
-from torchonline.features.schema import MISSING, make_schema, to_json, width_of
+from torchonline.features.schema import MISSING, make_schema, to_json
 
 DAY = 86400.0
 # Each cycle of a date: seconds, and seconds from its start to 1970-01-01. A week starts on Monday.
@@ -393,13 +393,11 @@ class ColumnEncoder(nn.Module):
     def _set_schema(self, schema: Mapping[str, Any]) -> None:
         """Make the tables of a schema."""
         columns = schema["columns"]
-        data = np.frombuffer(to_json(schema).encode("utf-8", "surrogatepass"), dtype=np.uint8).copy()
-        self._buffers["schema"] = torch.from_numpy(data).to(self.schema.device)
         self.schema_text: str = to_json(schema)
+        data = np.frombuffer(self.schema_text.encode("utf-8", "surrogatepass"), dtype=np.uint8).copy()
+        self._buffers["schema"] = torch.from_numpy(data).to(self.schema.device)
         self.__dict__.pop("_reader", None)
-        sizes = [width_of(column) for column in columns]
-        starts = [sum(sizes[:i]) for i in range(len(sizes))]
-        self.code_count = sum(sizes)
+        self.code_count = self.reader.width
         # For TorchScript, which reads a text with them.
         self.missing: str = schema["missing"]
         self.column_names: list[str] = [column["name"] for column in columns]
@@ -413,7 +411,7 @@ class ColumnEncoder(nn.Module):
         self.phases, self.last_second = PHASES, LAST_SECOND
         self.names: list[str] = []
         self.owners: list[str] = []
-        self._make_tables(list(zip(columns, starts, strict=True)))
+        self._make_tables(list(zip(columns, self.reader.starts, strict=True)))
         self.dim = len(self.names)
 
     def _make_tables(self, columns: list[tuple[dict[str, Any], int]]) -> None:
@@ -424,14 +422,15 @@ class ColumnEncoder(nn.Module):
             self.owners.append(column["name"])
 
         values: list[tuple[int, float, float, float]] = []
+        steps: list[tuple[int, float]] = []
         for column, start in columns:
             if column["kind"] in ("number", "boolean"):
+                steps += [(len(values), edge) for edge in column.get("edges", ())]
                 values.append((start, column["fill"], 0.0, 1.0))
                 name(column["name"], column)
             elif column["kind"] == "date" and "age" in column["parts"]:
                 values.append((start, column["fill"], column["fill"], DAY))
                 name(f"{column['name']} days", column)
-        steps = [(i, edge) for i, (start, *_) in enumerate(values) for edge in _edges_of(columns, start)]
         for column, _ in columns:
             for edge in column.get("edges", ()):
                 name(f"{column['name']} > {edge:g}", column)
@@ -543,11 +542,6 @@ class ColumnEncoder(nn.Module):
 
 def _moved(tensor: Tensor, like: Tensor) -> Tensor:
     return like if like.dtype == tensor.dtype else tensor.to(like.device)
-
-
-def _edges_of(columns: list[tuple[dict[str, Any], int]], place: int) -> list[float]:
-    """Return the edges of the column at a place of the codes."""
-    return next(column.get("edges", []) for column, start in columns if start == place)
 
 
 def _described(column: Mapping[str, Any]) -> str:

@@ -18,15 +18,15 @@ from torchonline.features.reader import (
     as_bytes,
     category_of,
     code_of,
+    code_of_boolean,
     is_missing,
-    parsed_boolean,
     parsed_date,
     parsed_number,
     text_of,
     with_plain_blanks,
 )
 from torchonline.features.rows import RowReader, native, plain_numbers
-from torchonline.features.schema import make_schema
+from torchonline.features.schema import make_schema, words_of_gaps
 
 # Text with this many words, and a value of its own in half of the rows, is a text too.
 WORDS_OF_TITLE, SHARE_OF_TITLES = 2.0, 0.5
@@ -66,23 +66,24 @@ def proposed(
     """
     if isinstance(frame, (list, tuple)):
         frame = {name: [row.get(name) for row in frame] for name in dict.fromkeys(key for row in frame for key in row)}
-    values_of = frame.__getitem__ if isinstance(frame, Mapping) else _values_of(native(frame))
-    names = list(frame) if isinstance(frame, Mapping) else native(frame).columns
+    table = frame if isinstance(frame, Mapping) else native(frame)
+    names = list(table) if isinstance(table, Mapping) else table.columns
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise TypeError(f"columns: expected names of text, got {listed(wrong)}")
     chosen = list(names) if columns is None else list(columns)
     if unknown := [name for name in (*chosen, *kinds) if name not in names]:
         raise ValueError(f"columns: expected columns of the table, {listed(names)}, got {listed(unknown)}")
     positive_integer("most_values", most_values)
-    words = make_schema({"x": "number"}, missing)["missing"]
+    words = words_of_gaps(missing)
     found: list[dict[str, Any]] = []
     dropped: dict[str, str] = {}
     for name in chosen:
         if name in kinds and kinds[name] is None:
             dropped[name] = "left out"
             continue
-        values = [value for value in values_of(name) if not is_missing(value)]
-        has_gaps = len(values) < len(values_of(name))
+        rows = table[name] if isinstance(table, Mapping) else table[name].to_list()
+        values = [value for value in rows if not is_missing(value)]
+        has_gaps = len(values) < len(rows)
         given = kinds.get(name)
         options: dict[str, Any] = {} if given is None else {"kind": given} if isinstance(given, str) else dict(given)
         column, why = proposed_column(values, options.get("kind"), words, most_values, given is not None)
@@ -97,8 +98,8 @@ def proposed(
     if not found:
         raise ValueError(f"columns: expected a column to encode, got none: {listed(dropped.items(), ': '.join)}")
     reader = RowReader(make_schema(found, missing))
-    rows = frame if not isinstance(frame, Mapping) else _rows(frame, [c["name"] for c in found])
-    codes = reader.codes(rows) if is_checked else reader.codes_of_table(native(rows))
+    encoded = _rows(table, reader.names) if isinstance(table, Mapping) else frame
+    codes = reader.codes(encoded) if is_checked else reader.codes_of_table(table)
     numbers = [(c, s) for c, s in zip(found, reader.starts, strict=True) if c["kind"] == "number" and "edges" not in c]
     if bins is None:
         bins = BINS if _features(found) + (BINS - 1) * len(numbers) <= MOST_FEATURES else 1
@@ -128,18 +129,6 @@ def _rows(frame: Mapping[str, Any], names: list[str]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*(frame[name] for name in names), strict=True)]
 
 
-def _values_of(table: Any) -> Any:
-    found: dict[str, list[Any]] = {}
-
-    def values_of(name: str) -> list[Any]:
-        if name not in found:
-            found.clear()  # one column at a time
-            found[name] = table[name].to_list()
-        return found[name]
-
-    return values_of
-
-
 def proposed_column(
     values: list[Any], kind: str | None, missing: str, most_values: int, is_wanted: bool
 ) -> tuple[dict[str, Any], str]:
@@ -166,7 +155,7 @@ def proposed_column(
     if kind in (None, "boolean") and (
         is_text or kind is not None or all(isinstance(v, (bool, np.bool_)) for v in values)
     ):
-        codes = {value: _boolean(value, missing) for value in counts}
+        codes = {value: code_of_boolean(value, {}, missing) for value in counts}
         known = sum(counts[value] for value, code in codes.items() if code in (0.0, 1.0) or code != code)
         if kind is not None or known >= ENOUGH * len(values):
             share = sum(counts[value] for value, code in codes.items() if code == 1.0) / max(1, len(values))
@@ -296,7 +285,3 @@ def _parts(codes: list[float]) -> list[str]:
     parts = [part for part, days in lengths.items() if span >= days * 86400.0]
     ascends = all(first <= later for first, later in pairwise(codes))
     return parts if parts and ascends else ["age", *parts]
-
-
-def _boolean(value: Any, missing: str) -> float:
-    return parsed_boolean(as_bytes(value if isinstance(value, str) else str(value)), missing)

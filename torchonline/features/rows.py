@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
+from itertools import accumulate, repeat
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,7 @@ class RowReader:
         self.schema = schema
         self.columns: list[dict[str, Any]] = schema["columns"]
         self.names = [column["name"] for column in self.columns]
-        sizes = list(map(width_of, self.columns))
-        self.starts, self.width = [sum(sizes[:i]) for i in range(len(sizes))], sum(sizes)
+        *self.starts, self.width = accumulate(map(width_of, self.columns), initial=0)
 
     def codes(self, rows: Any) -> np.ndarray:
         """Return the codes of rows, float64 ``(..., C)``, or raise."""
@@ -136,18 +135,18 @@ class Problems:
     Args:
         argument: name of the argument, with which the error begins.
         noun: what a row is called, such as "row"; "" if there is only one.
-        first: the number of the first row.
+        row: the number of the first row. Move it on to record further rows.
     """
 
-    def __init__(self, argument: str, noun: str, first: int = 0) -> None:
-        self.argument, self.noun, self.row = argument, noun, first
+    def __init__(self, argument: str, noun: str, row: int = 0) -> None:
+        self.argument, self.noun, self.row = argument, noun, row
         self.found: dict[str, tuple[str, Any, int, int]] = {}
         self.remedies: dict[str, None] = {}  # as an ordered set
 
     def add(
         self, reader: RowReader, codes: np.ndarray, values_of: Callable[[str], Sequence[Any]], remedy: str = ""
     ) -> None:
-        """Record the codes of infinity among the codes of further rows.
+        """Record the codes of infinity among the codes of rows from number :attr:`row`.
 
         ``remedy`` says what to do about them; "" for what suits the column.
         """
@@ -157,10 +156,9 @@ class Problems:
                 if is_bad.any():
                     value = values_of(column["name"])[int(np.argmax(is_bad))]
                     self.record(column["name"], WANTED[column["kind"]], is_bad, value, remedy or _remedy(column, value))
-        self.row += len(codes)
 
     def record(self, name: str, wanted: str, is_bad: np.ndarray, value: Any, remedy: str) -> None:
-        """Record wrong values of a column among further rows."""
+        """Record wrong values of a column among rows from number :attr:`row`."""
         old = self.found.get(name, (wanted, value, self.row + int(np.argmax(is_bad)), 0))
         self.found[name] = (*old[:3], old[3] + int(is_bad.sum()))
         self.remedies[remedy] = None
@@ -230,6 +228,4 @@ def _remedy(column: Mapping[str, Any], value: Any) -> str:
         return "give dates as text, or as seconds since 1970"
     if kind == "number":
         return "mend or leave out infinite numbers"
-    if kind == "date":
-        return "give seconds since 1970, of the years 1 to 9999"
     return "convert the values to text"

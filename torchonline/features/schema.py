@@ -41,9 +41,7 @@ def make_schema(columns: Any, missing: Sequence[str] = MISSING) -> dict[str, Any
         ]
     if not isinstance(columns, (list, tuple)) or not columns:
         raise TypeError(f"columns: expected kinds of columns by name, got {columns!r}")
-    words = instance_of("missing", missing, (list, tuple), "a list of words")
-    if any(not isinstance(word, str) or "," in word or not word.isascii() for word in words):
-        raise ValueError(f"missing: expected words of ASCII characters without a comma, got {list(words)}")
+    words = words_of_gaps(missing)
     problems: list[str] = []
     found = [_with_defaults(column, problems) for column in columns]
     names = [column["name"] for column in found]
@@ -51,7 +49,15 @@ def make_schema(columns: Any, missing: Sequence[str] = MISSING) -> dict[str, Any
         problems.append(f"each column once, got {listed(twice)} more than once")
     if problems:
         raise ValueError(f"columns: expected {'; '.join(problems)}")
-    return {"columns": found, "missing": "".join(f",{word.strip().lower()}" for word in words if word.strip()) + ","}
+    return {"columns": found, "missing": words}
+
+
+def words_of_gaps(missing: Sequence[str] = MISSING) -> str:
+    """Return the words for a gap, each between commas, or raise."""
+    words = instance_of("missing", missing, (list, tuple), "a list of words")
+    if any(not isinstance(word, str) or "," in word or not word.isascii() for word in words):
+        raise ValueError(f"missing: expected words of ASCII characters without a comma, got {list(words)}")
+    return "".join(f",{word.strip().lower()}" for word in words if word.strip()) + ","
 
 
 def _with_defaults(column: Any, problems: list[str]) -> dict[str, Any]:

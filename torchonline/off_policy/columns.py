@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from torchonline.core.messages import counted, listed
+from torchonline.features.reader import is_missing
 
 TEXT, GAPS, AMOUNTS, DATES = (
     "number text, or give each of its values a column of 0 and 1",
@@ -196,14 +197,6 @@ def check_columns(name: str, inputs: Sequence[str], **roles: Sequence[str]) -> N
 def count_of_gaps(values: np.ndarray) -> int:
     """Return the number of missing values: None, NaN or NaT."""
     return sum(map(is_missing, values)) if values.dtype.kind == "O" else int((values != values).sum())
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, NaT or NA."""
-    try:
-        return value is None or bool(value != value)  # NaN and NaT differ from themselves
-    except TypeError:  # pandas.NA is neither equal nor not
-        return True
 
 
 def is_number(value: Any) -> bool:

@@ -1,6 +1,5 @@
 """Logs of decisions with their probabilities, and conversions to them."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -102,7 +101,7 @@ class BanditLog:
             if not right or (context.dim() == 3 and context.size(1) != arms):
                 wanted = f"({n}, d) or ({n}, {arms}, d) with d above 0"
                 raise ValueError(f"context: expected shape {wanted}, got {shape_text(context.shape)}")
-            check_values("context", context.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf))
+            check_values("context", context[~context.isnan()])
             found["context"] = context
         if self.mask is not None:
             mask = check_mask("mask", self.mask, (n, arms), LIKE, True)
