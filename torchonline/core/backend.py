@@ -111,9 +111,27 @@ def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
     body = "return _of_arrays({all}) if type({first}) in _types else _of_tensors({all})"
 
     def decorate(function: F) -> F:
-        return with_body(function, body, _of_arrays=array_version, _of_tensors=function, _types=ARRAY_TYPES)
+        chosen: Any = with_body(function, body, _of_arrays=array_version, _of_tensors=function, _types=ARRAY_TYPES)
+        if not chosen.__defaults__:  # the version for arrays has none
+            chosen.of_arrays = array_version
+        return chosen
 
     return decorate
+
+
+def bound_to_arrays(method: Any, known: dict[int, dict[str, Any]]) -> Any:
+    """Return a method that calls the array versions of :func:`on_arrays` without a choice.
+
+    On NumPy views, the choices would take a tenth of a round. ``known`` holds the globals of each module with these versions.
+    """
+    if type(method) is not FunctionType or method.__closure__:
+        return method
+    names = method.__globals__
+    if id(names) not in known:
+        known[id(names)] = {name: getattr(value, "of_arrays", value) for name, value in names.items()}
+    bound: Any = FunctionType(method.__code__, known[id(names)], method.__name__, method.__defaults__)
+    bound.__kwdefaults__ = method.__kwdefaults__
+    return bound
 
 
 def in_python(python_version: F) -> Callable[[Callable[..., Any]], F]:

@@ -208,8 +208,13 @@ class Learner(Citable, WithOptions, nn.Module):
         self.__dict__["_view"] = None
         parts = {name: part.numpy_view() for name, part in self.parts().items()}
         if all(map(can_be_viewed, self._buffers.values())) and all(parts.values()):
-            self.__dict__["_view"] = NumpyView(self, parts)
+            view = NumpyView(self, parts)
+            self._complete(view)
+            self.__dict__["_view"] = view
         return self._view
+
+    def _complete(self, view: NumpyView) -> None:
+        """Add what a subclass needs to a new view."""
 
     def view_for(self, x: Any) -> NumpyView | None:
         """Return the view for a call on a tensor or an array; or None.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import _increment_version as increment_version  # torch.autograd.graph's without a call
 
-from torchonline.core.backend import is_readable
+from torchonline.core.backend import bound_to_arrays, is_readable
 from torchonline.core.undo_journal import Journal
 
 if TYPE_CHECKING:
@@ -119,8 +119,17 @@ def plain_twin(module: nn.Module) -> Any:
     # Twins with the same methods have one class, which the interpreter's caches need.
     key = (id(cls), *map(id, methods.values()))
     if key not in TWINS:
+        known: dict[int, dict[str, Any]] = {}
+        methods = {name: bound_to_arrays(method, known) for name, method in methods.items()}
         TWINS[key] = type(cls.__name__, (), methods | {"__class__": cls})  # for isinstance() and super()
     return object.__new__(TWINS[key])
+
+
+def with_attributes(twin: Any, **attributes: Any) -> Any:
+    """Return a copy of an object on NumPy views, with other attributes."""
+    found = object.__new__(type(twin))
+    found.__dict__.update(twin.__dict__, **attributes)
+    return found
 
 
 def _places_of(learner: "Learner", parts: "dict[str, Any]") -> list[dict[str, Any]]:

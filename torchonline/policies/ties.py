@@ -13,12 +13,12 @@ from torchonline.core.ops import column, largest, minimum, roundoff
 
 def best_of_arrays(scores: Any) -> Any:
     """Return the index of the largest score of each row; None if arms tie in a row."""
-    best = scores.argmax(-1, keepdims=True)
     if scores.ndim > 1:
-        has_tie = np.count_nonzero(are_best(scores)) > best.size
-    else:  # the same in Python's numbers, which take less time
-        has_tie = np.count_nonzero(scores >= least_of_best(scores.item(best.item()), scores)) > 1
-    return None if has_tie else best[..., 0]
+        best = scores.argmax(-1)
+        return None if np.count_nonzero(are_best(scores)) > best.size else best
+    best = scores.argmax(keepdims=True)  # an array, which becomes a tensor
+    has_tie = np.count_nonzero(scores >= least_of_best(scores.item(best.item()), scores)) > 1
+    return None if has_tie else best[0, ...]
 
 
 def has_tie(scores: Tensor) -> bool:

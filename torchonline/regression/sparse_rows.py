@@ -18,7 +18,7 @@ from torchonline.core.checks import is_ordinary, positive_integer, shape_text
 from torchonline.core.inputs import as_tensor, plain_number
 from torchonline.core.sparse import SparseRows
 from torchonline.core.undo_journal import copies_of, restore_
-from torchonline.core.views import plain_twin
+from torchonline.core.views import plain_twin, with_attributes
 
 # The buffers with a number for each column.
 WIDE = ("theta_hat", "variances")
@@ -121,9 +121,7 @@ def view_in_columns(twin: Any, columns: Any) -> Any:
     own = twin.__dict__
     changed = {name: own[name][..., columns] for name in WIDE if name in own}
     changed |= {name: view_in_columns(own[name], columns) for name in ("policy", "estimator") if name in own}
-    found = object.__new__(type(twin))
-    found.__dict__.update(own, **changed, **({"dim": len(columns)} if "dim" in own else {}))
-    return found
+    return with_attributes(twin, **changed, **({"dim": len(columns)} if "dim" in own else {}))
 
 
 def learn_on_view(
