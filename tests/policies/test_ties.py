@@ -19,6 +19,7 @@ from torchonline import (
     bandit,
 )
 from torchonline.baselines import CRMM, MENU, MoM
+from torchonline.policies import ties
 from torchonline.policies.ties import are_best, has_tie, shares_of_best, untied
 
 pytestmark = pytest.mark.fast
@@ -169,3 +170,12 @@ def test_rewards_that_come_in_batches_are_learnt_as_well_as_single_ones() -> Non
         right = (k == labels[part]).double()
         arms.step(x[part], k, right)
     assert float(right.mean()) > 0.5
+
+
+@pytest.mark.parametrize("shape", [(50,), (7, 5), (2, 3, 5), (3, 50)])
+def test_hashes_of_parts_add_up(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=D)
+    wanted = ties.hashes(x, 0)
+    assert wanted.shape == (*shape[:-1], 1)
+    monkeypatch.setattr(ties, "MOST_AT_ONCE", 12)
+    assert torch.equal(ties.hashes(x, 0), wanted)

@@ -43,6 +43,7 @@ from torchonline.policies.arm_ids import found_places
 from torchonline.policies.open_decisions import close_decisions, opened_decisions
 from torchonline.policies.sparse_inputs import answers_to_decisions, has_own_columns, learn_sparse_decisions
 from torchonline.policies.ties import best_of_arrays, has_tie, untied
+from torchonline.policies.tiles import in_tiles, rows_of_tile, scores_in_tiles
 from torchonline.regression.arguments import (
     as_actions,
     checked_responses,
@@ -275,7 +276,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _scores_in_python(self, inputs: ArrayLike | None) -> Tensor:
         x = self._checked(inputs, None)[0]
         with self._exactly(x):
-            return self._scored(x)
+            return self._in_tiles(lambda x, mask: self._scored(x), x)
 
     def _forward_in_python(self, inputs: ArrayLike | None = None) -> Tensor:
         if is_sparse(inputs):
@@ -840,10 +841,6 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Return whether NumPy can compute the scores: a user's subclass may call torch."""
         return False
 
-    def _to_score(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the input of :meth:`_features` when some arms are unavailable."""
-        return x
-
     def _exactly(self, x: Any) -> AbstractContextManager[Any]:
         """Return a context without automatic mixed precision."""
         return exactly(x) if autocasts(x) else nullcontext()
@@ -895,31 +892,51 @@ class Policy(Citable, WithDelegated, Generic[E]):
         x, available = self._checked(inputs, mask)
         if view is None and is_on_arrays:
             view = learner.view_for(x)
-        if view is not None and x.numel() * learner.multiplications < SMALL_PRODUCT:
-            rows = as_array(x)
-            if learner.validate:
-                check_array("inputs", rows)
-            return view.run(self._on(view)._scored, rows), available
-        if learner.validate and is_readable(x):
-            check_values("inputs", x)
+        rows = rows_of_tile(self, x, is_on_arrays)
+        is_small = rows is not None or x.numel() * learner.multiplications < SMALL_PRODUCT
+        stand_in = self._on(view) if view is not None and is_small else None
+        checks_tiles = rows is not None and available is None
+        if not checks_tiles:  # unavailable arms, which are not in the tiles, must be finite too
+            self._check_finite(x)
+
+        def ask(part: Tensor) -> Any:
+            if checks_tiles:
+                self._check_finite(part)
+            return self._scored(part) if stand_in is None else view.run(stand_in._scored, as_array(part))
+
         with torch.no_grad(), self._exactly(x):
-            return self._scored(self._to_score(x.detach(), available)), available
+            x = x.detach()
+            if rows is None:
+                return ask(x), available
+            return scores_in_tiles(ask, x, available, rows, self.item_dims, is_on_arrays), available
+
+    def _check_finite(self, x: Tensor) -> None:
+        """Refuse NaN, infinity and values too large to square."""
+        if self._learner().validate and is_readable(x):
+            if x.is_cpu:
+                check_array("inputs", as_array(x))
+            else:
+                check_values("inputs", x)
+
+    def _in_tiles(self, ask: Callable[..., Any], x: Tensor, mask: Tensor | None = None) -> Any:
+        """Return what ``ask`` returns for decisions and a mask, tile by tile if they are many."""
+        rows = rows_of_tile(self, x, False)
+        return ask(x, mask) if rows is None else in_tiles(ask, x, mask, self.item_dims, rows)
 
     @in_turn
     def _probabilities_now(self, inputs: Any, mask: Any) -> Tensor:
         x, available = self._checked(inputs, mask)
-        if self._learner().validate and is_readable(x):
-            check_values("inputs", x)
+        self._check_finite(x)
         with torch.no_grad(), self._exactly(x):
-            return self._mixture(self._to_score(x.detach(), available), available)
+            return self._in_tiles(self._mixture, x.detach(), available)
 
     @in_turn
     def _means_now(self, inputs: Any) -> Tensor:
-        return self._means(self._checked(inputs, None)[0])
+        return self._in_tiles(lambda x, mask: self._means(x), self._checked(inputs, None)[0])
 
     @in_turn
     def _bounds_now(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        return self._bounds(self._checked(inputs, None)[0])
+        return self._in_tiles(lambda x, mask: self._bounds(x), self._checked(inputs, None)[0])
 
     def _are_inputs(self, learner: Any, shape: tuple[int, ...]) -> bool:
         """Return whether a shape is valid for the inputs of decisions."""

@@ -7,8 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchonline.core.backend import may_hold
+from torchonline.core.backend import in_python, is_readable, may_hold
 from torchonline.core.ops import column, largest, minimum, roundoff
+
+# Large inputs are hashed in parts of so many entries, 2 MiB.
+MOST_AT_ONCE = 1 << 18
 
 
 def best_of_arrays(scores: Any) -> Any:
@@ -54,17 +57,41 @@ def untied(scores: Tensor, inputs: Tensor) -> Tensor:
         return scores
     best, lead = are_best(scores), scores.dim() - 1
     x = inputs.detach().to(torch.float64).flatten(lead) if inputs.dim() > lead else torch.zeros(1).to(scores)
-    # TorchScript cannot view the bits of an entry, and programs not its power of two. The digits of x + sqrt(2) tell 1 from 2.
-    digits = digits_of(x) + digits_of(x + 1.4142135623730951) * (x != 0.0)
-    # Odd numbers, one for each entry. They do not overflow, which compilers of programs refuse in an index.
-    factors = 0x9E3779B1 * (2 * torch.arange(x.size(-1), device=x.device) + 1)
     arms = torch.arange(scores.size(-1), device=scores.device)
-    # Zeros add nothing: programs append an arm of zeros.
-    rank = mixed((mixed(digits + factors) * (digits != 0)).sum(-1, keepdim=True) + arms)
+    rank = mixed(hashes(x, 0) + arms)
     # Half of a rank is above the least number, which the other arms have.
     rank = torch.where(best, rank >> 1, torch.full_like(rank, -0x4000000000000001))
     is_left = torch.zeros_like(best).scatter_(-1, rank.argmax(-1, keepdim=True), True)
     return scores.masked_fill(best & ~is_left, -math.inf)
+
+
+def _hashes_in_python(x: Tensor, first: int) -> Tensor:
+    if not is_readable(x) or x.numel() <= MOST_AT_ONCE:
+        return _hashes_at_once(x, first)
+    if x.size(-1) > MOST_AT_ONCE:
+        parts = x.split(MOST_AT_ONCE, -1)
+        sums = [_hashes_in_python(part, first + i * MOST_AT_ONCE) for i, part in enumerate(parts)]
+        return torch.stack(sums).sum(0)
+    rows = x.flatten(0, -2).split(MOST_AT_ONCE // x.size(-1))
+    return torch.cat([_hashes_at_once(part, first) for part in rows]).unflatten(0, x.shape[:-1])
+
+
+@in_python(_hashes_in_python)
+def hashes(x: Tensor, first: int) -> Tensor:
+    """Return a hash of each row of float64 numbers: ``(..., n)`` to ``(..., 1)``.
+
+    The entries are those from the place ``first`` on: hashes of parts of a row add up.
+    """
+    return _hashes_at_once(x, first)
+
+
+def _hashes_at_once(x: Tensor, first: int) -> Tensor:
+    # TorchScript cannot view the bits of an entry, and programs not its power of two. The digits of x + sqrt(2) tell 1 from 2.
+    digits = digits_of(x) + digits_of(x + 1.4142135623730951) * (x != 0.0)
+    # Odd numbers, one for each entry. They do not overflow, which compilers of programs refuse in an index.
+    factors = 0x9E3779B1 * (2 * torch.arange(x.size(-1), device=x.device) + (2 * first + 1))
+    # Zeros add nothing: programs append an arm of zeros.
+    return (mixed(digits + factors) * (digits != 0)).sum(-1, keepdim=True)
 
 
 def digits_of(x: Tensor) -> Tensor:
