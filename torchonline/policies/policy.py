@@ -919,7 +919,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
                 check_values("inputs", x)
 
     def _in_tiles(self, ask: Callable[..., Any], x: Tensor, mask: Tensor | None = None) -> Any:
-        """Return what ``ask`` returns for decisions and a mask, tile by tile if they are many."""
+        """Return the answers to decisions and a mask, tile by tile if they are many."""
         rows = rows_of_tile(self, x, False)
         return ask(x, mask) if rows is None else in_tiles(ask, x, mask, self.item_dims, rows)
 

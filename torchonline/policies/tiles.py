@@ -55,7 +55,10 @@ def in_tiles(
 def scores_in_tiles(
     ask: Callable[[Tensor], Any], x: Tensor, mask: Tensor | None, rows: int, item_dims: int, is_by_arm: bool
 ) -> Any:
-    """Return the scores of decisions. With ``is_by_arm``, unavailable arms get -inf, unseen."""
+    """Return the scores of decisions, ``(..., K)``.
+
+    With ``is_by_arm``, each arm is scored alone. Unavailable arms are not scored, and get -inf.
+    """
     if not (is_by_arm and item_dims == 2):
         return in_tiles(lambda part, mask: ask(part), x, None, item_dims, rows)
     if mask is None:
