@@ -717,3 +717,36 @@ def test_what_an_arm_cannot_resolve_is_refused_and_the_others_forget_it_too() ->
     assert differences(before, snapshot(arms)) == []
     arms.learn(context[:12], action[:12], torch.zeros(12))
     assert arms.estimator.rounds.tolist() == [6, 6, 0]
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_arms_are_added_in_the_room_of_earlier_ones(batch: tuple[int, ...]) -> None:
+    """Forty arms, one at a time, with rounds between: as with all arms from the start, and copies have no spare room."""
+    x = torch.randn(40, *batch, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    arms, all_arms = (DisjointArms(RobustRidgeRegression(2, batch_shape=batch), actions=n) for n in (3, 43))
+    moved = 0
+    for t in range(40):
+        k = torch.full(batch, t % arms.actions)
+        for policy in (arms, all_arms):
+            policy.step(x[t], k, x[t, ..., 0])
+        before = arms.estimator.V.data_ptr()
+        assert arms.add_actions() == [3 + t]
+        moved += arms.estimator.V.data_ptr() != before
+        with torch.no_grad():
+            torch.testing.assert_close(arms(x[t]), all_arms(x[t])[..., : 4 + t])
+        if t == 20:
+            arms = copy.deepcopy(arms) if batch else pickle.loads(pickle.dumps(arms))
+            assert arms.estimator.V.untyped_storage().nbytes() == arms.estimator.V.nbytes
+    assert moved == 40 if batch else moved < 25
+
+
+def test_an_added_arm_leaves_the_room_of_a_removed_one() -> None:
+    """The room of arms is dropped with them: a copy of the batch before is not written."""
+    arms = DisjointArms(RidgeRegression(1), actions=3)
+    arms.add_actions(2)
+    before = arms.estimator
+    arms.remove_actions([1])
+    arms.add_actions(2)
+    arms.step([1.0], 6, 1.0)
+    assert arms.estimator.rounds.tolist() == [0, 0, 0, 0, 0, 1]
+    assert before.rounds.tolist() == [0] * 5

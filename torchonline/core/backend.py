@@ -122,7 +122,8 @@ def on_arrays(array_version: Callable[..., Any]) -> Callable[[F], F]:
 def bound_to_arrays(method: Any, known: dict[int, dict[str, Any]]) -> Any:
     """Return a method that calls the array versions of functions without a choice.
 
-    On NumPy views, the choices of :func:`on_arrays` would take some percent of a round. ``known`` holds the globals of each module with these versions.
+    The choices of :func:`on_arrays` take some percent of a small round. ``known`` holds the globals of modules with these
+    versions.
     """
     if type(method) is not FunctionType or method.__closure__:
         return method

@@ -21,7 +21,7 @@ from torchonline.core.undo_journal import Journal
 from torchonline.core.views import NumpyView, can_be_viewed
 
 # Attributes that copies do not share: the lock, and what is found again when it is needed.
-OF_OBJECT = ("_lock", "_view", "_journal", "_names", "_plain_classes")
+OF_OBJECT = ("_lock", "_view", "_journal", "_names", "_plain_classes", "_rooms")
 
 
 class Learner(Citable, WithOptions, nn.Module):

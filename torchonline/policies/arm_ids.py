@@ -1,7 +1,7 @@
 """Permanent ids of arms that come and go."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -247,11 +247,15 @@ class WithArmIds:
                 was = ", which was removed" if self.was_removed(known.ids[one]) else ""
                 raise ValueError(f"{name}: expected new names, got {one!r}, the name of arm {known.ids[one]}{was}")
 
-    def _ids_after(self, kept: Iterable[int], added: int, names: list[str] | None = None) -> dict[str, Tensor | None]:
+    def _ids_after(self, kept: Sequence[int], added: int, names: list[str] | None = None) -> dict[str, Tensor | None]:
         """Return the buffers after some arms were kept and others were added."""
-        own, given = self.action_ids, self.ids_so_far
-        ids = [own[k] for k in kept] + list(range(given, given + added))
-        found = _buffers(ids, given + added, self._place())
+        given = self.ids_so_far
+        if self._buffers["ids"] is None and len(kept) == self._arm_count():
+            found: dict[str, Tensor | None] = {"ids": None, "ids_given": None}
+        else:
+            own = self.action_ids
+            ids = [own[k] for k in kept] + list(range(given, given + added))
+            found = _buffers(ids, given + added, self._place())
         if names is not None:
             all_names = self.names_by_id() | dict(enumerate(names, given))
             found["name_bytes"] = packed_names(all_names).to(self._place())
@@ -271,13 +275,12 @@ class WithArmIds:
         given = removed if isinstance(removed, (Tensor, np.ndarray)) else list(removed)
         given = self._ids_of(name, given)
         gone = as_indices(name, given, CPU).reshape(-1).tolist()
-        known = self.action_ids
-        for one in gone:
-            if one not in known:
-                raise self._unknown(name, one)
-        if len(set(gone)) < len(gone) or len(gone) >= len(known):
+        known, out = self.action_ids, set(gone)
+        for one in out.difference(known):
+            raise self._unknown(name, one)
+        if len(out) < len(gone) or len(gone) >= len(known):
             raise ValueError(f"{name}: expected some of the arms {listed(known)}, each once and not all, got {gone}")
-        return [k for k, one in enumerate(known) if one not in gone]
+        return [k for k, one in enumerate(known) if one not in out]
 
     def _unknown(self, name: str, one: int) -> ValueError:
         """Return the error for an unknown id."""

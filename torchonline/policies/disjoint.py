@@ -151,8 +151,12 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             ([2], ['home', 'sale', 'promo'])
         """
         added, names = self._added("actions", actions)
-        self._rearrange(range(self.actions), added, names)
-        return self.action_ids[-added:]
+        first, count, dims = self.ids_so_far, self.actions, self.batch_dims
+        with torch.no_grad():
+            rooms = self._rooms_for(added)
+            buffers = {name: room.narrow(dims, 0, count + added) for name, room in rooms.items()}
+            self._take_over(buffers, self._ids_after(range(count), added, names), {}, rooms)
+        return list(range(first, first + added))
 
     @in_turn
     def remove_actions(self, actions: Iterable[int] | Iterable[str]) -> None:
@@ -177,7 +181,12 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             Traceback (most recent call last):
             ValueError: action: expected the id of an arm, one of 1, 2, 3, got 0, which was removed
         """
-        self._rearrange(self._staying("actions", actions), 0)
+        kept, batch = self._staying("actions", actions), self.policy.estimator
+        with torch.no_grad():
+            index = torch.tensor(kept, device=batch.theta_hat.device)
+            buffers = {name: buffer.index_select(self.batch_dims, index) for name, buffer in batch.state().items()}
+            early = {} if self.early is None else {"early": self.early.with_arms(kept)}
+            self._take_over(buffers, self._ids_after(kept, 0), early, {})
 
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
         moving = self._rounds_until_freeze()
@@ -341,9 +350,9 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         if not self.is_view:
             self._learn_gathered(x, action, reward, noise_scale)
             return
-        arm, pooled = self.__dict__["of_arm"][action]
-        arm._learn_round(x, reward, noise_scale)
-        for buffer, own in pooled:
+        arm = self.__dict__["of_arm"][action]
+        arm.learner._learn_round(x, reward, noise_scale)
+        for buffer, own in arm.pooled:
             buffer[...] = own
 
     @in_python(_learn_arm_in_python)
@@ -381,7 +390,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any, weight: Any) -> Any:
         if not self.is_view:
             return self._replace_gathered(arm, old, new, target, weight)
-        return self.__dict__["of_arm"][int(arm)][0]._replace_(old, new, target, weight)
+        return self.__dict__["of_arm"][int(arm)].learner._replace_(old, new, target, weight)
 
     @in_python(_replace_in_python)
     def _replace_(self, arm: Tensor, old: Tensor, new: Tensor, target: Tensor, weight: Tensor) -> Tensor:
@@ -411,7 +420,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _call_arm(self, method: str, place: Any, *arguments: Any) -> Any:
         """Call a method of the chosen arms' estimator that writes no pooled statistics."""
         if self.is_view:
-            return getattr(self.__dict__["of_arm"][place][0], method)(*arguments)
+            return getattr(self.__dict__["of_arm"][place].learner, method)(*arguments)
         index = self._copy_chosen_(place)
         found = getattr(self.arm, method)(*arguments)
         self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
@@ -426,11 +435,11 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         restarts = self.estimator.restart_every is not None
         return super()._why_no_sums() or ("whose arms restart at different rounds" if restarts else None)
 
-    def in_columns(self, columns: Tensor, *, learns: bool = False) -> Any:
+    def in_columns(self, columns: Tensor) -> Any:
         """Return a stand-in with some columns of the features. Python only."""
         batch, rule = self.policy.estimator, self.policy
         modules = {"policy": rule_over(rule, in_columns(batch, columns)), "arm": in_columns(self.arm, columns)}
-        twin = stand_in(self, len(columns), _modules=self._modules | modules, learns=learns)
+        twin = stand_in(self, len(columns), _modules=self._modules | modules)
         twin.__dict__["multiplications"] = len(columns) * self.actions
         return twin
 
@@ -459,11 +468,9 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return list(self.arm.state().values())
 
     def _complete(self, view: NumpyView) -> None:
-        if self.__dict__.get("learns", True):
-            of_arm = [] if self.batch_dims else [_ArmView(view, k, self) for k in range(self.actions)]
-            written = [arm.written for arm in of_arm]
-            view.learner.__dict__.update(of_arm=[(arm.learner, arm.pooled) for arm in of_arm], written=written)
-            if of_arm and self.pooled:
+        if not self.batch_dims:
+            view.learner.__dict__["of_arm"] = _ArmViews(view, self)
+            if self.pooled:
                 # For scores, what the arms share is one number, with which NumPy takes a third of the time.
                 rule = view.learner.policy
                 first = {name: rule.estimator.__dict__[name][0, ...] for name in self.pooled}
@@ -499,13 +506,13 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     def _run_on_arrays(self, view: NumpyView, learn: Callable[..., None], round: tuple[Any, ...]) -> None:
         """Learn one round on NumPy views, all or nothing. Its second argument is the arm."""
-        early, k = view.learner.early, round[1]
-        own, shared, size = view.learner.written[k]
+        early, k, of_arm = view.learner.early, round[1], view.learner.of_arm
+        own, shared, size = of_arm[k].written
         if view.learner._starts_anew_next():
             own, size = view.state, 0
         elif early is not None and early.are_early(view.learner.rounds):
             *_, arm = early.recall(early.place(view.learner.rounds + 1))
-            own, size = [*own, *view.learner.written[int(arm)][0], early.records], 0
+            own, size = [*own, *of_arm[int(arm)].written[0], early.records], 0
         if size > SNAPSHOT_BYTES:
             entry = view.journal.entry(k, own)
             all_or_nothing(self, entry.undo, entry.learn, shared, learn, *round)
@@ -527,27 +534,48 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _arm_count(self) -> int:
         return self.actions
 
-    def _rearrange(self, kept: Iterable[int], added: int, names: list[str] | None = None) -> None:
-        """Replace the batch by one with the kept arms and ``added`` new ones."""
-        batch, old, dims = self.policy.estimator, list(kept), self.batch_dims
-        with torch.no_grad():
-            place, count = {"device": batch.theta_hat.device}, len(old) + added
-            # Built with the original dtype, which decides on the buffers, and then converted.
-            new = rebuilt(batch, batch_shape=(*self.batch_shape, count), validate=batch.validate, **place)
-            new = new.to(batch.theta_hat.dtype)
-            index = torch.tensor(old, device=batch.theta_hat.device)
-            for name, buffer in batch.state().items():
-                rows = buffer.index_select(dims, index)
-                new._buffers[name].narrow(dims, 0, len(old)).copy_(rows)
-                if name in self.pooled and added:
-                    new._buffers[name].copy_(rows.narrow(dims, 0, 1).expand_as(new._buffers[name]))
-            modules: dict[str, Any] = {"policy": _with_estimator(self.policy, new)}
-            if self.early is not None:
-                modules["early"] = self.early.with_arms(old)
-            ids = self._ids_after(old, added, names)
+    def _take_over(
+        self,
+        buffers: dict[str, Tensor],
+        ids: dict[str, Tensor | None],
+        modules: dict[str, Any],
+        rooms: dict[str, Tensor],
+    ) -> None:
+        """Replace the arms' statistics and ids, other modules, and the room for new arms."""
+        old, count = self.policy.estimator, buffers["rounds"].size(-1)
+        # On no device, so that no memory is written. With the original dtype, which decides on the buffers.
+        new = rebuilt(old, batch_shape=(*self.batch_shape, count), validate=old.validate, device="meta")
+        new.to(old.theta_hat.dtype)
+        new._initial_options["device"] = old._initial_options["device"]
+        new._buffers.update(old._buffers | buffers)
+        modules = modules | {"policy": _with_estimator(self.policy, new)}
         # In one update: an interrupt in between would leave wrong ids or a stale view.
-        changed = {"_buffers": self._buffers | ids, "_modules": self._modules | modules}
+        changed = {"_buffers": self._buffers | ids, "_modules": self._modules | modules, "_rooms": rooms}
         self.__dict__.update(changed, _view=None, multiplications=new.dim * count)
+
+    def _rooms_for(self, added: int) -> dict[str, Tensor]:
+        """Return the arms' statistics with those of new arms behind them, and room.
+
+        The room grows by an eighth, so that to add an arm costs O(m^2) on average.
+        """
+        batch, dims, count = self.policy.estimator, self.batch_dims, self.actions
+        first, rooms = batch._initial_state(), {}
+        for name, buffer in batch.state().items():
+            room = self.__dict__.get("_rooms", {}).get(name)
+            if room is None or room.data_ptr() != buffer.data_ptr() or room.size(dims) < count + added:
+                # A part of a room is contiguous only without batches.
+                size = count + added + (0 if dims else count // 8)
+                room = buffer.new_empty((*self.batch_shape, size, *buffer.shape[dims + 1 :]))
+                room.narrow(dims, 0, count).copy_(buffer)
+            rows = room.narrow(dims, count, added)
+            new = buffer.narrow(dims, 0, 1) if name in self.pooled else first[name]
+            rows.copy_(new.expand_as(rows))
+            rooms[name] = room
+        return rooms
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *arguments: Any, **options: Any) -> Any:
+        self.__dict__["_rooms"] = {}  # of memory that may be left
+        return super()._apply(fn, *arguments, **options)
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
         problems = super()._load_problems(state_dict, prefix)
@@ -566,26 +594,40 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
+class _ArmViews(dict[int, "_ArmView"]):
+    """The arms of a batch on NumPy views, each made when it is first asked for."""
+
+    def __init__(self, view: NumpyView, arms: DisjointArms) -> None:
+        super().__init__()
+        self.batch: Any = view.learner.policy.estimator
+        self.single: dict[str, Any] = {
+            "batch_dims": 0,
+            "batch_shape": (),
+            "features_shape": (self.batch.dim,),
+            "response_shape": (),
+        }
+        self.copied, self.pooled = arms.copied, arms.pooled
+        scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
+        own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
+        # What the rounds of all arms write.
+        self.shared = [*own, *(self.batch.__dict__[name] for name in arms.pooled), *scaler]
+
+    def __missing__(self, k: int) -> "_ArmView":
+        found = self[k] = _ArmView(self, k)
+        return found
+
+
 class _ArmView:
     """One arm of a batch on NumPy views: a learner on slices of the batch's arrays."""
 
-    def __init__(self, view: NumpyView, k: int, arms: DisjointArms) -> None:
-        batch: Any = view.learner.policy.estimator
-        slices = {name: batch.__dict__[name][k, ...] for name in arms.copied if batch.__dict__[name] is not None}
-        single: dict[str, Any] = {
-            "batch_dims": 0,
-            "batch_shape": (),
-            "features_shape": (batch.dim,),
-            "response_shape": (),
-        }
-        self.learner: Any = with_attributes(batch, **slices, **single, named_buffers=slices.items)
+    def __init__(self, arms: _ArmViews, k: int) -> None:
+        own = arms.batch.__dict__
+        slices = {name: own[name][k, ...] for name in arms.copied if own[name] is not None}
+        self.learner: Any = with_attributes(arms.batch, **slices, **arms.single, named_buffers=slices.items)
+        self.pooled = [(own[name], slices[name]) for name in arms.pooled]
         written = [array for name, array in slices.items() if name not in arms.pooled]
-        self.pooled = [(batch.__dict__[name], slices[name]) for name in arms.pooled]
-        scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
-        own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
-        shared = [*own, *(batch.__dict__[name] for name in arms.pooled), *scaler]
         # What only this arm's rounds write, what all rounds write, and the size of the first.
-        self.written = (written, shared, sum(array.nbytes for array in written))
+        self.written = (written, arms.shared, sum(array.nbytes for array in written))
 
 
 def _with_estimator(policy: Rule, estimator: Estimator) -> Rule:

@@ -103,18 +103,17 @@ class EarlyRounds(Learner):
     # TorchScript does not compile the methods below.
 
     def with_arms(self, kept: list[int]) -> "EarlyRounds":
-        """Return a copy for the kept arms, given by their old positions.
+        """Return a copy for the kept arms, given by their old positions, ascending.
 
         Rounds of removed arms are not renewed again.
         """
         twin = copy.deepcopy(self)
         numbers, rest = self.records[..., -1], twin.records[..., self.dim :]
-        gone = torch.ones_like(numbers, dtype=torch.bool)
-        for new, old in enumerate(kept):
-            rest[..., -1].masked_fill_(numbers == old, new)
-            gone &= numbers != old
+        old = torch.tensor(kept, dtype=numbers.dtype, device=numbers.device)
+        place = torch.searchsorted(old, numbers.contiguous()).clamp(max=len(kept) - 1)
+        rest[..., -1].copy_(place)
         # Features of weight 0 change nothing.
-        rest.masked_fill_(gone.unsqueeze(-1), 0.0)
+        rest.masked_fill_((old[place] != numbers).unsqueeze(-1), 0.0)
         return twin
 
     def _load_problems(self, state_dict: Mapping[str, Any], prefix: str) -> list[str]:

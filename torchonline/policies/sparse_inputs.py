@@ -148,7 +148,7 @@ def learn_sparse_decisions(
             raise policy._wrong_shape(rows.shape, ("n",))
         if policy is not policy._rule:
             if count != 1 or noise_scale is not None or not _learn_one_arm(policy, rows, action, reward):
-                narrowed = partial(type(policy).in_columns, learns=True)
+                narrowed = type(policy).in_columns
                 learn_rows(policy, policy.estimator, rows, narrowed, [action, reward], noise_scale)
             return
         # Of a decision among arms with features, the chosen row is learnt.
