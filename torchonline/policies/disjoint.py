@@ -1,7 +1,9 @@
 """Disjoint arms: one model for each arm."""
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,9 @@ from torchonline.policies.sparse_inputs import rule_over
 from torchonline.regression.blocks import learns_at_once
 from torchonline.regression.estimator import Estimator
 from torchonline.regression.sparse_rows import in_columns, stand_in
+
+# Larger batches of learners learn on tensors in less time.
+MOST_ALONE = 16
 
 
 class DisjointArms(WithArmIds, ComposedPolicy):
@@ -115,6 +120,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         self.pooled = list(batch.pooled)
         # TorchScript does not see class attributes.
         self.takes_one_row = batch.takes_one_row
+        # Whether the learners of a batch learn one after another, on NumPy views.
+        self.learns_alone = 1 <= math.prod(one.batch_shape) <= MOST_ALONE
         self._create_buffers()
         self._create_ids(names)
 
@@ -468,16 +475,24 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return list(self.arm.state().values())
 
     def _complete(self, view: NumpyView) -> None:
-        if not self.batch_dims:
-            view.learner.__dict__["of_arm"] = _ArmViews(view, self)
-            if self.pooled:
-                # For scores, what the arms share is one number, with which NumPy takes a third of the time.
-                rule = view.learner.policy
-                first = {name: rule.estimator.__dict__[name][0, ...] for name in self.pooled}
-                rule = with_attributes(rule, estimator=with_attributes(rule.estimator, **first))
-                view.learner.__dict__["rule_of_scores"] = rule
+        if self.batch_dims:
+            if self.learns_alone:
+                alone = [_alone(view.learner, self, index) for index in np.ndindex(self.batch_shape)]
+                view.learner.__dict__["alone"] = alone
+            return
+        view.learner.__dict__["of_arm"] = _ArmViews(view.learner, self)
+        if self.pooled:
+            # For scores, what the arms share is one number, with which NumPy takes a third of the time.
+            rule = view.learner.policy
+            first = {name: rule.estimator.__dict__[name][0, ...] for name in self.pooled}
+            rule = with_attributes(rule, estimator=with_attributes(rule.estimator, **first))
+            view.learner.__dict__["rule_of_scores"] = rule
 
     def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
+        if view is not None and self.batch_dims:
+            learners = [getattr(twin, learn.__name__) for twin in view.learner.alone]
+            super()._run(view, partial(_learn_alone, learners), rounds)
+            return
         if view is not None and len(rounds) == 1:
             self._run_on_arrays(view, learn, rounds[0])
             return
@@ -597,9 +612,9 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 class _ArmViews(dict[int, "_ArmView"]):
     """The arms of a batch on NumPy views, each made when it is first asked for."""
 
-    def __init__(self, view: NumpyView, arms: DisjointArms) -> None:
+    def __init__(self, policy: Any, arms: DisjointArms) -> None:
         super().__init__()
-        self.batch: Any = view.learner.policy.estimator
+        self.batch = policy.policy.estimator
         self.single: dict[str, Any] = {
             "batch_dims": 0,
             "batch_shape": (),
@@ -607,10 +622,11 @@ class _ArmViews(dict[int, "_ArmView"]):
             "response_shape": (),
         }
         self.copied, self.pooled = arms.copied, arms.pooled
-        scaler = [] if arms.scaler is None else arms.scaler.numpy_view().state  # type: ignore[union-attr]
-        own = [view.learner.__dict__[name] for name in arms.state() if "." not in name]
         # What the rounds of all arms write.
-        self.shared = [*own, *(self.batch.__dict__[name] for name in arms.pooled), *scaler]
+        self.shared = [policy.__dict__[name] for name in arms.state() if "." not in name]
+        self.shared += [self.batch.__dict__[name] for name in arms.pooled]
+        if arms.scaler is not None:
+            self.shared += [policy.scaler.__dict__[name] for name in arms.scaler.state()]
 
     def __missing__(self, k: int) -> "_ArmView":
         found = self[k] = _ArmView(self, k)
@@ -628,6 +644,38 @@ class _ArmView:
         written = [array for name, array in slices.items() if name not in arms.pooled]
         # What only this arm's rounds write, what all rounds write, and the size of the first.
         self.written = (written, arms.shared, sum(array.nbytes for array in written))
+
+
+def _alone(twin: Any, arms: DisjointArms, index: tuple[int, ...]) -> Any:
+    """Return one learner of a batch on NumPy views: its arrays are slices."""
+
+    def slices(part: Any, names: Iterable[str]) -> dict[str, Any]:
+        return {name: part.__dict__[name][(*index, ...)] for name in names}
+
+    batch, count = twin.policy.estimator, {"batch_dims": 0, "batch_shape": ()}
+    own = slices(batch, arms.policy.estimator.state())
+    shape: dict[str, Any] = {"batch_dims": 1, "batch_shape": (arms.actions,), "response_shape": (arms.actions,)}
+    shape["features_shape"] = (arms.actions, batch.dim)
+    parts = {
+        "policy": with_attributes(
+            twin.policy, estimator=with_attributes(batch, **own, **shape, named_buffers=own.items)
+        )
+    }
+    for name in ("scaler", "early"):
+        part = arms._modules.get(name)
+        if part is not None:
+            view = twin.__dict__[name]
+            parts[name] = with_attributes(view, **slices(view, part.state()), **count)
+    found = with_attributes(twin, **slices(twin, [name for name in arms.state() if "." not in name]), **parts, **count)
+    found.__dict__["of_arm"] = _ArmViews(found, arms)
+    return found
+
+
+def _learn_alone(learners: list[Any], x: Any, place: Any, reward: Any, noise_scale: Any) -> None:
+    """Learn a round of each learner of a batch: ``(*B, d)``, ``(*B)`` twice, and ``(*B)`` or one number."""
+    numbers = [np.broadcast_to(value, place.shape).reshape(-1).tolist() for value in (place, reward, noise_scale)]
+    for learn, *round in zip(learners, x.reshape(len(learners), -1), *numbers, strict=True):
+        learn(*round)
 
 
 def _with_estimator(policy: Rule, estimator: Estimator) -> Rule:

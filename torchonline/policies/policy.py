@@ -128,8 +128,8 @@ class Policy(Citable, WithDelegated, Generic[E]):
     takes_mask = True
     # Whether choices are drawn from `distribution`. If not, the highest score is chosen.
     is_random = False
-    # Whether small batches of learners learn on NumPy views too.
-    has_batch_views = True
+    # Whether small batches of learners learn on NumPy views too; and if not, whether each of the learners does.
+    has_batch_views, learns_alone = True, False
     # Number of draws of random scores that `probabilities` averages over.
     draws = 1
     # Whether a subclass overrides `step` but not `learn`, so that `learn` must call its `step`.
@@ -999,7 +999,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _learn_decisions(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
         """Check a step's arguments, then learn, on NumPy views where that is faster."""
         learner, estimator = self._owners()
-        is_small = learner.__dict__["is_small"] and (self.has_batch_views or not learner.batch_dims)
+        is_small = learner.__dict__["is_small"] and (
+            self.has_batch_views or self.learns_alone or not learner.batch_dims
+        )
         try:
             view = learner.view_for(inputs) if is_small and self.takes_inputs else None
             if view is not None and noise_scale is None:
