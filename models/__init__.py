@@ -1,15 +1,32 @@
 """Bandit policies on encoders, and Lightning modules that train them."""
 
+import typing
+
+from torchonline.core.lazy_names import lazy_names
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.batches import LoggedRounds
 from torchonline.models.builders import mlp, recommended_policy, table_head
 from torchonline.models.hashed_embedding import HashedEmbedding
-from torchonline.models.lightning_strategy import LearnerStrategy
-from torchonline.models.log_data import LogDataModule
-from torchonline.models.neural_linear import NeuralLinearBandit
-from torchonline.models.online_predictor import OnlinePredictor
 from torchonline.models.round_loader import RoundLoader
-from torchonline.models.table_data import TableDataModule
 
 __all__ = ["BanditHead", "HashedEmbedding", "LearnerStrategy", "LogDataModule", "LoggedRounds", "NeuralLinearBandit"]
 __all__ += ["OnlinePredictor", "RoundLoader", "TableDataModule", "mlp", "recommended_policy", "table_head"]
+
+if typing.TYPE_CHECKING:  # for editors and type checkers
+    from torchonline.models.lightning_strategy import LearnerStrategy as LearnerStrategy
+    from torchonline.models.log_data import LogDataModule as LogDataModule
+    from torchonline.models.neural_linear import NeuralLinearBandit as NeuralLinearBandit
+    from torchonline.models.online_predictor import OnlinePredictor as OnlinePredictor
+    from torchonline.models.table_data import TableDataModule as TableDataModule
+else:
+    # Imported on first access, because they import Lightning.
+    __getattr__, __dir__ = lazy_names(
+        globals(),
+        {
+            "LearnerStrategy": "lightning_strategy",
+            "LogDataModule": "log_data",
+            "NeuralLinearBandit": "neural_linear",
+            "OnlinePredictor": "online_predictor",
+            "TableDataModule": "table_data",
+        },
+    )

@@ -16,7 +16,8 @@ from torchonline.features import ColumnEncoder
 from torchonline.features.schema import MISSING, Kinds
 from torchonline.models.bandit_head import ENCODED_AT_ONCE
 from torchonline.models.batches import LoggedRounds
-from torchonline.models.file_tables import FileDataModule, read_frame
+from torchonline.models.file_data import FileDataModule
+from torchonline.models.file_tables import read_frame
 from torchonline.models.raw_log import INTEGER, RawLoader, RawLog, propose_columns, read_raw_log
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy import BanditLog, from_frame

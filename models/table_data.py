@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchonline.models.file_tables import FileDataModule, read_frame
+from torchonline.models.file_data import FileDataModule
+from torchonline.models.file_tables import read_frame
 from torchonline.models.round_loader import RoundLoader
 from torchonline.off_policy.columns import Columns, check_columns
 

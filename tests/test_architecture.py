@@ -61,11 +61,19 @@ LAYERS = [
 # The command line builds Lightning modules from configurations, and runs them.
 COMMAND_LINE = ("torchonline.command_line", "torchonline.__main__")
 OUTSIDE = ("torchonline.models", "torchonline.callbacks", *COMMAND_LINE)
+# Modules that load Lightning, and modules that load torchmetrics only.
+LIGHTNING = (
+    "torchonline.callbacks",
+    *(f"torchonline.command_line.{name}" for name in ("commands", "parser", "tables")),
+    *(f"torchonline.models.{name}" for name in ("file_data", "lightning_strategy", "log_data", "neural_linear")),
+    *(f"torchonline.models.{name}" for name in ("online_predictor", "pass_guard", "table_data", "weight_averages")),
+)
+TORCHMETRICS = ("torchonline.metrics", "torchonline.diagnostics", "torchonline.reporting")
 # Who may import what is heavy or optional.
 ALLOWED = {
-    "torchmetrics": ("torchonline.metrics", "torchonline.diagnostics", *OUTSIDE),
-    "pytorch_lightning": OUTSIDE,
-    "lightning": OUTSIDE,
+    "torchmetrics": (*TORCHMETRICS, *LIGHTNING),
+    "pytorch_lightning": LIGHTNING,
+    "lightning": LIGHTNING,
     "matplotlib": ("torchonline.core.axes", "torchonline.reporting"),
     "sklearn": ("torchonline.datasets",),
     "dp_accounting": ("torchonline.baselines.private.noisy_sgd",),
@@ -160,27 +168,42 @@ def test_heavy_packages_stay_where_they_belong() -> None:
     assert wrong == []
 
 
+HEAVY = ["pytorch_lightning", "lightning", "torchmetrics", "torchvision", "matplotlib", "pandas", "sklearn", "scipy"]
+HEAVY += ["dp_accounting", "rich", "onnx", "tensorboard", "jsonargparse", "fastapi", "sqlalchemy"]
+
+
+def loaded_after(program: str, names: list[str]) -> list[str]:
+    """Those of some modules that a program has loaded."""
+    program += f"\nimport sys\nprint(*[name for name in {names} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True)
+    return run.stdout.split()
+
+
 def test_importing_the_package_is_light() -> None:
     """``import torchonline`` brings in no Lightning, no plots, no data sets, and no module with a general name."""
-    heavy = [
-        "pytorch_lightning",
-        "lightning",
-        "torchmetrics",
-        "matplotlib",
-        "sklearn",
-        "scipy",
-        "dp_accounting",
-        "rich",
-        "onnx",
-        "tensorboard",
-        "jsonargparse",
-        "fastapi",
-    ]
-    program = (
-        f"import sys, torchonline; print([name for name in {[*heavy, 'models', 'callbacks']} if name in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True)
-    assert run.stdout.strip() == "[]"
+    assert loaded_after("import torchonline", [*HEAVY, "models", "callbacks"]) == []
+
+
+def test_heads_files_and_services_load_no_lightning() -> None:
+    """Nor does any other module that is not named in LIGHTNING or TORCHMETRICS, or a part of the HTTP service."""
+    http = tuple(f"torchonline.serving.{name}" for name in ("app", "limits", "protocol"))
+    light = [name for name in SOURCES if not name.startswith((*LIGHTNING, *TORCHMETRICS, *http))]
+    assert {"torchonline.models", "torchonline.export", "torchonline.serving", "torchonline.off_policy"} <= set(light)
+    names = "BanditHead, HashedEmbedding, LoggedRounds, RoundLoader, mlp, recommended_policy, table_head"
+    program = f"from torchonline.models import {names}\n" + "\n".join(f"import {name}" for name in light)
+    assert loaded_after(program, HEAVY) == []
+
+
+def test_lazy_names_are_like_others() -> None:
+    program = """
+import pickle, torchonline
+from torchonline.models import *
+from torchonline import models
+assert NeuralLinearBandit is models.NeuralLinearBandit is pickle.loads(pickle.dumps(NeuralLinearBandit))
+assert NeuralLinearBandit.__module__ == "torchonline.models.neural_linear"
+assert set(models.__all__) <= set(dir(models)) and not hasattr(models, "nothing")
+"""
+    assert loaded_after(program, ["pytorch_lightning"]) == ["pytorch_lightning"]
 
 
 def test_no_general_name_is_taken() -> None:

@@ -1,7 +1,6 @@
 """Online learners as PyTorch modules."""
 
 import typing as _typing
-from importlib import import_module as _import_module
 from pathlib import Path as _Path
 
 # In a bare checkout, models/ and callbacks/ are beside this folder; in an installed package, inside it.
@@ -18,6 +17,7 @@ from torchonline.convex.gradients import gradients
 from torchonline.convex.oons import OONS
 from torchonline.convex.optimizer import ParameterFree
 from torchonline.core.citations import cite
+from torchonline.core.lazy_names import lazy_names as _lazy_names
 from torchonline.core.versions import version as _version
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
 from torchonline.policies.anytime_heavy_tail_ucb import AnytimeHeavyTailUCB
@@ -66,15 +66,15 @@ __all__ += ["CAOONS", "CLAOONS", "OONS", "DivergenceWarning", "FreeGrad", "MsMwC
 __all__ += ["DPHDB", "DPPOFW", "DPTOFW", "cite", "gradients"]
 __all__ += ["Binomial", "CustomLink", "Gamma", "Gaussian", "Logistic", "Poisson"]
 
-# Loaded on first access, because some import Lightning.
+# Imported on first access, because some import Lightning.
 _SUBMODULES = frozenset(
     ("baselines", "callbacks", "datasets", "diagnostics", "distributed", "environments", "export", "feedback", "linalg")
     + ("metrics", "models", "off_policy", "privacy", "reporting", "serving")
 )
-# Functions that need more than torch, by the submodule that defines them.
+# Functions that need more than torch, each with the submodule that defines it.
 _FUNCTIONS = {"report": "reporting"}
 
-if _typing.TYPE_CHECKING:  # for editors and type checkers, which do not follow __getattr__
+if _typing.TYPE_CHECKING:  # for editors and type checkers
     from torchonline import baselines as baselines
     from torchonline import callbacks as callbacks
     from torchonline import convex as convex
@@ -96,14 +96,4 @@ if _typing.TYPE_CHECKING:  # for editors and type checkers, which do not follow 
     from torchonline import serving as serving
     from torchonline.reporting import report as report
 else:
-
-    def __getattr__(name: str) -> _typing.Any:
-        if name in _SUBMODULES:
-            return _import_module(f"{__name__}.{name}")
-        if name in _FUNCTIONS:
-            return getattr(_import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_SUBMODULES, *_FUNCTIONS])
+    __getattr__, __dir__ = _lazy_names(globals(), _FUNCTIONS, _SUBMODULES)

@@ -17,7 +17,7 @@ from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_
 from torchonline.models.batches import inputs_of
 from torchonline.models.checkpoints import data_only, read_checkpoint
 from torchonline.models.encoding import input_type
-from torchonline.models.file_tables import FileDataModule
+from torchonline.models.file_data import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
 from torchonline.policies.rules import Rule

@@ -20,14 +20,15 @@ from jsonargparse import set_dumper
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
-# Short class names resolve to imported classes only.
-import torchonline.callbacks  # noqa: F401
 from torchonline.callbacks import PrivacySpendLogger
 from torchonline.command_line import COMMANDS
 from torchonline.command_line.commands import OnlineTrainer, read_checkpoint
 from torchonline.command_line.messages import one_line
 from torchonline.command_line.tables import CONFIGURATION, goes_on, propose_head, share_columns, with_head, with_saved
 from torchonline.core.messages import counted
+
+# Short class names resolve to imported classes only.
+from torchonline.models import LearnerStrategy, NeuralLinearBandit, OnlinePredictor, TableDataModule  # noqa: F401
 
 DEFAULTS = {"model": "torchonline.models.NeuralLinearBandit", "data": "torchonline.models.LogDataModule"}
 LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric")
