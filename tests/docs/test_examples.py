@@ -38,6 +38,7 @@ FRESH = {
     "examples/serving/from_log_to_service.py": "has an event loop and a service in it",
     "examples/serving/load.py": "starts a service and measures it",
     "examples/serving/log_speed.py": "measures the time of writes to the disk",
+    "examples/serving/service_speed.py": "starts services and measures them",
 }
 # The other files are modules of an example.
 EXAMPLES = sorted(
@@ -152,6 +153,7 @@ WRITTEN = {
     "examples/serving/from_log_to_service.py": ["report.html", "policy.pt"],
     "examples/serving/load.py": [],
     "examples/serving/log_speed.py": [],
+    "examples/serving/service_speed.py": [],
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
@@ -176,6 +178,7 @@ SAID = {
         "state equal to the log replayed, bit for bit: True",
     ],
     "examples/serving/log_speed.py": ["| SQLite, full |", "| SQLite, normal |"],
+    "examples/serving/service_speed.py": ["| FastAPI alone |", "| and the policy |"],
     "examples/configs/data.py": ["clicks.csv", "money.csv", "sensors.csv", "salaries.csv"],
     "examples/files/poison.py": [
         "50 poisoned rounds",

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from pydantic import (
@@ -31,7 +30,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from torchonline.feedback import ConflictError, LogStorageError
 from torchonline.feedback.records import LONGEST_ID, checked_id
-from torchonline.serving.limits import RETRY_AFTER, LimitedBody, ParsedRoute, SharedSecret
+from torchonline.serving.limits import RETRY_AFTER, JSONRoute, LimitedBody, SharedSecret
 from torchonline.serving.replica import Batcher, OverloadError, Replica, Watcher
 from torchonline.serving.settings import ServiceSettings, one_thread
 
@@ -118,6 +117,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     """Return the application of one replica."""
     one_thread()
     metrics = Metrics()
+    decide_seconds, reward_seconds = (metrics.seconds.labels(name) for name in ("decide", "reward"))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -141,7 +141,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
             log.close()
 
     app = FastAPI(title="A bandit that learns", lifespan=lifespan)
-    app.router.route_class = ParsedRoute
+    app.router.route_class = JSONRoute
 
     async def decide(body: Any) -> dict[str, Any]:
         start = time.perf_counter()
@@ -150,7 +150,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         decision = await app.state.answer(request)
         name = replica.name_of(decision.action)
         metrics.decisions.labels(decision.action if name is None else name).inc()
-        metrics.seconds.labels("decide").observe(time.perf_counter() - start)
+        decide_seconds.observe(time.perf_counter() - start)
         told = {"id": decision.id, "action": decision.action, "probability": decision.probability}
         return told if name is None else told | {"name": name}
 
@@ -168,7 +168,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         if outcome == "refused":
             detail = "id: expected the id of a decision, got an unknown id; nothing was stored"
             return refused(404, detail)
-        metrics.seconds.labels("reward").observe(time.perf_counter() - start)
+        reward_seconds.observe(time.perf_counter() - start)
         return {"outcome": outcome}
 
     @app.get("/health")
@@ -209,10 +209,10 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     async def overloaded(request: Request, error: OverloadError) -> JSONResponse:
         return refused(503, str(error), {"Retry-After": RETRY_AFTER})
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    @app.exception_handler(ValidationError)
+    async def invalid(request: Request, error: ValidationError) -> JSONResponse:
         first = error.errors()[0]
-        return refused(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        return refused(422, f"{'.'.join(map(str, ('body', *first['loc'])))}: {first['msg']}")
 
     @app.exception_handler(ConflictError)
     async def conflict(request: Request, error: ConflictError) -> JSONResponse:
