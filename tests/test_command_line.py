@@ -1,9 +1,11 @@
 """The command line: every command on small files, errors in one line, and the page that explains it."""
 
 import dataclasses
+import io
 import json
 import logging
 import os
+import pickle
 import re
 import runpy
 import shlex
@@ -21,14 +23,22 @@ from typing import Any
 import pytest
 import torch
 
+from tests.fake_device import environment
 from tests.printed import check_printed
-from torchonline import OFUL
+from torchonline import OFUL, DisjointArms, RidgeRegression, StandardScaler
 from torchonline.command_line import COMMANDS, is_explained, main, warning_printer
 from torchonline.command_line.commands import open_log, print_table, read_checkpoint
 from torchonline.command_line.evaluation import evaluate_head
 from torchonline.command_line.parser import LOGGERS, choose_warnings
-from torchonline.command_line.service import LearnerProcess, describe_state, make_settings, run_service
-from torchonline.feedback import follow
+from torchonline.command_line.service import (
+    LEARNER,
+    LearnerProcess,
+    describe_state,
+    make_settings,
+    pickled,
+    run_service,
+)
+from torchonline.feedback import Follower, follow, load_snapshot
 from torchonline.models import BanditHead, mlp, recommended_policy
 from torchonline.off_policy import BanditLog
 from torchonline.serving import Replica
@@ -70,12 +80,17 @@ def run_script(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         runpy.run_path(script, run_name="__main__")
 
 
+class Pipe(io.BytesIO):
+    """Standard input of a process. What it was given can be read after it is closed."""
+
+    def close(self) -> None: ...
+
+
 class Service:
     """What stands for uvicorn's server and for the learner's process: it asks the application, and notes how a learner starts."""
 
-    stdin = None
-
     def __init__(self, requests: list[str]) -> None:
+        self.stdin = Pipe()
         self.requests, self.answers, self.learner = requests, list[Any](), list[str]()
         self.ended = threading.Event()
 
@@ -130,8 +145,10 @@ def test_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert main(shlex.split("fit --config clicks.yaml --model.head BanditHead --print_config")) == 0
     assert [answer.status_code for answer in service.answers] == [200] * 4
     assert service.answers[-1].json() == {"outcome": "joined"}
-    assert service.learner[1:5] == ["-m", "torchonline", "serve", "--config"]
-    assert service.learner[-2:] == ["--role", "learner"]
+    assert service.learner == list(LEARNER)
+    settings = pickle.loads(service.stdin.getvalue())
+    assert settings.snapshot.name == "policy-v1.pt"
+    assert settings.make_policy().number_of_actions() == settings.actions
     out = captured.out
     assert out.count("learnt 300 rounds; checkpoint: ") == 2  # online, private
     assert out.count("learnt 3000 rounds; checkpoint: ") == 1
@@ -321,7 +338,7 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(ValueError, match="port: expected a free port"),
     ):
-        run_service(settings, "all", "127.0.0.1", taken.getsockname()[1], [], "new")
+        run_service(settings, "all", "127.0.0.1", taken.getsockname()[1], "new")
     # All of it is refused before a service begins.
     for field, value, wrong in (
         ("lowest", 1.0, "lowest: expected a reward below highest, got 1 and 1"),
@@ -333,15 +350,15 @@ def test_a_head_on_an_encoder_is_served(folder: Path) -> None:
         ("database", "unknown://x", "url: expected a URL such as"),
     ):
         with pytest.raises(ValueError, match=wrong):
-            run_service(dataclasses.replace(settings, **{field: value}), "learner", "127.0.0.1", 8000, [], "new")
+            run_service(dataclasses.replace(settings, **{field: value}), "learner", "127.0.0.1", 8000, "new")
     with pytest.raises(ValueError, match="host: expected an address of this machine, got 'no host'"):
-        run_service(settings, "all", "no host", 8000, [], "new")
+        run_service(settings, "all", "no host", 8000, "new")
     for role, port, wrong in (
         ("both", 8000, "role: expected one of"),
         ("all", 70_000, "port: expected an integer from 1 to 65535"),
     ):
         with pytest.raises(ValueError, match=wrong):
-            run_service(settings, role, "127.0.0.1", port, [], "new")
+            run_service(settings, role, "127.0.0.1", port, "new")
     for unfit in (
         BanditHead(torch.nn.Flatten(), OFUL(4), actions=2, feature_dims=2),
         BanditHead(torch.nn.Tanh(), OFUL(3), actions=2),
@@ -418,6 +435,40 @@ with LearnerProcess([sys.executable, "-S", "-c", {learner!r}]):
         assert int(process.stdout.readline()) != process.pid
         process.kill()
         assert process.stdout.readline() == "ended\n"
+
+
+def test_a_learner_begins_with_the_settings_of_its_service(tmp_path: Path) -> None:
+    """The process learns with what it reads from its standard input, and ends with it; a second one is refused."""
+    head = BanditHead(torch.nn.Identity(), DisjointArms(RidgeRegression(100), 2))
+    settings = make_settings(head, str(tmp_path))
+    assert len(pickled(settings)) > 1 << 16  # more than a pipe holds
+    with settings.open_log() as log:
+        log.decide("a", torch.ones(100, dtype=torch.float64), 1, 0.5, encoder=settings.encoder)
+        log.reward("a", 1.0)
+
+    def run(given: bytes) -> tuple[int, list[str], str]:
+        done = subprocess.run(LEARNER, input=given, capture_output=True, env=environment(), check=False)
+        return done.returncode, done.stdout.decode().splitlines(), done.stderr.decode()
+
+    code, out, error = run(pickled(settings))
+    assert (code, error, out[-1]) == (0, "", "learner: stopped at position 1, 1 learnt, 0 refused")
+    expected, found = settings.make_policy(), settings.make_policy()
+    expected.step(torch.ones(100, dtype=torch.float64), 1, 1.0)
+    load_snapshot(settings.snapshot, found)
+    assert all(torch.equal(value, found.state_dict()[name]) for name, value in expected.state_dict().items())
+    with Follower(settings.make_policy(), settings.open_log(), settings.snapshot, encoder=settings.encoder):
+        code, _, error = run(pickled(settings))
+    assert code == 2
+    assert re.fullmatch(r"torchonline serve: error: path: expected no other follower, got .*\n", error)
+    assert run(pickled(settings)[:-9]) == (0, [], "")  # the service was killed while it wrote
+
+
+def test_a_head_that_cannot_be_pickled_needs_two_commands(tmp_path: Path) -> None:
+    class Own(torch.nn.Identity): ...
+
+    settings = make_settings(BanditHead(Own(), OFUL(3), scaler=StandardScaler(3)), str(tmp_path))
+    with pytest.raises(ValueError, match=r"^model: expected a head that can be pickled, .* --role replica and --role"):
+        run_service(settings, "all", "127.0.0.1", 8000, "new")
 
 
 def test_a_learner_that_does_not_stop_is_killed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 __all__ = ["COMMANDS", "main"]
@@ -64,12 +64,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from torchonline.core.messages import install_extra
 
         return print_error(f"the command line needs jsonargparse: {install_extra('cli')}")
+
+    def run() -> None:
+        from torchonline.command_line.parser import run_command
+
+        run_command(words)
+
+    return run_explained(words[0], run)
+
+
+def run_explained(command: str, run: Callable[[], None]) -> int:
+    """Run a command. Return its exit code, after an error or an interrupt too.
+
+    Args:
+        command: name of the command, for the message of an error.
+        run: runs it.
+
+    Raises:
+        Exception: as in :func:`main`.
+    """
     try:
         with warnings.catch_warnings():
             warnings.showwarning = warning_printer()
-            from torchonline.command_line.parser import run_command
-
-            run_command(words)
+            run()
             return 0
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 2
@@ -83,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         from torchonline.command_line.messages import one_line
 
-        return print_error(one_line(str(error)), words[0])
+        return print_error(one_line(str(error)), command)
 
 
 def is_explained(error: Exception) -> bool:

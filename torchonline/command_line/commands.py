@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,6 @@ SQLITE = b"SQLite format 3\0"
 
 class OnlineTrainer(pl.Trainer):
     """Lightning's trainer with the commands of this library."""
-
-    # The command line, with which a service starts its learner.
-    words: Sequence[str] = ()
 
     def fit(  # type: ignore[override]
         self,
@@ -248,7 +244,7 @@ class OnlineTrainer(pl.Trainer):
             undecided=undecided,
             export=export,
         )
-        run_service(settings, role, host, port, self.words, ckpt_path or "new")
+        run_service(settings, role, host, port, ckpt_path or "new")
 
     def report(
         self,

@@ -169,7 +169,6 @@ class Tool(LightningCLI):
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.words = list(words)
         self.command = words[0]
         # A report shows the policy's pictures if a configuration is given.
         self.has_model = self.command != "report" or any(
@@ -274,11 +273,6 @@ class Tool(LightningCLI):
         if config["enable_progress_bar"] is None and not sys.stderr.isatty():
             config["enable_progress_bar"] = False
         return super().instantiate_trainer(**kwargs)
-
-    def before_serve(self) -> None:
-        """Pass the command line to the trainer, which starts the learner with it."""
-        trainer: Any = self.trainer
-        trainer.words = self.words
 
     def after_fit(self) -> None:
         """Print the logged values, a budget that ended the fit, rounds and checkpoint."""

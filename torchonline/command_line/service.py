@@ -2,7 +2,7 @@
 
 import copy
 import errno
-import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from torchonline.serving import ServiceSettings, application, run_learner
 # Arms in a request, if each has features of its own.
 MOST_ARMS = 1000
 ROLES = ("all", "replica", "learner")
-# Environment variable of a learner whose standard input is a pipe from the service. The learner ends when the pipe closes.
-HAS_PARENT = "TORCHONLINE_LEARNER_ENDS_WITH_STDIN"
+# Command line of a learner that gets pickled settings from its standard input.
+LEARNER = (sys.executable, "-m", "torchonline.command_line.learner")
 # Seconds before a dead learner is restarted: first and longest wait. The wait doubles after each death.
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 
@@ -108,7 +109,7 @@ def input_width(head: Any) -> int:
     return layers[0].in_features
 
 
-def run_service(settings: HeadSettings, role: str, host: str, port: int, words: Sequence[str], state: str) -> None:
+def run_service(settings: HeadSettings, role: str, host: str, port: int, state: str) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
     All checks run before anything starts. Then the address and the state are printed. A dead learner is restarted, and the
@@ -119,13 +120,12 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
         role: ``"replica"`` answers requests, ``"learner"`` learns, and ``"all"`` answers requests and starts a learner.
         host: address where the replica listens.
         port: port where the replica listens.
-        words: the command line, with which the learner is started.
         state: name of the settings' state, before the first snapshot.
 
     Raises:
         ImportError: uvicorn is not installed.
-        ValueError: an option is out of range, the log cannot be opened, the address is not available, or a snapshot in the folder
-            belongs to another model.
+        ValueError: an option is out of range, the log cannot be opened, the address is not available, a snapshot in the folder
+            belongs to another model, or the head cannot be sent to the learner's process.
     """
     one_of("role", role, ROLES)
     if settings.folder.exists() and not settings.folder.is_dir():
@@ -133,8 +133,9 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
     state = describe_state(settings, state)
     settings.open_log().close()  # raises if the log has another window
     if role == "learner":
-        run_learner(settings, sys.stdin.fileno() if os.environ.get(HAS_PARENT) else None)
+        run_learner(settings)
         return
+    given = pickled(settings) if role == "all" else b""
     try:
         import uvicorn
     except ImportError as error:
@@ -156,12 +157,23 @@ def run_service(settings: HeadSettings, role: str, host: str, port: int, words: 
             if role == "replica":
                 server.run([listening])
             else:
-                with LearnerProcess([sys.executable, "-m", "torchonline", *words, "--role", "learner"]):
+                with LearnerProcess(LEARNER, given):
                     server.run([listening])
         except KeyboardInterrupt:  # Ctrl-C ends a service
             pass
         finally:
             signal.signal(signal.SIGTERM, handler)
+
+
+def pickled(settings: HeadSettings) -> bytes:
+    """Return pickled settings, or raise a ValueError if the head cannot be pickled."""
+    try:
+        return pickle.dumps(settings)
+    except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
+        raise ValueError(
+            "model: expected a head that can be pickled, for the learner's process, got one that cannot; "
+            f"start --role replica and --role learner instead: {error}"
+        ) from error
 
 
 def describe_state(settings: HeadSettings, state: str) -> str:
@@ -210,6 +222,7 @@ class LearnerProcess:
 
     Args:
         words: command line of the learner.
+        given: bytes that the learner reads from the pipe first.
         patience: seconds for the process to write its last snapshot before it is killed.
         first_wait, longest_wait: seconds before a dead process is restarted. The wait doubles after each death. It is reset after
             a process that lived longer than the longest wait.
@@ -218,11 +231,12 @@ class LearnerProcess:
     def __init__(
         self,
         words: Sequence[str],
+        given: bytes = b"",
         patience: float = 60.0,
         first_wait: float = FIRST_WAIT,
         longest_wait: float = LONGEST_WAIT,
     ) -> None:
-        self.words, self.patience = list(words), patience
+        self.words, self.given, self.patience = list(words), given, patience
         self.first_wait, self.longest_wait = first_wait, longest_wait
         self.asked, self.starting = threading.Event(), threading.Lock()
 
@@ -251,12 +265,19 @@ class LearnerProcess:
             self._close()
 
     def _start(self) -> None:
-        environment = {**os.environ, HAS_PARENT: "1"}
-        self.process = subprocess.Popen(self.words, stdin=subprocess.PIPE, env=environment)
+        self.process = subprocess.Popen(self.words, stdin=subprocess.PIPE)
+        # A pipe holds little, and the learner reads it after its imports.
+        threading.Thread(target=self._give, args=(self.process.stdin,), daemon=True).start()
+
+    def _give(self, pipe: Any) -> None:
+        with suppress(OSError, ValueError):  # the learner has died, or the pipe is closed
+            pipe.write(self.given)
+            pipe.flush()
 
     def _close(self) -> None:
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            with suppress(BrokenPipeError):  # bytes that the learner has not read
+                self.process.stdin.close()
 
     def _watch(self) -> None:
         """Restart the process whenever it has ended without a call of stop()."""
