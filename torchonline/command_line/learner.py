@@ -1,7 +1,7 @@
-"""Learner that ``torchonline serve`` starts, with settings from its standard input.
+"""Learner process of ``torchonline serve``.
 
-The service sends its settings in a pickle, and keeps the pipe open while it runs. So the learner begins with the service's
-policy, and loads neither Lightning nor the configuration.
+The service sends its settings in a pickle to the standard input, and keeps the pipe open while it runs. So the learner begins
+with the policy of the service, and loads neither Lightning nor the configuration.
 """
 
 import pickle

@@ -8,7 +8,7 @@ from typing import Any
 def lazy_names(
     package: dict[str, Any], names: Mapping[str, str], submodules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the functions ``__getattr__`` and ``__dir__`` of a package with lazy names.
+    """Return ``__getattr__`` and ``__dir__`` of a package with lazy names.
 
     Type checkers do not follow them: the package also imports these names under ``typing.TYPE_CHECKING``.
 

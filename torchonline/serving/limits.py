@@ -18,7 +18,7 @@ RETRY_AFTER = "1"
 
 
 class JSONRoute(APIRoute):
-    """Route that checks a JSON body once, and sends the endpoint's answer as it is.
+    """Route that checks a JSON body once, and sends the answer as it is.
 
     The endpoint's argument ``body`` is a pydantic model. FastAPI's own handler also resolves dependencies and checks
     answers, which costs more than the check of the body; it still handles routes without a body. Large bodies are parsed in
