@@ -107,6 +107,26 @@ def test_a_body_is_bounded_by_the_policy_and_has_a_type(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "detail"),
+    [
+        ("text/plain", b'{"context": [1, 2, 3]}', "body: expected the content type application/json, got 'text/plain'"),
+        ("application/json", b"", "body: expected JSON, got other text: "),
+        ("application/json", b'{"context": [1, 2, 3]', "body: expected JSON, got other text: "),
+        ("application/json", b'{"context": "\xff"}', "body: expected JSON, got other text: "),
+        ("application/json", b"[" * 10_000, "body: expected JSON, got other text: "),
+        ("application/json", b"[1, 2, 3]", "body: Input should be a valid dictionary"),
+    ],
+)
+def test_a_body_that_is_no_json_is_refused(tmp_path: Path, kind: str, body: bytes, detail: str) -> None:
+    with client(tmp_path) as service:
+        answer = service.post("/decide", content=body, headers={"Content-Type": kind})
+        assert answer.status_code == 422
+        assert answer.json()["detail"].startswith(detail)
+        as_json = {"Content-Type": "Application/JSON; charset=utf-8"}
+        assert service.post("/decide", content=b'{"context": [1, 2, 3]}', headers=as_json).status_code == 200
+
+
 def test_a_slow_body_is_ended(tmp_path: Path) -> None:
     sent: list[Any] = []
 
