@@ -158,6 +158,12 @@ WRITTEN = {
 }
 SAID = {
     "examples/benchmarks/csv_speed.py": ["| VW | 1.0 |", "| fit |", "| imports alone |"],
+    "examples/benchmarks/speed.py": [
+        "| a round at 2 x 50 |",
+        "| Vowpal Wabbit |",
+        "| TorchScript |",
+        "10,000 arms of bandit(32)",
+    ],
     "examples/benchmarks/messy.py": ["| smoke | 600 |"],
     "examples/serving/from_csv_to_service.py": [
         "actions: free, shared; rewards: binary",

@@ -925,6 +925,11 @@ class Policy(Citable, WithDelegated, Generic[E]):
 
     @in_turn
     def _probabilities_now(self, inputs: Any, mask: Any) -> Tensor:
+        if self.takes_inputs and self._is_on_arrays() and type(self)._mixture is Policy._mixture:
+            scores, available = self._scores_now(inputs, mask)
+            scores = torch.as_tensor(scores)
+            with torch.no_grad(), self._exactly(scores):
+                return self.distribution(masked(scores, available), self._clock())
         x, available = self._checked(inputs, mask)
         self._check_finite(x)
         with torch.no_grad(), self._exactly(x):

@@ -188,12 +188,17 @@ class Rule(Policy[E]):
         return stand_in
 
     def _is_on_arrays(self) -> bool:
-        cls = type(self)
-        is_ours = cls.scores_of in ON_ARRAYS and cls._scores is Rule._scores and cls.choice is Rule.choice
-        return is_ours and "scores_of" not in self.__dict__ and "_scores" not in self.__dict__
+        return _runs_on_arrays(type(self)) and "scores_of" not in self.__dict__ and "_scores" not in self.__dict__
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
         self.estimator._learn_block(x, reward, noise_scale, mask)
+
+
+@cache
+def _runs_on_arrays(cls: type[Rule]) -> bool:
+    """Return whether the scores of a rule are the library's, written for arrays too."""
+    has_own = cls.scores_of is not Rule.scores_of and is_ours(cls.scores_of)
+    return has_own and cls._scores is Rule._scores and cls.choice is Rule.choice
 
 
 class UCB(Rule[E]):
@@ -340,10 +345,6 @@ class Greedy(Rule[E]):
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
         """Return the predictors, which rank arms as the estimated means do."""
         return predictor
-
-
-# Scores written with torchonline.core.ops, which run on NumPy views too.
-ON_ARRAYS = (UCB.scores_of, Greedy.scores_of)
 
 
 def as_rule(name: str, value: Any) -> Rule:
