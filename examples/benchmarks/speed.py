@@ -17,18 +17,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-if __name__ == "__main__":
-    os.environ.update(THREADS)  # before NumPy is imported
-
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from torchonline import OFUL, AnytimeHeavyTailUCB, DisjointArms, LocalGLB, RidgeRegression, bandit
 from torchonline.export import to_torchscript
 
 Play = Callable[[], Any]
 REWARD = 0.3
+THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def unit_rows(count: int, dim: int, *batch: int) -> np.ndarray:
@@ -223,7 +221,8 @@ def small_rounds(blocks: int) -> None:
     policy, x = OFUL(2), torch.from_numpy(unit_rows(50, 2))
     plays = {"a float": lambda: policy.step(x, 3, 0.3), "np.float64": lambda: policy.step(x, 3, np.float64(0.3))}
     show("a step of OFUL with a reward that is", in_turn(plays, blocks))
-    plays = {"float64": lambda: policy.select(x), "float32": lambda x=x.float(): policy.select(x)}
+    single = x.float()
+    plays = {"float64": lambda: policy.select(x), "float32": lambda: policy.select(single)}
     show("a choice of OFUL among arms in", in_turn(plays, blocks))
 
 
@@ -256,6 +255,7 @@ def main() -> None:
     parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    threadpool_limits(1)
     if options.memory_of:
         print(large(options.memory_of[0], 1, options.memory_of[1])[1])
         return
