@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,13 +197,22 @@ IMPORT = "import time, sys; start = time.process_time(); exec(sys.argv[1]); prin
 IMPORT += "next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM')) / 1024)"
 
 
+LINES: list[str] = []
+
+
+def say(line: str) -> None:
+    """Print a line of a table, and keep it for the file."""
+    print(line, flush=True)
+    LINES.append(line)
+
+
 def show(title: str, times: dict[str, tuple[float, float]], per: dict[str, int] | None = None) -> None:
     """Print times as multiples of the first."""
-    print(f"\n| {title} | least, us | median, us | least, ratio |\n|---|---|---|---|")
+    say(f"\n| {title} | least, us | median, us | least, ratio |\n|---|---|---|---|")
     base = next(iter(times.values()))[0]
     for name, (least, median) in times.items():
         share = (per or {}).get(name, 1)
-        print(f"| {name} | {least / share:.4g} | {median / share:.4g} | {least / share / base:.2f} |", flush=True)
+        say(f"| {name} | {least / share:.4g} | {median / share:.4g} | {least / share / base:.2f} |")
 
 
 def small_rounds(blocks: int) -> None:
@@ -248,9 +258,22 @@ def new_arms(count: int, blocks: int) -> None:
     show(f"ridge regressions of 19 features at {count} arms", in_turn(plays, min(blocks, 50), 0.0))
 
 
+def processes() -> None:
+    """Measure in processes of their own: memory, and imports."""
+    say("\n| memory of one decision, MiB | torchonline | NumPy |\n|---|---|---|")
+    for name in LARGE:
+        found = [float(of_process(__file__, "--memory-of", name, whose)) for whose in ("torchonline", "NumPy")]
+        say(f"| {name} | {found[0]:.0f} | {found[1]:.0f} |")
+    say("\n| import | processor seconds | memory, MiB |\n|---|---|---|")
+    for words in ("import torch", "import torchonline", "from torchonline.models import BanditHead"):
+        found = [tuple(map(float, of_process("-c", IMPORT, words).split())) for _ in range(5)]
+        say(f"| `{words}` | {min(found)[0]:.2f} | {min(found)[1]:.0f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=300, help="blocks of each contestant")
+    parser.add_argument("--output", type=Path, default=Path("outputs"), help="folder for speed.md")
     parser.add_argument("--smoke", action="store_true", help="a run of seconds, whose numbers mean nothing")
     parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -265,16 +288,10 @@ def main() -> None:
     new_arms(10_000 // part, blocks)
     for name, (_, count, _) in LARGE.items():
         show(f"{count // part:,} {name}", large(name, part, None)[0])
-    if options.smoke:
-        return
-    print("\n| memory of one decision, MiB | torchonline | NumPy |\n|---|---|---|")
-    for name in LARGE:
-        found = [float(of_process(__file__, "--memory-of", name, whose)) for whose in ("torchonline", "NumPy")]
-        print(f"| {name} | {found[0]:.0f} | {found[1]:.0f} |", flush=True)
-    print("\n| import | processor seconds | memory, MiB |\n|---|---|---|")
-    for words in ("import torch", "import torchonline", "from torchonline.models import BanditHead"):
-        found = [tuple(map(float, of_process("-c", IMPORT, words).split())) for _ in range(5)]
-        print(f"| `{words}` | {min(found)[0]:.2f} | {min(found)[1]:.0f} |", flush=True)
+    if not options.smoke:
+        processes()
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "speed.md").write_text("\n".join(LINES))
 
 
 if __name__ == "__main__":
