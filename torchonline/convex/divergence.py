@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from torchonline.core.backend import as_array, is_readable
+from torchonline.core.backend import as_array, is_readable, may_hold
 from torchonline.core.messages import counted
+from torchonline.core.ops import at_least, at_most, dot
 
 # A warning needs this many rounds, and wins below this share of the losses.
 ROUNDS, SHARE = 100, 0.005
@@ -40,23 +41,22 @@ class DivergenceWatch:
         self.__init__()  # type: ignore[misc]
         self.is_done = state["is_done"]
 
-    def product(self, decision: Any, gradients: Tensor) -> Any:
-        r"""Return :math:`\langle g_t, x_t\rangle`, ``(*B)``; None off the CPU."""
-        if self.is_done or not gradients.is_cpu or not is_readable(gradients):
+    def product(self, decision: Tensor, gradients: Any) -> Any:
+        r"""Return :math:`\langle g_t, x_t\rangle` of a tensor and a tensor or an array, ``(*B)``; None off the CPU."""
+        if self.is_done or (isinstance(gradients, Tensor) and not (gradients.is_cpu and is_readable(gradients))):
             return None
-        with np.errstate(all="ignore"):  # values are checked later
-            return np.vecdot(as_array(decision), as_array(gradients))
+        return dot(as_array(decision), as_array(gradients) if isinstance(gradients, Tensor) else gradients)
 
     def count(self, product: Any) -> None:
         """Add a round, after the learner has learnt from it."""
         if product is not None:
             self.rounds += 1
-            self.lost = self.lost + np.maximum(product, 0.0)
-            self.won = self.won - np.minimum(product, 0.0)
+            self.lost = self.lost + at_least(product, 0.0)
+            self.won = self.won - at_most(product, 0.0)
 
     def warn(self, name: str, stacklevel: int) -> None:
         """Warn once, if any learner has won next to nothing."""
-        if self.is_done or self.rounds < ROUNDS or not np.any(self.won < SHARE * self.lost):
+        if self.is_done or self.rounds < ROUNDS or not may_hold(self.won < SHARE * self.lost):
             return
         self.is_done = True
         text = (

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.learner import ConvexLearner
+from torchonline.core.backend import may_hold
 from torchonline.core.checks import LARGEST, instance_of
 from torchonline.core.ops import (
     along,
@@ -17,6 +18,7 @@ from torchonline.core.ops import (
     count_,
     dot,
     exp,
+    fill_,
     increase_,
     largest,
     log,
@@ -26,6 +28,7 @@ from torchonline.core.ops import (
     or_one,
     roundoff,
     sqrt,
+    squarable,
     where,
 )
 from torchonline.core.options import LearnerOptions, with_former_names
@@ -164,29 +167,29 @@ class FreeGrad(ConvexLearner):
         return super()._options() + unit
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
+        S = self.gradient_sum
         if self.per_coordinate:
-            gradients, norm, h, h_1, root_V, S = self._start_coordinates_(gradients)
+            gradients, norm, h, h_1, root_V = self._start_coordinates_(gradients)
         else:
-            norm, h, h_1, root_V, S = self._start_(gradients)
+            norm, h, h_1, root_V = self._start_(gradients)
         # Eq. (1), with the root of V.
         h_next = maximum(h, norm)
         kept = h / or_one(h_next)
-        S = S + along(kept, gradients) * gradients
+        S += along(kept, gradients) * gradients
         root_V = hypotenuse(root_V, kept * norm)
         increase_(self.clipped_rounds, largest(norm > h) if self.per_coordinate else norm > h)
         count_(self.rounds)
         if self.grows:
             h = h_next
-        assign_(self.gradient_sum, S)
         assign_(self.root_gradient_square_sum, root_V)
         assign_(self.largest_gradient_norm, h)
         assign_(self.first_gradient_norm, h_1)
         assign_(self.decision, self._decision(S, or_one(root_V), or_one(h), or_one(h_1)))
 
-    def _start_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _start_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Restart where a gradient outweighs all earlier ones.
 
-        Return its length, h, :math:`h_1`, the root of V, and S.
+        Return its length, h, :math:`h_1` and the root of V.
         """
         norm, norm_sum = euclidean(gradients), number(self.gradient_norm_sum)
         starts = self.restart_weight * norm >= norm_sum
@@ -194,12 +197,14 @@ class FreeGrad(ConvexLearner):
         h = where(starts, norm, number(self.largest_gradient_norm))
         h_1 = where(starts, norm, number(self.first_gradient_norm))
         root_V = where(starts, norm, number(self.root_gradient_square_sum))
-        return norm, h, h_1, root_V, where(column(starts), 0.0 * self.gradient_sum, self.gradient_sum)
+        if may_hold(starts):
+            fill_(self.gradient_sum, column(starts), 0.0)
+        return norm, h, h_1, root_V
 
-    def _start_coordinates_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _start_coordinates_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Restart coordinates where a gradient outweighs all earlier ones, and wait.
 
-        Return gradients to learn from, their sizes, h, :math:`h_1`, the root of V, and S.
+        Return gradients to learn from, their sizes, h, :math:`h_1` and the root of V.
         """
         norm, norm_sum, h, h_1 = (
             abs(gradients),
@@ -220,8 +225,8 @@ class FreeGrad(ConvexLearner):
         root_V = where(waits, h, self.root_gradient_square_sum)
         assign_(self.gradient_norm_sum, norm_sum)
         nothing = 0.0 * gradients
-        S = where(waits, nothing, self.gradient_sum)
-        return where(waits, nothing, gradients), where(waits, nothing, norm), h, h_1, root_V, S
+        fill_(self.gradient_sum, waits, 0.0)
+        return where(waits, nothing, gradients), where(waits, nothing, norm), h, h_1, root_V
 
     def _decision(self, S: Tensor, root_V: Tensor, h: Tensor, h_1: Tensor) -> Tensor:
         """Return the decision of eq. (2)."""
@@ -239,9 +244,13 @@ class FreeGrad(ConvexLearner):
 
 def euclidean(x: Tensor) -> Tensor:
     """Return norms, ``(*B, d)`` to ``(*B)``, even where squares overflow or vanish."""
-    peak = or_one(number(largest(abs(x))))
-    scaled = x / along(peak, x)
-    return peak * number(sqrt(dot(scaled, scaled)))
+    square, most = dot(x, x), squarable(x)
+    out_of_range = (square > most) | (square < 1.0 / most)
+    if may_hold(out_of_range):
+        peak = or_one(number(largest(abs(x))))
+        scaled = x / along(peak, x)
+        return where(out_of_range, peak * number(sqrt(dot(scaled, scaled))), number(sqrt(square)))
+    return number(sqrt(square))
 
 
 def hypotenuse(x: Tensor, y: Tensor) -> Tensor:

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from torchonline.convex.divergence import DivergenceWatch
-from torchonline.core.all_or_nothing import one_at_a_time
+from torchonline.core.all_or_nothing import all_or_nothing, one_at_a_time
 from torchonline.core.backend import SMALL_STEP, as_array, autocasts, exactly, in_python, is_readable
 from torchonline.core.checks import check_array, check_shape, check_values, positive_size, shape_text
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import assign_
 from torchonline.core.options import LearnerOptions
+from torchonline.core.views import NumpyView
 
 
 class ConvexLearner(Learner):
@@ -110,34 +111,55 @@ class ConvexLearner(Learner):
             raise ValueError(f"values: expected a tensor of shape {wanted}, which this learner needs, got None")
         else:
             values = self._shaped("values", values, state, self.gradients_shape[:-1], 1)
-        if self.watch is None or not self.validate:
-            self._learn_in_python(gradients, values)
-            return
-        product = self.watch.product(state, gradients)
-        self.watch.warn(type(self).__name__, stacklevel=4)  # before the step: an error leaves the state as it was
-        self._learn_in_python(gradients, values)
-        self.watch.count(product)
-
-    def _learn_in_python(self, gradients: Tensor, values: Tensor | None) -> None:
-        """Check the values of a step, then learn: on NumPy views where that is faster."""
-        view = self.view_for(gradients) if self.is_small else None
+        view, gradients, values = self._arguments_on_view(gradients, values)
         if view is not None:
-            rows, numbers = as_array(gradients), None if values is None else as_array(values)
             if self.validate:
-                check_array(self.response, rows)
-                if numbers is not None:
-                    check_array("values", numbers)
-            # Copies, because the arguments may share memory that a step writes. [()] makes one number a NumPy scalar.
-            self._run(view, view.learner._observe, [(rows.copy(), None if numbers is None else numbers.copy()[()])])
-            return
-        if self.validate and is_readable(gradients):
+                check_array(self.response, gradients)
+                if values is not None:
+                    check_array("values", values)
+        elif self.validate and is_readable(gradients):
             check_values(self.response, gradients)
             if values is not None:
                 check_values("values", values)
-        with torch.no_grad(), exactly(gradients) if autocasts(gradients) else nullcontext():
-            arguments = tuple(None if x is None else x.detach() for x in (gradients, values))
-            copies = tuple(x.clone() if x is not None and is_readable(x) else x for x in arguments)
-            self._run(None, self._observe, [copies])
+        self._learn_in_python(self._run, view, *map(_copied, (gradients, values)))
+
+    @one_at_a_time
+    def learn_checked(self, gradients: Tensor, values: Tensor | None) -> None:
+        """Learn from arguments in the state's type and shape, with checked values.
+
+        The arguments and the state are not copied: an interrupted call leaves the learner torn until the caller restores it.
+        """
+        self._learn_in_python(self._run_once, *self._arguments_on_view(gradients, values))
+
+    def _arguments_on_view(self, gradients: Tensor, values: Tensor | None) -> tuple[NumpyView | None, Any, Any]:
+        """Return the view that is faster than tensors, if any, and a step's arguments in its form."""
+        view = self.view_for(gradients) if self.is_small else None
+        if view is None:
+            return None, gradients.detach(), None if values is None else values.detach()
+        # [()] makes one number a NumPy scalar.
+        return view, as_array(gradients), None if values is None else as_array(values)[()]
+
+    def _learn_in_python(self, run: Callable[..., None], view: NumpyView | None, gradients: Any, values: Any) -> None:
+        """Learn from checked arguments: on a view, or without autocast on tensors."""
+        watch = self.watch if self.validate else None
+        product = None if watch is None else watch.product(self.decision, gradients)
+        if watch is not None:  # before the step: an error leaves the state as it was
+            watch.warn(type(self).__name__, stacklevel=5)
+        if view is not None:
+            run(view, view.learner._observe, [(gradients, values)])
+        else:
+            with torch.no_grad(), exactly(gradients) if autocasts(gradients) else nullcontext():
+                run(None, self._observe, [(gradients, values)])
+        if watch is not None:
+            watch.count(product)
+
+    def _run_once(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
+        """Learn from one round without a copy of the state."""
+        if view is not None:
+            view.journal.forget()
+        all_or_nothing(self, None, learn, *rounds[0])
+        if view is not None:
+            view.mark_written()
 
     @torch.jit.export
     @in_python(_step_in_python)
@@ -210,6 +232,13 @@ class HintedLearner(ConvexLearner):
         with torch.no_grad():
             assign_(self.hint, self._cut_hint(hint.detach().to(self.decision.dtype)))
             self._decide_()
+
+
+def _copied(value: Any) -> Any:
+    """Copy an argument that may share memory that a step writes. Traced ones do not."""
+    if isinstance(value, Tensor):
+        return value.clone() if is_readable(value) else value
+    return None if value is None else value.copy()
 
 
 def checked_hint(hint: Any, like: Tensor, validate: bool) -> Tensor:

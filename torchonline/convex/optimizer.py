@@ -15,8 +15,8 @@ from torchonline.convex.freegrad import FreeGrad
 from torchonline.convex.learner import ConvexLearner
 from torchonline.convex.oons import OONS
 from torchonline.core.all_or_nothing import SNAPSHOT_BYTES, all_or_nothing, copied, torn_error
-from torchonline.core.backend import is_readable
-from torchonline.core.checks import check_values, kind, non_negative, one_of, shape_text
+from torchonline.core.backend import as_array, is_readable
+from torchonline.core.checks import check_array, check_values, kind, non_negative, one_of, shape_text
 from torchonline.core.citations import Citable
 from torchonline.core.options import former_names, renamed_option
 
@@ -98,6 +98,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         self.learners: list[ConvexLearner] = []
         self.centres: list[Tensor] = []
         self.rates: list[Tensor] = []  # the lr of each group's last step, (), float64, on the CPU
+        self._vectors: dict[int, GroupVector] = {}  # by group, on demand
         learner_of(learner)
         super().__init__(params, {"learner": learner, "lr": lr, **options})
 
@@ -149,9 +150,9 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         for index, (gradients, values) in rounds.items():
             rate_of(self.param_groups[index])
             if self.learners[index].validate:
-                check_values(f"gradients of group {index}", gradients)
+                check_any(f"gradients of group {index}", gradients)
                 if values is not None:
-                    check_values(f"values of group {index}", values)
+                    check_any(f"values of group {index}", values)
         if rounds:
             arrays = self._arrays(rounds)
             try:
@@ -169,7 +170,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
             learner, rate, before = self.learners[index], rate_of(self.param_groups[index]), float(self.rates[index])
             shift = None if rate == before else (before - rate) * learner.decision
             try:
-                learner.step(gradients, values)
+                learner.learn_checked(gradients, values)
             except ValueError as error:
                 if number:  # earlier groups have moved
                     error.is_refusal = False  # type: ignore[attr-defined]
@@ -213,7 +214,8 @@ class ParameterFree(Citable, torch.optim.Optimizer):
                 if isinstance(loss, Tensor) and loss.numel() != 1:
                     raise ValueError(f"closure: expected the loss as one number, got {kind(loss)}")
                 values.append(float(loss.detach() if isinstance(loss, Tensor) else loss))
-                gradients.append(self._gradient(index))
+                gradient = self._gradient(index)
+                gradients.append(None if gradient is None else gradient.clone())
         finally:
             with torch.no_grad():
                 for p, value in zip(params, here, strict=True):
@@ -222,24 +224,28 @@ class ParameterFree(Citable, torch.optim.Optimizer):
             return {}
         zeros = torch.zeros_like(self.centres[index])
         stacked = torch.stack([zeros if gradient is None else gradient for gradient in gradients])
-        return {index: (stacked, stacked.new_tensor(values))}
+        shape = self.learners[index].gradients_shape
+        return {index: (stacked.view(shape), stacked.new_tensor(values).view(shape[:-1]))}
 
     def _write(self, index: int, decision: Tensor) -> None:
         """Move the parameters of a group to a decision."""
-        with torch.no_grad():
-            params = self.param_groups[index]["params"]
-            rows = (self.centres[index] + float(self.rates[index]) * decision).split([p.numel() for p in params])
-            for p, row in zip(params, rows, strict=True):
-                # The learner's decision may exceed the range of the parameter's type.
-                largest = torch.finfo(p.dtype).max
-                p.copy_(row.view(p.shape).clamp(-largest, largest))
+        self._vector(index).write(self.centres[index], float(self.rates[index]), decision)
 
     def _gradient(self, index: int) -> Tensor | None:
-        """Return the gradient of a group, ``(d)``, float64; None if no parameter has one."""
-        params = self.param_groups[index]["params"]
-        if all(p.grad is None for p in params):
+        """Return the gradient of a group, ``(d)``, float64; None if no parameter has one.
+
+        The group's next gradient and the next write of its parameters overwrite it.
+        """
+        gradients = [p.grad for p in self.param_groups[index]["params"]]
+        if all(gradient is None for gradient in gradients):
             return None
-        return flat([torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in params])
+        return self._vector(index).read(gradients)
+
+    def _vector(self, index: int) -> "GroupVector":
+        """Return the vector of a group."""
+        if (vector := self._vectors.get(index)) is None:
+            vector = self._vectors[index] = GroupVector(self.param_groups[index]["params"])
+        return vector
 
     def _refuse_torn(self) -> None:
         """Raise if an interrupted step has moved some groups and not others."""
@@ -253,6 +259,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
             if self.centres[index].device != device:
                 self.centres[index] = self.centres[index].to(device)
                 self.learners[index].to(device)
+                self._vectors.pop(index, None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the learners' states, the centres and the groups' options."""
@@ -323,6 +330,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._vectors = {}
         # torch adds this default. A group that is added later would treat it as an option.
         self.defaults.pop("differentiable", None)
         if not hasattr(self, "rates"):  # pickled before they existed
@@ -330,6 +338,37 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         self.defaults.setdefault("lr", 1.0)
         for group in self.param_groups:
             group.setdefault("lr", 1.0)
+
+
+class GroupVector:
+    """Gradients or values of a group's parameters as one vector, float64, for single calls of torch."""
+
+    def __init__(self, params: list[Tensor]) -> None:
+        self.params = params
+        self.vector = torch.empty(sum(p.numel() for p in params), dtype=torch.float64, device=params[0].device)
+        rows = self.vector.split([p.numel() for p in params])
+        self.views = [row.view(p.shape) for row, p in zip(rows, params, strict=True)]
+        largest = [torch.finfo(p.dtype).max for p in params]
+        is_uniform = len(set(largest)) == 1
+        # Where one call clamps the whole vector, it does.
+        self.ranges = [(self.vector, largest[0])] if is_uniform else list(zip(self.views, largest, strict=True))
+
+    def read(self, gradients: list[Tensor | None]) -> Tensor:
+        """Return the vector of the parameters' gradients; None and missing entries of a sparse tensor are zeros."""
+        pairs = [(view, each.to_dense()) for view, each in zip(self.views, gradients, strict=True) if each is not None]
+        with torch.no_grad():
+            if len(pairs) < len(gradients):
+                self.vector.zero_()
+            torch._foreach_copy_(*map(list, zip(*pairs, strict=True)))
+        return self.vector
+
+    def write(self, centre: Tensor, rate: float, decision: Tensor) -> None:
+        """Write ``centre + rate * decision`` to the parameters, clamped to the range of their types."""
+        with torch.no_grad():
+            torch.add(centre, decision, alpha=rate, out=self.vector)
+            for values, largest in self.ranges:
+                values.clamp_(-largest, largest)
+            torch._foreach_copy_(self.params, self.views)
 
 
 def _check_saved(index: int, saved: Any, group: Any) -> None:
@@ -411,6 +450,14 @@ def needs_closure(learner: ConvexLearner) -> bool:
 def flat(tensors: list[Tensor]) -> Tensor:
     """Return the values of tensors as one vector, in double precision."""
     return torch.cat([tensor.detach().reshape(-1).to(torch.float64) for tensor in tensors])
+
+
+def check_any(name: str, value: Tensor) -> None:
+    """Refuse NaN, infinity and values too large to square."""
+    if value.is_cpu:
+        check_array(name, as_array(value))
+    else:
+        check_values(name, value)
 
 
 def rate_of(group: Mapping[str, Any]) -> float:
