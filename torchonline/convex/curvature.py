@@ -90,49 +90,40 @@ class Curvature(Learner):
 
 
 class EigenCurvature(Curvature):
-    """A by its eigendecomposition: exact for any c, at O(d^3) per round."""
+    """A as c and a sum: exact for any c, by a linear system for each solution, at O(d^3).
 
-    renamed = Curvature.renamed | {"values": "eigenvalues", "vectors": "eigenvectors"}
-    undetermined = ("eigenvectors",)
+    A round that projects computes the eigenvectors of A.
+    """
+
+    dropped = ("eigenvalues", "eigenvectors", "values", "vectors")
 
     matrix: Tensor
-    eigenvalues: Tensor
-    eigenvectors: Tensor
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         nothing = torch.zeros(self.dim, self.dim, dtype=torch.float64)
-        return {
-            "identity_multiple": self.start,
-            "matrix": nothing,
-            "lost": nothing if self.compensated else None,
-            "eigenvalues": torch.zeros(self.dim, dtype=torch.float64),
-            "eigenvectors": torch.eye(self.dim, dtype=torch.float64),
-        }
+        return {"identity_multiple": self.start, "matrix": nothing, "lost": nothing if self.compensated else None}
 
     def add_(self, v: Tensor) -> None:
         add_square_(self.matrix, self.lost, v)
-        values, vectors = eigh(self.matrix)
-        assign_(self.eigenvalues, at_least(values, 0.0))
-        assign_(self.eigenvectors, vectors)
 
     def solve(self, x: Tensor) -> Tensor:
-        rotated = matvec(self.eigenvectors.mT, x)
-        return matvec(self.eigenvectors, rotated / (self.eigenvalues + column(self.identity_multiple)))
+        return solve(self._whole(), x)
 
     def project(self, point: Tensor) -> Tensor:
-        rotated = matvec(self.eigenvectors.mT, point)
-        factors = ball_factors(rotated, self.eigenvalues + column(self.identity_multiple), 1.0)
-        return matvec(self.eigenvectors, rotated * factors)
+        project_ball_(point, self._whole(), 1.0, self.validate)
+        return point
 
     def forget_(self, due: Tensor) -> None:
         fill_(self.matrix, due[..., None, None], 0.0)
         if self.lost is not None:
             fill_(self.lost, due[..., None, None], 0.0)
-        fill_(self.eigenvalues, due[..., None], 0.0)
 
     def dense(self) -> Any:
-        values = self.eigenvalues + column(self.identity_multiple)
-        return (self.eigenvectors * values[..., None, :]) @ self.eigenvectors.mT
+        return self._whole()
+
+    def _whole(self) -> Tensor:
+        """Return A, ``(*B, d, d)``, a new matrix."""
+        return add_diagonal(self.matrix, self.identity_multiple)
 
 
 class FrozenCurvature(Curvature):
