@@ -26,6 +26,7 @@ from torchonline.core.ops import (
     minimum,
     nonzero,
     norms,
+    number,
     or_one,
     roundoff,
     row_dots,
@@ -49,8 +50,8 @@ def diagonal(matrix: Tensor) -> Tensor:
 
 def _add_diagonal_to_array(matrix: Any, scalar: Any) -> Any:
     result = matrix.copy()
-    entries = diagonal(result)
-    entries += along(scalar, entries)
+    entries = result.reshape(-1)[:: len(matrix) + 1] if matrix.ndim == 2 else diagonal(result)
+    entries += along(number(scalar), entries)
     return result
 
 
@@ -66,7 +67,7 @@ def logdet(matrix: Tensor) -> Tensor:
     return torch.linalg.slogdet(matrix)[1]
 
 
-@on_arrays(lambda matrix, x: np.linalg.solve(matrix, x[..., None])[..., 0])
+@on_arrays(lambda matrix, x: np.linalg.solve(matrix, x) if x.ndim == 1 else np.linalg.solve(matrix, x[..., None])[..., 0])
 def solve(matrix: Tensor, x: Tensor) -> Tensor:
     """Return ``matrix^-1 x`` at O(d^3): ``(*B, d, d)``, ``(*B, d)`` to ``(*B, d)``."""
     return torch.linalg.solve(matrix, x.unsqueeze(-1)).squeeze(-1)

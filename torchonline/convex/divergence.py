@@ -41,11 +41,15 @@ class DivergenceWatch:
         self.__init__()  # type: ignore[misc]
         self.is_done = state["is_done"]
 
-    def product(self, decision: Tensor, gradients: Any) -> Any:
-        r"""Return :math:`\langle g_t, x_t\rangle` of a tensor and a tensor or an array, ``(*B)``; None off the CPU."""
-        if self.is_done or (isinstance(gradients, Tensor) and not (gradients.is_cpu and is_readable(gradients))):
+    def product(self, decision: Any, gradients: Any) -> Any:
+        r"""Return :math:`\langle g_t, x_t\rangle`, ``(*B)``, of tensors or arrays; None off the CPU."""
+        if self.is_done:
             return None
-        return dot(as_array(decision), as_array(gradients) if isinstance(gradients, Tensor) else gradients)
+        if isinstance(gradients, Tensor):
+            if not gradients.is_cpu or not is_readable(gradients):
+                return None
+            decision, gradients = as_array(decision), as_array(gradients)
+        return dot(decision, gradients)
 
     def count(self, product: Any) -> None:
         """Add a round, after the learner has learnt from it."""

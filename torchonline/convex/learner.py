@@ -142,14 +142,16 @@ class ConvexLearner(Learner):
     def _learn_in_python(self, run: Callable[..., None], view: NumpyView | None, gradients: Any, values: Any) -> None:
         """Learn from checked arguments: on a view, or without autocast on tensors."""
         watch = self.watch if self.validate else None
-        product = None if watch is None else watch.product(self.decision, gradients)
-        if watch is not None:  # before the step: an error leaves the state as it was
-            watch.warn(type(self).__name__, stacklevel=5)
+        product = None
+        learner: Any = self if view is None else view.learner
+        if watch is not None:
+            product = watch.product(learner.decision, gradients)
+            watch.warn(type(self).__name__, stacklevel=5)  # before the step: an error leaves the state as it was
         if view is not None:
-            run(view, view.learner._observe, [(gradients, values)])
+            run(view, learner._observe, [(gradients, values)])
         else:
             with torch.no_grad(), exactly(gradients) if autocasts(gradients) else nullcontext():
-                run(None, self._observe, [(gradients, values)])
+                run(None, learner._observe, [(gradients, values)])
         if watch is not None:
             watch.count(product)
 
