@@ -32,6 +32,7 @@ from torchonline.core.ops import (
     row_dots,
     smallest,
     sqrt,
+    trace,
     where,
 )
 
@@ -70,7 +71,7 @@ def logdet(matrix: Tensor) -> Tensor:
 @on_arrays(lambda matrix, x: np.linalg.solve(matrix, x) if x.ndim == 1 else np.linalg.solve(matrix, x[..., None])[..., 0])
 def solve(matrix: Tensor, x: Tensor) -> Tensor:
     """Return ``matrix^-1 x`` at O(d^3): ``(*B, d, d)``, ``(*B, d)`` to ``(*B, d)``."""
-    return torch.linalg.solve(matrix, x.unsqueeze(-1)).squeeze(-1)
+    return torch.linalg.solve_ex(matrix, x.unsqueeze(-1))[0].squeeze(-1)  # without a check, for which a host waits
 
 
 @on_arrays(lambda matrix: tuple(np.linalg.eigh(matrix)))
@@ -185,16 +186,29 @@ def project_ball_weighted(point: Tensor, weights: Tensor, bound: float) -> Tenso
 
 
 def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
-    r"""Project onto a ball: :math:`\arg\min_{\|u\| \le S} \|u - p\|_V`.
+    r"""Project onto a ball: :math:`u = \arg\min_{\|u\| \le S} \|u - p\|_V`.
 
-    In the eigenvectors of V, this is :func:`project_ball_weighted` with the eigenvalues as weights. A point inside is
-    unchanged. Cost: O(d^3). Points are ``(*B, d)``; matrices are symmetric positive definite, or singular up to rounding,
+    A point inside is unchanged. Outside, :math:`u(\mu) = (V + \mu I)^{-1}Vp` with the multiplier :math:`\mu` at which
+    :math:`\|u\| = S`. It is the root of :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave, so that Newton's method
+    converges from the left: in three steps for most matrices, and in fewer than sixteen for all that we have tried. Cost: O(d^3), two linear
+    systems for a step. Points are ``(*B, d)``; matrices are symmetric positive definite, or singular up to rounding,
     ``(*B, d, d)``.
     """
-    values, vectors = eigh(matrix)
-    # Rounding may make small eigenvalues negative.
-    solution = project_ball_weighted(matvec(vectors.mT, point), at_least(values, 0.0), bound)
-    return where(norms(point, 2.0) > bound, matvec(vectors, solution), point)
+    # In units of the trace, no square overflows. The least multiplier makes a singular matrix regular.
+    unit = matrix / along(trace(matrix), matrix)
+    target = matvec(unit, point)
+    mu = at_least(sqrt(dot(target, target)) / bound - 1.0, roundoff(point))
+    for _ in range(16):
+        shifted = add_diagonal(unit, mu)
+        u = solve(shifted, target)
+        square = dot(u, u)
+        rise = at_least((sqrt(square) / bound - 1.0) * square / or_one(dot(u, solve(shifted, u))), 0.0)
+        mu = mu + rise
+        # The next rise would be of the order of the square of this one.
+        if not may_hold(rise > roundoff(point) ** 0.5 * mu):
+            break
+    u = solve(add_diagonal(unit, mu), target)
+    return where(norms(point, 2.0) > bound, with_length_at_most(u, sqrt(dot(u, u)), bound), point)
 
 
 def plus_outer(matrix: Tensor, a: Tensor | None) -> Tensor:
@@ -237,7 +251,7 @@ def project_ball_(point: Tensor, matrix: Tensor, bound: float, may_wait: bool, a
 
     Cost: O(d) where the host knows that every point is inside: on the CPU, in TorchScript and, by :func:`torch.cond`, in an
     exported program. On an accelerator the host would have to wait. With ``may_wait=False`` it does not wait, and every round
-    computes the eigenvectors.
+    projects.
     """
     _project_outside_(point, matrix, bound, a)
 

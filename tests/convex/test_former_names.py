@@ -23,7 +23,8 @@ OPTIONS: dict[Any, dict[str, str]] = {
     ParameterFreeMirrorDescent: {"initial_scale": "length_scale"},
 }
 NEWTON = {"center": "centre", "energy": "error_square_sum", "clipped": "clipped_rounds"}
-EIGEN = {"shift": "identity_multiple", "values": "eigenvalues", "vectors": "eigenvectors"}
+EIGEN = {"shift": "identity_multiple"}
+EIGENVECTORS = ("curvature.values", "curvature.vectors", "curvature.eigenvalues", "curvature.eigenvectors")
 SKETCH = {"shift": "identity_multiple", "rows": "sketch", "extra": "removed_spectrum", "count": "rounds"}
 FROZEN = {"shift": "identity_multiple"}
 MASTER = {
@@ -41,7 +42,7 @@ def inside(part: str, names: dict[str, str]) -> dict[str, str]:
 
 # A learner, the former names of its buffers, and the constant tables that its state had.
 STATES: list[tuple[ConvexCase, dict[str, str], tuple[str, ...]]] = [
-    (ConvexCase(OONS, (("radius_bound", 0.5),)), NEWTON | inside("curvature", EIGEN), ("length", "scale")),
+    (ConvexCase(OONS, (("radius_bound", 0.5),)), NEWTON | inside("curvature", EIGEN), ("length", "scale", *EIGENVECTORS)),
     (
         ConvexCase(OONS, (("form", "frozen"),)),
         NEWTON | {"reach": "decision_bound"} | inside("curvature", FROZEN),
@@ -59,12 +60,12 @@ STATES: list[tuple[ConvexCase, dict[str, str], tuple[str, ...]]] = [
             "total": "relative_norm_sum",
             "starts": "restart_count",
         },
-        ("length",),
+        ("length", *EIGENVECTORS),
     ),
     (
         ConvexCase(CAOONS),
         inside("bases", NEWTON | inside("curvature", EIGEN)) | inside("meta", MASTER),
-        ("wakes", "bases.length", "bases.scale", "meta.rates", "meta.twice", "meta.spans"),
+        ("wakes", "bases.length", "bases.scale", "bases.curvature.vectors", "meta.rates", "meta.twice", "meta.spans"),
     ),
     (ConvexCase(MsMwC), {"clipped": "clipped_rounds"}, ("rates",)),
     (ConvexCase(MsMwCMaster), MASTER, ("rates", "twice", "spans")),

@@ -90,9 +90,9 @@ class Curvature(Learner):
 
 
 class EigenCurvature(Curvature):
-    """A as c and a sum: exact for any c, by a linear system for each solution, at O(d^3).
+    """A as its sum and c: exact for any c, by linear systems, at O(d^3) per round.
 
-    A round that projects computes the eigenvectors of A.
+    The form's name is from a version that kept the eigenvectors of the sum.
     """
 
     dropped = ("eigenvalues", "eigenvectors", "values", "vectors")

@@ -167,7 +167,8 @@ class FreeGrad(ConvexLearner):
         return super()._options() + unit
 
     def _observe(self, gradients: Tensor, values: Tensor | None) -> None:
-        S = self.gradient_sum
+        # New memory for products of long vectors would cost more than the products: the decision's serves.
+        S, product = self.gradient_sum, self.decision
         if self.per_coordinate:
             gradients, norm, h, h_1, root_V = self._start_coordinates_(gradients)
         else:
@@ -175,7 +176,9 @@ class FreeGrad(ConvexLearner):
         # Eq. (1), with the root of V.
         h_next = maximum(h, norm)
         kept = h / or_one(h_next)
-        S += along(kept, gradients) * gradients
+        assign_(product, gradients)
+        product *= along(kept, gradients)
+        S += product
         root_V = hypotenuse(root_V, kept * norm)
         increase_(self.clipped_rounds, largest(norm > h) if self.per_coordinate else norm > h)
         count_(self.rounds)
@@ -184,7 +187,7 @@ class FreeGrad(ConvexLearner):
         assign_(self.root_gradient_square_sum, root_V)
         assign_(self.largest_gradient_norm, h)
         assign_(self.first_gradient_norm, h_1)
-        assign_(self.decision, self._decision(S, or_one(root_V), or_one(h), or_one(h_1)))
+        self._decide_(or_one(root_V), or_one(h), or_one(h_1))
 
     def _start_(self, gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Restart where a gradient outweighs all earlier ones.
@@ -228,18 +231,20 @@ class FreeGrad(ConvexLearner):
         fill_(self.gradient_sum, waits, 0.0)
         return where(waits, nothing, gradients), where(waits, nothing, norm), h, h_1, root_V
 
-    def _decision(self, S: Tensor, root_V: Tensor, h: Tensor, h_1: Tensor) -> Tensor:
-        """Return the decision of eq. (2)."""
+    def _decide_(self, root_V: Tensor, h: Tensor, h_1: Tensor) -> None:
+        """Write the decision of eq. (2)."""
         # Only ratios are formed: n^2/V and V/h^2 may be out of range.
-        direction = S / along(root_V, S)
+        direction = self.decision
+        assign_(direction, self.gradient_sum)
+        direction /= along(root_V, direction)
         p, q = root_V / h, abs(direction) if self.per_coordinate else euclidean(direction)
         r = p / (p + q)  # V / (V + hn)
         powers = 1.0 if self.per_coordinate else 2.0
         exponent = self.log_unit + powers * log(h_1) - log(h) - log(root_V) + 0.5 * q * q * r
-        ceiling = self.log_largest[0] if roundoff(S) > 1e-12 else self.log_largest[1]
+        ceiling = self.log_largest[0] if roundoff(direction) > 1e-12 else self.log_largest[1]
         factor = 0.5 * (1.0 + r) / (p + q) * exp(at_most(exponent, ceiling))
-        # Subtracted from 0, so that without gradients the result is 0 and not -0.
-        return 0.0 - along(factor, S) * direction
+        direction *= along(-factor, direction)
+        direction += 0.0  # -0 becomes 0
 
 
 def euclidean(x: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class OONS(HintedLearner, OptimisticNewton):
 
     Cost of a round, by ``form``:
 
-    - ``"eigen"``: O(d^3), one eigendecomposition, exact.
+    - ``"eigen"``: O(d^3), two linear systems, exact. A projection solves about seven more.
     - ``"frozen"``: O(d^2), and O(d^3) in rounds that leave the ball and in about ten others in all. The multiple of I in A stays
       or doubles, which may enlarge the last term of the bound to :math:`2R^2(2c - c_1)` for the largest multiple c.
     - with a domain: O(d^3) in any form, times the number of face changes.

@@ -54,8 +54,8 @@ class OptimisticNewton(ConvexLearner):
         v_t = (1 + s_t)\,e_t, \\
         x'_{t+1} &= \Pi_{A_t}\big(x'_t - A_t^{-1}(m_t + v_t)\big),
 
-    where :math:`\Pi_A` projects onto the ball of radius :math:`R_t` in the norm of A. Both projections use one matrix, which is
-    factorised once. A subclass takes the options of OONS, supplies :math:`R_t`, :math:`z_t` and hints, and calls :meth:`_start_`.
+    where :math:`\Pi_A` projects onto the ball of radius :math:`R_t` in the norm of A. Both projections use one matrix.
+    A subclass takes the options of OONS, supplies :math:`R_t`, :math:`z_t` and hints, and calls :meth:`_start_`.
 
     With a domain, :math:`\Pi_A` projects onto the intersection of the domain and the ball of radius :math:`R_t` around its point
     :math:`x_0` = ``domain.start()``. There x and x' begin, and :math:`x_t - x_0` replaces :math:`x_t` in :math:`s_t`.
