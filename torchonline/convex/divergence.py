@@ -45,7 +45,7 @@ class DivergenceWatch:
         r"""Return :math:`\langle g_t, x_t\rangle`, ``(*B)``, of tensors or arrays; None off the CPU."""
         if self.is_done:
             return None
-        if isinstance(gradients, Tensor):
+        if type(gradients) is not np.ndarray:
             if not gradients.is_cpu or not is_readable(gradients):
                 return None
             decision, gradients = as_array(decision), as_array(gradients)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -112,16 +113,13 @@ class ConvexLearner(Learner):
         else:
             values = self._shaped("values", values, state, self.gradients_shape[:-1], 1)
         view, gradients, values = self._arguments_on_view(gradients, values)
-        if view is not None:
-            if self.validate:
-                check_array(self.response, gradients)
-                if values is not None:
-                    check_array("values", values)
-        elif self.validate and is_readable(gradients):
-            check_values(self.response, gradients)
+        if self.validate and (view is not None or is_readable(gradients)):
+            check: Callable[[str, Any], None] = check_values if view is None else check_array
+            check(self.response, gradients)
             if values is not None:
-                check_values("values", values)
-        self._learn_in_python(self._run, view, *map(_copied, (gradients, values)))
+                check("values", values)
+        # Copies, because the arguments may share memory that a step writes.
+        self._learn_in_python(self._run, view, _copied(gradients), None if values is None else _copied(values))
 
     @one_at_a_time
     def learn_checked(self, gradients: Tensor, values: Tensor | None) -> None:
@@ -136,8 +134,7 @@ class ConvexLearner(Learner):
         view = self.view_for(gradients) if self.is_small else None
         if view is None:
             return None, gradients.detach(), None if values is None else values.detach()
-        # [()] makes one number a NumPy scalar.
-        return view, as_array(gradients), None if values is None else as_array(values)[()]
+        return view, as_array(gradients), None if values is None else as_array(values)
 
     def _learn_in_python(self, run: Callable[..., None], view: NumpyView | None, gradients: Any, values: Any) -> None:
         """Learn from checked arguments: on a view, or without autocast on tensors."""
@@ -147,8 +144,8 @@ class ConvexLearner(Learner):
         if watch is not None:
             product = watch.product(learner.decision, gradients)
             watch.warn(type(self).__name__, stacklevel=5)  # before the step: an error leaves the state as it was
-        if view is not None:
-            run(view, learner._observe, [(gradients, values)])
+        if view is not None:  # [()] makes one number a NumPy scalar
+            run(view, learner._observe, [(gradients, None if values is None else values[()])])
         else:
             with torch.no_grad(), exactly(gradients) if autocasts(gradients) else nullcontext():
                 run(None, learner._observe, [(gradients, values)])
@@ -237,10 +234,10 @@ class HintedLearner(ConvexLearner):
 
 
 def _copied(value: Any) -> Any:
-    """Copy an argument that may share memory that a step writes. Traced ones do not."""
-    if isinstance(value, Tensor):
-        return value.clone() if is_readable(value) else value
-    return None if value is None else value.copy()
+    """Copy an array or a tensor, but not a traced one."""
+    if type(value) is np.ndarray:
+        return value.copy()
+    return value.clone() if is_readable(value) else value
 
 
 def checked_hint(hint: Any, like: Tensor, validate: bool) -> Tensor:
