@@ -117,6 +117,28 @@ def test_it_is_the_learner_around_the_first_parameters() -> None:
     assert torch.equal(optimizer.learners[0].predict(), learner.predict())
 
 
+def test_a_gradient_that_is_missing_again_counts_as_zeros() -> None:
+    """Not as the last one, and neither do the places that a sparse gradient leaves out."""
+    one, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, dtype=D))
+    optimizer, learner = ParameterFree([one, other]), FreeGrad(5)
+    sparse = torch.tensor([0.0, 4.0, 0.0], dtype=D)
+    for grads in ((torch.ones(2), torch.ones(3, dtype=D)), (torch.ones(2), None), (None, sparse.to_sparse())):
+        one.grad, other.grad = grads
+        optimizer.step()
+        dense = [torch.zeros(n, dtype=D) if g is None else g.to_dense().to(D) for g, n in zip(grads, (2, 3), strict=True)]
+        learner.step(torch.cat(dense))
+        assert torch.equal(optimizer.learners[0].predict(), learner.predict())
+
+
+def test_each_parameter_is_clamped_to_its_own_type() -> None:
+    """A group of several types, whose decision is above the range of one."""
+    half, single = nn.Parameter(torch.zeros(1, dtype=torch.float16)), nn.Parameter(torch.zeros(1))
+    optimizer = ParameterFree([half, single], lr=1e6)
+    half.grad, single.grad = -torch.ones(1, dtype=torch.float16), -torch.ones(1)
+    optimizer.step()
+    assert half.item() == torch.finfo(torch.float16).max < single.item()
+
+
 def test_a_group_without_a_gradient_is_left_alone() -> None:
     """And groups have options of their own."""
     one, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
