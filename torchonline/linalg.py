@@ -68,7 +68,9 @@ def logdet(matrix: Tensor) -> Tensor:
     return torch.linalg.slogdet(matrix)[1]
 
 
-@on_arrays(lambda matrix, x: np.linalg.solve(matrix, x) if x.ndim == 1 else np.linalg.solve(matrix, x[..., None])[..., 0])
+@on_arrays(
+    lambda matrix, x: np.linalg.solve(matrix, x) if x.ndim == 1 else np.linalg.solve(matrix, x[..., None])[..., 0]
+)
 def solve(matrix: Tensor, x: Tensor) -> Tensor:
     """Return ``matrix^-1 x`` at O(d^3): ``(*B, d, d)``, ``(*B, d)`` to ``(*B, d)``."""
     return torch.linalg.solve_ex(matrix, x.unsqueeze(-1))[0].squeeze(-1)  # without a check, for which a host waits
@@ -189,13 +191,12 @@ def project_ball(point: Tensor, matrix: Tensor, bound: float) -> Tensor:
     r"""Project onto a ball: :math:`u = \arg\min_{\|u\| \le S} \|u - p\|_V`.
 
     A point inside is unchanged. Outside, :math:`u(\mu) = (V + \mu I)^{-1}Vp` with the multiplier :math:`\mu` at which
-    :math:`\|u\| = S`. It is the root of :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave, so that Newton's method
-    converges from the left: in three steps for most matrices, and in fewer than sixteen for all that we have tried. Cost: O(d^3), two linear
-    systems for a step. Points are ``(*B, d)``; matrices are symmetric positive definite, or singular up to rounding,
-    ``(*B, d, d)``.
+    :math:`\|u\| = S`. It is the root of :math:`1/\|u(\mu)\| - 1/S`, which is increasing and concave. So Newton's method
+    converges from the left: in three steps for most matrices. It takes at most sixteen. Cost: O(d^3), two linear systems a
+    step. Points are ``(*B, d)``; matrices are symmetric positive definite, or singular up to rounding, ``(*B, d, d)``.
     """
     # In units of the trace, no square overflows. The least multiplier makes a singular matrix regular.
-    unit = matrix / along(trace(matrix), matrix)
+    unit = matrix / along(or_one(trace(matrix)), matrix)
     target = matvec(unit, point)
     mu = at_least(sqrt(dot(target, target)) / bound - 1.0, roundoff(point))
     for _ in range(16):

@@ -42,7 +42,11 @@ def inside(part: str, names: dict[str, str]) -> dict[str, str]:
 
 # A learner, the former names of its buffers, and the constant tables that its state had.
 STATES: list[tuple[ConvexCase, dict[str, str], tuple[str, ...]]] = [
-    (ConvexCase(OONS, (("radius_bound", 0.5),)), NEWTON | inside("curvature", EIGEN), ("length", "scale", *EIGENVECTORS)),
+    (
+        ConvexCase(OONS, (("radius_bound", 0.5),)),
+        NEWTON | inside("curvature", EIGEN),
+        ("length", "scale", *EIGENVECTORS),
+    ),
     (
         ConvexCase(OONS, (("form", "frozen"),)),
         NEWTON | {"reach": "decision_bound"} | inside("curvature", FROZEN),

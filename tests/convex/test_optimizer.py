@@ -125,7 +125,9 @@ def test_a_gradient_that_is_missing_again_counts_as_zeros() -> None:
     for grads in ((torch.ones(2), torch.ones(3, dtype=D)), (torch.ones(2), None), (None, sparse.to_sparse())):
         one.grad, other.grad = grads
         optimizer.step()
-        dense = [torch.zeros(n, dtype=D) if g is None else g.to_dense().to(D) for g, n in zip(grads, (2, 3), strict=True)]
+        dense = [
+            torch.zeros(n, dtype=D) if g is None else g.to_dense().to(D) for g, n in zip(grads, (2, 3), strict=True)
+        ]
         learner.step(torch.cat(dense))
         assert torch.equal(optimizer.learners[0].predict(), learner.predict())
 

@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from torchonline.core.backend import as_array, is_readable, may_hold
 from torchonline.core.messages import counted
@@ -32,7 +31,9 @@ class DivergenceWatch:
     """
 
     def __init__(self) -> None:
-        self.rounds, self.won, self.lost, self.is_done = 0, 0.0, 0.0, False
+        self.rounds, self.is_done = 0, False
+        self.won: Any = 0.0
+        self.lost: Any = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         return {"is_done": self.is_done}  # copies count from 0

@@ -104,7 +104,7 @@ class ConvexLearner(Learner):
         state: Any = self._buffers["decision"]
         if isinstance(gradients, Tensor) and gradients.layout is torch.sparse_coo and self.response == "gradients":
             gradients = gradients.to_dense()
-        gradients = self._shaped(self.response, gradients, state, self.gradients_shape, 2)
+        rows: Any = self._shaped(self.response, gradients, state, self.gradients_shape, 2)
         if not self.needs_values:
             values = None
         elif values is None:
@@ -112,14 +112,14 @@ class ConvexLearner(Learner):
             raise ValueError(f"values: expected a tensor of shape {wanted}, which this learner needs, got None")
         else:
             values = self._shaped("values", values, state, self.gradients_shape[:-1], 1)
-        view, gradients, values = self._arguments_on_view(gradients, values)
-        if self.validate and (view is not None or is_readable(gradients)):
+        view, rows, numbers = self._arguments_on_view(rows, values)
+        if self.validate and (view is not None or is_readable(rows)):
             check: Callable[[str, Any], None] = check_values if view is None else check_array
-            check(self.response, gradients)
-            if values is not None:
-                check("values", values)
+            check(self.response, rows)
+            if numbers is not None:
+                check("values", numbers)
         # Copies, because the arguments may share memory that a step writes.
-        self._learn_in_python(self._run, view, _copied(gradients), None if values is None else _copied(values))
+        self._learn_in_python(self._run, view, _copied(rows), None if numbers is None else _copied(numbers))
 
     @one_at_a_time
     def learn_checked(self, gradients: Tensor, values: Tensor | None) -> None:

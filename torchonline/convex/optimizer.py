@@ -354,12 +354,13 @@ class GroupVector:
         self.ranges = [(self.vector, largest[0])] if is_uniform else list(zip(self.views, largest, strict=True))
 
     def read(self, gradients: list[Tensor | None]) -> Tensor:
-        """Return the vector of the parameters' gradients; None and missing entries of a sparse tensor are zeros."""
-        pairs = [(view, each.to_dense()) for view, each in zip(self.views, gradients, strict=True) if each is not None]
+        """Return the vector of the parameters' gradients. None and missing entries count as zeros."""
+        given = [each.to_dense() for each in gradients if each is not None]
+        views = [view for view, each in zip(self.views, gradients, strict=True) if each is not None]
         with torch.no_grad():
-            if len(pairs) < len(gradients):
+            if len(given) < len(gradients):
                 self.vector.zero_()
-            torch._foreach_copy_(*map(list, zip(*pairs, strict=True)))
+            torch._foreach_copy_(views, given)
         return self.vector
 
     def write(self, centre: Tensor, rate: float, decision: Tensor) -> None:
