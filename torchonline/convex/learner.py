@@ -122,7 +122,7 @@ class ConvexLearner(Learner):
         self._learn_in_python(self._run, view, _copied(rows), None if numbers is None else _copied(numbers))
 
     @one_at_a_time
-    def learn_checked(self, gradients: Tensor, values: Tensor | None) -> None:
+    def _learn_checked(self, gradients: Tensor, values: Tensor | None) -> None:
         """Learn from arguments in the state's type and shape, with checked values.
 
         The arguments and the state are not copied: an interrupted call leaves the learner torn until the caller restores it.

@@ -170,7 +170,7 @@ class ParameterFree(Citable, torch.optim.Optimizer):
             learner, rate, before = self.learners[index], rate_of(self.param_groups[index]), float(self.rates[index])
             shift = None if rate == before else (before - rate) * learner.decision
             try:
-                learner.learn_checked(gradients, values)
+                learner._learn_checked(gradients, values)
             except ValueError as error:
                 if number:  # earlier groups have moved
                     error.is_refusal = False  # type: ignore[attr-defined]
