@@ -446,15 +446,20 @@ class BanditHead(Policy):
             step_together(self, self.scaler, inputs, action, reward, noise_scale)
             return
         place = self._checked_action(action, inputs)
+        self.policy.learn(*self._encoded_log(inputs, place, ENCODED_AT_ONCE), reward, **options)
+
+    def _encoded_log(self, inputs: Tensor, place: Tensor, at_once: int) -> tuple[Tensor, Tensor]:
+        """Return :meth:`_round_at` of a log.
+
+        ``at_once`` is the number of rounds in a pass of the encoder.
+        """
         rows = inputs.dim() - self.item_dims - 1
         with torch.no_grad(), evaluating(self.encoder):
-            if rows < 0 or inputs.size(rows) <= ENCODED_AT_ONCE:
-                x, action = self._round_at(inputs, place)
-            else:
-                parts = zip(inputs.split(ENCODED_AT_ONCE, rows), place.split(ENCODED_AT_ONCE, rows), strict=True)
-                found = [self._round_at(*part) for part in parts]
-                x, action = (torch.cat(column, rows) for column in zip(*found, strict=True))
-        self.policy.learn(x, action, reward, **options)
+            if rows < 0 or inputs.size(rows) <= at_once:
+                return self._round_at(inputs, place)
+            parts = zip(inputs.split(at_once, rows), place.split(at_once, rows), strict=True)
+            x, action = zip(*(self._round_at(*part) for part in parts), strict=True)
+        return torch.cat(x, rows), torch.cat(action, rows)
 
     def _round_of(self, inputs: Tensor, action: Any) -> tuple[Tensor, Any]:
         """Return the arguments of the policy's step: features and action.

@@ -49,8 +49,9 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     1. Adam continues the joint training of the encoder and a linear readout :math:`w` on the last ``replay_size`` rounds:
        :math:`\min_{\phi, w} \sum_{s \in \text{replay}} h(r_s - \phi(z_s)^\top w)`. If each action has its own model, each has its
        own vector :math:`w_k`. The readout starts from the policy's first estimate and is kept in the buffer ``readout``.
-    2. The statistics of the policy and its scaler are reset, and the policy learns the rounds of the replay again, in order, from
-       their new features. The head's scaler does not change: the replay holds raw inputs, which it scales in both steps.
+    2. The statistics of the policy and its scaler are reset, and the policy learns the rounds of the replay again, by one
+       :meth:`~torchonline.policies.policy.Policy.learn`, from their new features. The head's scaler does not change: the replay
+       holds raw inputs, which it scales in both steps.
 
     ``train_encoder_every=None`` freezes the encoder. An encoder without trainable parameters is always frozen.
 
@@ -76,7 +77,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     estimator and their options.
 
     Cost: one encoder pass over each batch, and the policy's cost for each round. Each training costs ``encoder_steps``
-    minibatches, and the policy's cost for each round of the replay.
+    minibatches, one encoder pass over the replay, and ``learn`` of it.
 
     Args:
         head: the encoder and the policy. Start with :func:`torchonline.bandit` as policy (docs/encoders_measured.md compares

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchonline.models.bandit_head import BanditHead
-from torchonline.models.encoding import EMBEDDINGS, evaluating
+from torchonline.models.encoding import EMBEDDINGS
 
 HALF = (torch.float16, torch.bfloat16)
 Rounds = tuple[Tensor, Tensor, Tensor]
@@ -82,13 +82,11 @@ def predicted(head: BanditHead, theta: Tensor, inputs: Tensor, action: Tensor) -
 
 
 def relearn(head: BanditHead, rounds: Rounds, batch_size: int) -> None:
-    """Reset the policy and its scaler, and learn the rounds again in blocks.
+    """Reset the policy and its scaler, and learn the rounds again as one log.
 
-    The head's scaler has already seen the inputs. It scales them with its present statistics and does not change.
+    The encoder gets ``batch_size`` rounds in each pass. The head's scaler has already seen the inputs. It scales them with its
+    present statistics and does not change.
     """
+    inputs, action, reward = (values.movedim(0, head._dims()) for values in rounds)
     head.policy.reset()
-    for some in zip(*(values.split(batch_size) for values in rounds), strict=True):
-        inputs, action, reward = (values.movedim(0, head._dims()) for values in some)
-        with torch.no_grad(), evaluating(head.encoder):
-            past, action = head._round_of(inputs, action)
-        head.policy.learn(past, action, reward)
+    head.policy.learn(*head._encoded_log(inputs, head._checked_action(action, inputs), batch_size), reward)

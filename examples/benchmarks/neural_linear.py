@@ -10,6 +10,7 @@ Runs are kept in OUTPUT/neural_linear.jsonl and not repeated, even if the code h
 ``--runs docs/encoders_measured_runs.jsonl.gz``, the runs of docs/encoders_measured.md are not repeated either.
 
     python examples/benchmarks/neural_linear.py    # the development sets: half an hour on a core; seconds with --smoke
+    python examples/benchmarks/neural_linear.py --parts --sets digits    # only seconds of training and of learning again
     pip install ".[examples,benchmarks]"    # the sets; those that are missing are left out
 """
 
@@ -20,9 +21,11 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import data
 import numpy as np
@@ -36,6 +39,7 @@ from torch import nn
 
 import torchonline
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
+from torchonline.models import neural_linear as bandits
 
 MARK = "<!-- printed by examples/benchmarks/neural_linear.py -->\n"
 TITLES = {noise: f"Against a hand-written rival, {text}" for noise, text in tables.NOISE_TITLES.items()}
@@ -83,6 +87,38 @@ def play(player: str, name: str, noise: str, seed: int, rounds: int) -> tuple[fl
     else:
         error = play_head(HEADS[player], stream, rewards, seed)
     return error, (time.process_time() - start) / len(stream.noise)
+
+
+def seconds_of_parts(head: str, name: str, rounds: int) -> dict[str, float]:
+    """Return the seconds of a run, of training its encoder, and of learning the replay again."""
+    seconds = {"fit_encoder": 0.0, "relearn": 0.0}
+
+    def timed(part: str, call: Callable[..., None]) -> Callable[..., None]:
+        def run(*arguments: Any, **options: Any) -> None:
+            start = time.perf_counter()
+            call(*arguments, **options)
+            seconds[part] += time.perf_counter() - start
+
+        return run
+
+    with ExitStack() as stack:
+        for part in seconds:
+            stack.enter_context(patch.object(bandits, part, timed(part, getattr(bandits, part))))
+        start = time.perf_counter()
+        play_head(HEADS[head], data.stream(name, 0, rounds, "none", "standard", True), rewards_of("none"), 0)
+    return {"run": time.perf_counter() - start} | seconds
+
+
+def table_of_parts(sets: Sequence[str], rounds: int, repeats: int) -> str:
+    """Return a table of the least and the median seconds of a run's parts."""
+    rows = []
+    for name, head in product(sets, HEADS):
+        runs = [seconds_of_parts(head, name, rounds) for _ in range(repeats)]
+        columns = [[run[part] for run in runs] for part in runs[0]]
+        ratios = [run["relearn"] / run["fit_encoder"] for run in runs]
+        cells = [f"{min(column):.2f}, {statistics.median(column):.2f}" for column in (*columns, ratios)]
+        rows.append([f"{name}, {head}", *cells])
+    return tables.markdown(["set, head", "run, s", "training, s", "learning again, s", "in units of training"], rows)
 
 
 class Comparison:
@@ -148,6 +184,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
     parser.add_argument("--runs", type=Path, help="finished runs to start from: docs/encoders_measured_runs.jsonl.gz")
     parser.add_argument("--page", type=Path, help="a page whose tables and runs to renew: docs/encoders_measured.md")
+    parser.add_argument("--parts", action="store_true", help="print only where a head's time goes: least, median")
     parser.add_argument("--smoke", action="store_true", help="60 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()
     if options.seeds < 1:
@@ -169,6 +206,9 @@ def main() -> None:
     # Lightning's hints on validation and worker processes do not apply here.
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    if options.parts:
+        print(table_of_parts(data.installed(options.sets), *((60, 1) if options.smoke else (2000, 5))))
+        return
     options.output.mkdir(parents=True, exist_ok=True)
     runs = Runs(options.output / "neural_linear.jsonl")
     if options.runs:

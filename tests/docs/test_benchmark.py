@@ -273,6 +273,12 @@ def test_ratios_are_to_the_rival(benchmark_modules: SimpleNamespace) -> None:
     assert rows[-1] == "| processor time of a round | 2.0 ms | 2.0 ms |  | 2.0 ms |  |"
 
 
+def test_parts_of_a_run_are_timed(benchmark_modules: SimpleNamespace) -> None:
+    parts = benchmark_modules.neural_linear.seconds_of_parts("scale=False", "digits", 60)
+    assert parts["run"] > parts["fit_encoder"] + parts["relearn"]
+    assert min(parts.values()) > 0.0
+
+
 def test_heads_have_a_model_for_each_action(benchmark_modules: SimpleNamespace) -> None:
     script = benchmark_modules.neural_linear
     for build, rewards in product(script.HEADS.values(), ("unit", "heavy")):

@@ -182,7 +182,7 @@ class TestRefit:
 
     @pytest.mark.parametrize("kind", ["arms", "models"])
     def test_the_replay_is_relearnt_in_blocks(self, kind: str) -> None:
-        """Part by part, each as a log of its own, from features of the encoder in evaluation mode."""
+        """As one log, from features of the encoder in evaluation mode."""
         actions = ARMS if kind == "models" else None
         head = BanditHead(nn.Sequential(layers(), nn.Dropout(0.5)), UCB(HeavyTailRegression(DIM)), actions=actions)
         fresh = copy.deepcopy(head)
@@ -191,9 +191,7 @@ class TestRefit:
         reward = of_chosen(rewards, action)
         head.learn(inputs[:7], action[:7], reward[:7])
         relearn(head, (inputs, action, reward), 40)
-        for first in range(0, 90, 40):
-            rows = slice(first, first + 40)
-            fresh.learn(inputs[rows], action[rows], reward[rows])
+        fresh.learn(inputs, action, reward)
         torch.testing.assert_close(dict(head.state_dict()), dict(fresh.state_dict()), rtol=1e-5, atol=1e-5)
         assert int(head.policy.estimator.rounds.sum()) == 90
 

@@ -31,6 +31,9 @@ WIDE = 1 << 12
 REFINE_EVERY = 8
 
 
+# Rounds whose residuals take one Cholesky factor: fewer cost calls, more cost multiplications.
+RESIDUALS_AT_ONCE = 64
+
 # V, symmetric positive definite, (*B, d, d); its inverse, (*B, d, d); and Kahan's compensation, with which V - lost is the sum
 # to twice the precision, or None without compensation. Making a NamedTuple would cost as much as a product.
 PrecisionMatrix = tuple[Tensor, Tensor, Tensor | None]
@@ -123,6 +126,34 @@ def factored(matrix: Tensor, lost: Tensor | None) -> tuple[Tensor, Tensor, Tenso
 def symmetric(matrix: Tensor) -> Tensor:
     """Return the symmetric part of a matrix, ``(*B, d, d)``."""
     return (matrix + matrix.mT).mul_(0.5)
+
+
+def residuals_in_order(inverse: Tensor, a: Tensor, residuals: Tensor, at_once: int = RESIDUALS_AT_ONCE) -> Tensor:
+    r"""Return the residuals of ridge regression in order, ``(n, m)``. Not on arrays.
+
+    ``inverse``, ``(d, d)``, is that of V before the first of n rounds. ``a``, ``(n, d)``, holds the features, and ``residuals``,
+    ``(n, m)``, the responses minus their predictions before the first round. In order, round i is predicted from the i - 1 rounds
+    before it too. With the Cholesky factor L of :math:`I + AV^{-1}A^\top`, its residual is entry i of
+    :math:`\mathrm{diag}(L)\,L^{-1}` times the given residuals.
+    """
+    inverse, a, residuals = inverse.to(torch.float64), a.to(torch.float64), residuals.to(torch.float64)
+    change = torch.zeros_like(gram(a[:1], residuals[:1]))
+    found: list[Tensor] = []
+    done, n = 0, a.size(0)
+    while done < n:
+        rows = a[done : done + at_once]
+        given = residuals[done : done + at_once] - matmul(rows, change)
+        product = matmul(rows, inverse)
+        growth = matmul(product, rows.mT)
+        growth.diagonal().add_(1.0)
+        factor, _ = torch.linalg.cholesky_ex(growth)
+        given = torch.linalg.solve_triangular(factor, given, upper=False)
+        found.append(factor.diagonal().unsqueeze(-1) * given)
+        done += at_once
+        if done < n:
+            product = torch.linalg.solve_triangular(factor, product, upper=False)
+            change, inverse = change + gram(product, given), inverse - gram(product, product)
+    return torch.cat(found)
 
 
 def log_det(factor: Tensor) -> Tensor:

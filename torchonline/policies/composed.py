@@ -10,15 +10,12 @@ from torchonline.core.backend import may_hold
 from torchonline.core.checks import check_values, passes
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, beside_each_other, count_, number, real, where
-from torchonline.policies.early_rounds import EarlyRounds
+from torchonline.policies.early_rounds import KEPT, EarlyRounds
 from torchonline.policies.policy_learner import PolicyLearner
 from torchonline.policies.rules import Rule
 from torchonline.policies.scaler import WINDOW, StandardScaler, check_scaler
 from torchonline.regression.block_learner import BlockLearner
 from torchonline.regression.blocks import learns_at_once, rows_of_block
-
-# Rounds that are learnt in order before the first block under a moving scaler.
-FIRST_BLOCK = 256
 
 
 class ComposedPolicy(PolicyLearner, BlockLearner):
@@ -44,17 +41,20 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         check_scaler(scaler, estimator.dim, batch_shape, state)
         self.scaler = scaler
         # Guarantees after a freeze, and epochs, need fixed coordinates.
-        moves = scaler is not None and scaler.freeze_after is None and estimator.restart_every is None
+        is_endless = (scaler is None or scaler.freeze_after is None) and estimator.restart_every is None
         options: Any = {"dtype": state.dtype, "device": state.device, "validate": estimator.validate}
-        can_renew = moves and estimator.can_replace
+        can_renew = scaler is not None and is_endless and estimator.can_replace
         self.early = EarlyRounds(dim, estimator.dim, batch_shape=batch_shape, **options) if can_renew else None
         # Whether `learn` learns many rounds at once while the features are fixed.
         are_rounds = self._blocks_are_rounds() and not self.has_own_step
         self.has_blocks = estimator.has_blocks and are_rounds
-        # Whether `learn` learns many rounds at once while the scaler moves.
-        self.moves_in_blocks = moves and estimator.has_pooled_blocks and are_rounds and not batch_shape
-        # TorchScript does not see a module's constants.
-        self.first_block, self.scaler_window = max(FIRST_BLOCK, estimator.warmup), WINDOW
+        # Whether `learn` learns rounds of all arms at once, also while the scaler moves.
+        self.has_pooled_blocks = is_endless and estimator.has_pooled_blocks and are_rounds and not batch_shape
+        # Whether residuals are clipped, which makes blocks differ from rounds in order.
+        self.clips = estimator.rounds_before_blocks > 0
+        # Early rounds are renewed in order. TorchScript does not see a module's constants.
+        self.first_block = max(0 if self.early is None else 2 * KEPT, estimator.rounds_before_blocks)
+        self.scaler_window = 1 if scaler is None else WINDOW
         # Multiplications of a decision for each entry of its context.
         self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
 
@@ -95,20 +95,22 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         self._learn_log(self.policy.estimator.theta_hat, x, place, reward, noise_scale, mask, block_size)
 
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+        if mask is None and self._may_pool():
+            return self._rows_of_pooled_block(block_size)
         moving = self._rounds_until_freeze()
         if moving > 0:
-            return min(moving, self._rows_while_moving(block_size))
+            return min(moving, 8192)
         return self.policy.estimator._rows_of_next_part(done, block_size, mask)
 
-    def _rows_while_moving(self, block_size: int | None) -> int:
-        """Return how many rounds to learn next while the scaler moves."""
-        if not self._may_move_in_blocks():
-            return 8192
+    def _rows_of_pooled_block(self, block_size: int | None) -> int:
+        """Return how many rounds of all arms to learn next, in order or at once."""
         rounds = int(self.rounds)
         before = self._rounds_before_blocks(rounds)
         if before > 0:
             return before
-        size = rows_of_block(rounds, self.dim) if block_size is None else block_size
+        size = rows_of_block(rounds, self.dim) if self.clips else 8192
+        if block_size is not None:
+            size = block_size
         return max(size // self.scaler_window, 1) * self.scaler_window
 
     def _rounds_before_blocks(self, rounds: int) -> int:
@@ -121,9 +123,9 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         few = self.first_block - min(rounds, rows)
         return few if few > 0 else -rows % self.scaler_window
 
-    def _may_move_in_blocks(self) -> bool:
-        """Return whether rounds may be learnt at once while the scaler moves."""
-        return self.moves_in_blocks and self.policy.estimator._can_ask(self.rounds)
+    def _may_pool(self) -> bool:
+        """Return whether rounds of all arms may be learnt at once."""
+        return self.has_pooled_blocks and self.policy.estimator._can_ask(self.rounds)
 
     def _learn_part(
         self,
@@ -138,8 +140,8 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         if self._learns_blocks_now() and not self._is_in_order(x.size(rows), block_size):
             self._learn_at_once(x, action, reward, noise_scale, mask, block_size)
         else:
-            if mask is None and self._is_moving_block(x.size(rows)):
-                done = self._learn_while_moving(x, action, reward, noise_scale)
+            if mask is None and self._is_pooled_block(x.size(rows)):
+                done = self._learn_pooled(x, action, reward, noise_scale)
             for i in range(done, x.size(rows)):
                 pay = reward.select(rows, i)
                 # A policy that learns from the chosen row alone has no use for the place.
@@ -147,37 +149,39 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
                 self._learn_round(x.select(rows, i), place, pay, noise_scale.select(rows, i))
 
     def _is_in_order(self, rows: int, block_size: int | None) -> bool:
-        return not (self._learns_blocks_now() or self._is_moving_block(rows))
+        return not (self._learns_blocks_now() or self._is_pooled_block(rows))
 
-    def _is_moving_block(self, rows: int) -> bool:
-        """Return whether the next rounds are learnt at once while the scaler moves."""
-        if rows < self.scaler_window or not self._may_move_in_blocks():
+    def _is_pooled_block(self, rows: int) -> bool:
+        """Return whether the next rounds, of all arms, are learnt at once."""
+        if rows < self.scaler_window or not self._may_pool():
             return False
         rounds, estimator = int(self.rounds), self.policy.estimator
         # With few rounds for each arm, its Cholesky factor takes more time than rounds in order.
         is_worth_it = 8 * rows >= estimator.dim * estimator.rounds.numel()
         return is_worth_it and self._rounds_before_blocks(rounds) == 0
 
-    def _learn_while_moving(self, x: Tensor, action: Tensor | None, reward: Tensor, noise_scale: Tensor) -> int:
-        """Learn whole windows of rounds at once; return how many rounds were learnt."""
-        scaler, done = self.scaler, 0
-        if scaler is not None:
+    def _learn_pooled(self, x: Tensor, action: Tensor | None, reward: Tensor, noise_scale: Tensor) -> int:
+        """Learn rounds of all arms at once; return how many were learnt.
+
+        With a scaler, these are whole windows.
+        """
+        scaler, features, done = self.scaler, [self._features(x[:0])], 0
+        if scaler is None:
+            features, done = [self._features(x)], x.size(0)
+        else:
             end = x.size(0) // self.scaler_window * self.scaler_window
-            features: list[Tensor] = []
             while done < end:
                 # So many rows stay in the processor's cache.
                 part = scaler._observe_windows_(x[done : min(done + 32 * self.scaler_window, end)])
-                if part.size(0) == 0:
-                    break
                 features.append(part)
                 done += part.size(0)
-            if done > 0:
-                rows, place = torch.cat(features), torch.zeros_like(reward, dtype=torch.int64)
-                # Without a model for each arm, the rows are those of the chosen arms, and there is one model.
-                if action is not None and self.policy.estimator.theta_hat.dim() > 1:
-                    place = action
-                self.policy.estimator._observe_arms_(rows, place[:done], reward[:done], noise_scale[:done])
-                self.rounds.add_(done)
+        if done > 0:
+            rows, place = torch.cat(features), torch.zeros_like(reward, dtype=torch.int64)
+            # Without a model for each arm, the rows are those of the chosen arms, and there is one model.
+            if action is not None and self.policy.estimator.theta_hat.dim() > 1:
+                place = action
+            self.policy.estimator._observe_arms_(rows, place[:done], reward[:done], noise_scale[:done])
+            self.rounds.add_(done)
         return done
 
     def _learn_at_once(
@@ -282,6 +286,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
     # TorchScript does not compile the methods below.
 
+    def _whole_windows(self, rows: int) -> int:
+        # A block has whole windows of the scaler. The rest of a log is learnt in order.
+        return (rows // self.scaler_window * self.scaler_window or rows) if self.has_pooled_blocks else rows
+
     def _open_round(self, x: Any, place: Any, noise_scale: Any) -> Any:
         """Open a decision of each learner, ``(*B, d)`` and ``(*B)`` twice.
 
@@ -304,7 +312,7 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Checkpoints of version 0.1 learn in order while their scaler moves.
-        later = {"moves_in_blocks": False, "first_block": FIRST_BLOCK, "scaler_window": WINDOW}
+        later = {"has_pooled_blocks": False, "clips": False, "first_block": 0, "scaler_window": WINDOW}
         super().__setstate__(later | state)
 
     def _why_not_open(self) -> str | None:

@@ -196,9 +196,11 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             self._take_over(buffers, self._ids_after(kept, 0), early, {})
 
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
+        if mask is None and self._may_pool():
+            return self._rows_of_pooled_block(block_size)
         moving = self._rounds_until_freeze()
         if moving > 0:
-            return min(moving, self._rows_while_moving(block_size))
+            return min(moving, 8192)
         if block_size is not None:
             return max(block_size, 1)
         if self._can_count():
@@ -210,7 +212,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         # With fewer than d / 8 rounds for each arm, blocks take more time than rounds in order.
         rounds = self.policy.estimator.rounds
         is_short = block_size is None and 8 * rows < self.policy.estimator.dim * rounds.size(-1)
-        return not self._is_moving_block(rows) and (is_short or not self._learns_blocks_now())
+        return not self._is_pooled_block(rows) and (is_short or not self._learns_blocks_now())
 
     def _learn_at_once(
         self,

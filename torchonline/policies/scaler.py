@@ -463,24 +463,21 @@ class StandardScaler(Learner):
     def _observe_windows_(self, x: Tensor) -> Tensor:
         """Learn from whole windows of rows; return the features of those learnt.
 
-        Shapes: ``(n, d)`` to ``(n', m)``, with n' at most n.
+        Shapes: ``(n, d)`` to ``(n', m)``, with n' at most n, of at least one window.
 
         Each row is standardised by the rows before it, as in order. The scaler is one without ``batch_shape`` that does not
-        freeze, at the start of a window. After a window in which a feature has changed, the rest is left. Where a feature has
-        no scale yet, nothing is learnt. Not on arrays.
+        freeze, at the start of a window. After a window in which a feature has changed, the rest is left. Not on arrays.
         """
         origin, squares, first = self.mean, self.squares, int(self.rounds)
         offset, n = x - origin, x.size(0)
-        if bool(((squares == 0.0) & (offset != 0.0)).any()):
-            return self._standardised(x[:0])
         before = (first + torch.arange(n + 1, device=x.device)).to(x.dtype).unsqueeze(-1)
         share, kept = self._share(before), offset
         was_cut = has_far(offset, squares, share[:1])
         if was_cut:
             kept = cut(offset, squares, share[:1])
         shift, sums = torch.zeros_like(offset), torch.zeros_like(offset)
-        # Clipped rows change the moments of later rows: a few passes settle where rows are clipped.
-        for _ in range(16):
+        # Clipped rows change the moments of later rows: each pass settles one more row at least, and mostly all.
+        for _ in range(64):
             shift = torch.cat([torch.zeros_like(kept[:1]), kept.cumsum(0)]) / before
             sums = torch.cat([torch.zeros_like(kept[:1]), (kept * kept).cumsum(0)]) + squares - before * shift * shift
             sums = sums.clamp(min=0.0)
@@ -488,13 +485,21 @@ class StandardScaler(Learner):
             again, is_cut = offset, has_far(gap, sums[:-1], share[:-1])
             if is_cut:
                 again = shift[:-1] + cut(gap, sums[:-1], share[:-1])
-            has_settled = not (was_cut or is_cut) or not may_hold(abs(again - kept) > 1e-12 * abs(kept))
+            has_moved = abs(again - kept) > 1e-12 * abs(kept)
+            has_settled = not (was_cut or is_cut) or not may_hold(has_moved)
+            # The windows before the first row that moved.
+            n = (
+                x.size(0)
+                if has_settled
+                else int(has_moved.any(-1).to(torch.uint8).argmax()) // self.window * self.window
+            )
             kept, was_cut = again, is_cut
             if has_settled:
                 break
-        windows = x.view(-1, self.window, x.size(-1))
-        ends = shift[self.window :: self.window].unsqueeze(-2) + origin
-        scale, squares_then = share[self.window :: self.window].unsqueeze(-2), sums[self.window :: self.window]
+        windows = x[:n].view(-1, self.window, x.size(-1))
+        ends = shift[self.window : n + 1 : self.window].unsqueeze(-2) + origin
+        squares_then = sums[self.window : n + 1 : self.window]
+        scale = share[self.window : n + 1 : self.window].unsqueeze(-2)
         far = is_far(windows - ends, squares_then.unsqueeze(-2), scale).sum(-2)
         has_changed = ((far >= self.needed) & (squares_then > 0.0)).any(-1)
         is_changed = bool(has_changed.any())

@@ -39,7 +39,15 @@ from torchonline.core.ops import (
     where,
 )
 from torchonline.core.options import LearnerOptions
-from torchonline.core.precision_matrix import add_outer_, add_squares_, gram, remove_outer_, renew_inverse_, solved
+from torchonline.core.precision_matrix import (
+    add_outer_,
+    add_squares_,
+    gram,
+    remove_outer_,
+    renew_inverse_,
+    residuals_in_order,
+    solved,
+)
 from torchonline.regression.arguments import check_can_be_removed, check_is_open
 from torchonline.regression.blocks import learns_at_once
 from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
@@ -183,10 +191,14 @@ class AdaptiveEstimator(Estimator):
         """Update the spread, and return the residual that the parameter learns from."""
         raise NotImplementedError
 
-    def _keep_all_(self, residuals: Tensor) -> Tensor:
-        """Update the spread by a block's residuals, ``(n)``; return those learnt.
+    def _keep_all_(
+        self, rows: list[Tensor], order: Tensor, arm: Tensor, weight: Tensor, reward: Tensor, residuals: Tensor
+    ) -> Tensor:
+        """Update the spread and the losses by the n rounds of :meth:`_observe_arms_`.
 
-        Not on arrays.
+        Not on arrays. ``rows`` are the weighted features of each arm, and ``order``, ``(n)``, sorts the rounds by arm. ``residuals``,
+        ``(n, 2)``, are those of weighted rewards and of weights under the parameters before the block. Return the responses
+        that the parameter learns, ``(n)``.
         """
         raise NotImplementedError
 
@@ -215,10 +227,11 @@ class AdaptiveEstimator(Estimator):
 
     @torch.jit.export
     def _observe_arms_(self, x: Tensor, arm: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
-        """Learn from n rounds at once, from the statistics before the first of them.
+        """Learn n rounds at once.
 
         Shapes are ``(n, d)`` and ``(n)`` three times. The learner is one without ``batch_shape``, whose rounds are of arm 0, or
-        the batch of the arms. Not on arrays. The parameters are those of rounds in order, except for what is clipped.
+        the batch of the arms. Not on arrays. All statistics are those of rounds in order, up to rounding, except for what
+        follows clipped residuals.
         """
         theta_hat, ones_hat = self.theta_hat.view(-1, self.dim), self.ones_hat.view(-1, self.dim)
         V, V_inv, lost = self._precision()
@@ -230,26 +243,21 @@ class AdaptiveEstimator(Estimator):
             short = weight - products.gather(-1, arm.unsqueeze(-1) + arms).squeeze(-1)
         else:
             to_zero, short = (a * theta_hat[arm]).sum(-1), weight - (a * ones_hat[arm]).sum(-1)
-        correction = self._mean_reward().reshape(-1)[0] * short
-        predictor = to_zero + self._weight_of_mean().reshape(-1)[arm] * correction
-        target = predictor + self._keep_all_(weight * reward - predictor)
-        error, most = target - to_zero, 2.0 * self.spread.reshape(-1)[0]
-        gap = torch.minimum((error - correction).abs(), most) ** 2 - torch.minimum(error.abs(), most) ** 2
-        self.loss_gap.view(-1).index_add_(0, arm, gap)
-        # Not +=, which sets the attribute too, and so drops the view.
-        self.pooled_loss_gap.add_(gap.sum())
+        counts = torch.bincount(arm, minlength=arms)
+        numbers: list[int] = counts.tolist()
+        order = arm.argsort(stable=True)
+        rows = a[order].split(numbers)
+        residuals = torch.stack([weight * reward - to_zero, short], -1)
+        target = self._keep_all_(rows, order, arm, weight, reward, residuals)
         self.gain.add_((target / weight).sum())
         self.target.copy_(target[-1].expand_as(self.target))
         self.seen.add_(arm.size(0))
-        counts = torch.bincount(arm, minlength=arms)
-        numbers: list[int] = counts.tolist()
         self.rounds.view(-1).add_(counts)
-        order, squares, moved = arm.argsort(stable=True), torch.zeros_like(V).view(-1, self.dim, self.dim), []
-        sums = torch.stack([error, short], -1)
-        for rows in order.split(numbers):
-            part = a[rows]
-            moved.append(gram(part, sums[rows]))
-            squares[len(moved) - 1] = gram(part, part)
+        squares, moved = torch.zeros_like(V).view(-1, self.dim, self.dim), []
+        sums = torch.stack([target - to_zero, short], -1)[order].split(numbers)
+        for k in range(arms):
+            moved.append(gram(rows[k], sums[k]))
+            squares[k] = gram(rows[k], rows[k])
         factor, inflation = add_squares_((V, V_inv, lost), squares.view_as(V))
         self._check_block(inflation)
         change = solved(factor.view(-1, self.dim, self.dim), torch.stack(moved))
@@ -453,11 +461,53 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         assign_(self.spread, sqrt((squares + self.squared_noise) / (real(self.seen, squares) + 2.0)))
         return residual
 
-    def _keep_all_(self, residuals: Tensor) -> Tensor:
-        squares, spread = self.squares, self.spread
-        squares += (residuals * residuals).sum()
-        spread.copy_(((squares + self.squared_noise) / (self.seen.to(squares.dtype) + 1.0 + residuals.size(0))).sqrt())
-        return residuals
+    def _keep_all_(
+        self, rows: list[Tensor], order: Tensor, arm: Tensor, weight: Tensor, reward: Tensor, residuals: Tensor
+    ) -> Tensor:
+        errors, shorts = self._in_order(rows, order, residuals).unbind(-1)
+        earlier = torch.arange(errors.size(0), device=errors.device)
+        gain = self.gain.reshape(-1)[:1] + reward.cumsum(0, dtype=errors.dtype) - reward
+        corrections = gain / (self.seen.reshape(-1)[:1] + earlier).clamp(min=1) * shorts
+        # The weight of the mean follows the losses of earlier rounds, and these follow it: one round after another.
+        counts: list[int] = self.rounds.view(-1).tolist()
+        gaps: list[float] = self.loss_gap.view(-1).tolist()
+        seen, spread = int(self.seen.reshape(-1)[0]), float(self.spread.reshape(-1)[0])
+        squares, pooled = float(self.squares.reshape(-1)[0]), float(self.pooled_loss_gap.reshape(-1)[0])
+        arms: list[int] = arm.tolist()
+        pairs: list[list[float]] = torch.stack([errors, corrections], -1).tolist()
+        has_odds = self.zero_odds > 0.0
+        most, log_odds, squared_noise = 4.0 * spread * spread, self.log_odds, self.squared_noise
+        for t in range(len(arms)):
+            k, error, correction = arms[t], pairs[t][0], pairs[t][1]
+            to_mean = error - correction
+            residual = to_mean
+            if has_odds and counts[k] > 0:
+                odds = 2.0 * (gaps[k] + pooled / (counts[k] + 1)) / max(most, 2e-37) + log_odds
+                residual = error - correction / (1.0 + math.exp(min(odds, 700.0)))
+            squares += residual * residual
+            counts[k] += 1
+            seen += 1
+            most = 4.0 * (squares + squared_noise) / (seen + 1)
+            gap = min(to_mean * to_mean, most) - min(error * error, most)
+            gaps[k] += gap
+            pooled += gap
+        loss_gap = self.loss_gap.view(-1)
+        for k in range(len(rows)):  # a script would round torch.tensor(gaps), and loss_gap[k] = gaps[k], to float32
+            if rows[k].size(0) > 0:
+                loss_gap[k].fill_(gaps[k])
+        self.pooled_loss_gap.fill_(pooled)
+        self.squares.fill_(squares)
+        self.spread.fill_(0.5 * math.sqrt(most))
+        return weight * reward
+
+    def _in_order(self, rows: list[Tensor], order: Tensor, residuals: Tensor) -> Tensor:
+        """Return the residuals in order of each arm's rounds, ``(n, 2)``."""
+        V_inv, found = self.V_inv.view(-1, self.dim, self.dim), torch.empty_like(residuals, dtype=torch.float64)
+        places = order.split([part.size(0) for part in rows])
+        for k in range(len(rows)):
+            if rows[k].size(0) > 0:
+                found[places[k]] = residuals_in_order(V_inv[k], rows[k], residuals[places[k]])
+        return found
 
 
 class RobustRidgeRegression(AdaptiveEstimator):
@@ -532,6 +582,8 @@ class RobustRidgeRegression(AdaptiveEstimator):
         self.quantile = within("quantile", quantile, 0.0, 1.0)
         self.cut = positive("cut", cut)
         self.window, self.warmup = positive_integer("window", window), positive_integer("warmup", warmup)
+        # Before that, no quantile is known, or it moves much within a block.
+        self.rounds_before_blocks = max(256, self.warmup)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -560,10 +612,15 @@ class RobustRidgeRegression(AdaptiveEstimator):
         assign_(self.spread, where(square == 0.0, number(self.spread), sqrt(square)))
         return clip(residual, limit)
 
-    def _keep_all_(self, residuals: Tensor) -> Tensor:
-        # All residuals are clipped at the quantile of those before the block.
+    def _keep_all_(
+        self, rows: list[Tensor], order: Tensor, arm: Tensor, weight: Tensor, reward: Tensor, residuals: Tensor
+    ) -> Tensor:
+        # All residuals come from predictions before the block, and are clipped at the quantile of those before it.
+        error, short = residuals.unbind(-1)
+        correction = self._mean_reward().reshape(-1)[0] * short
+        residual = error - self._weight_of_mean().reshape(-1)[arm] * correction
         window, spread = self.residuals.view(-1, self.window), self.spread
-        seen, size = int(self.seen.reshape(-1)[0]), residuals.abs()
+        seen, size = int(self.seen.reshape(-1)[0]), residual.abs()
         limit = self.cut * torch.quantile(window[0, : min(seen, self.window)], self.quantile)
         limit = torch.where(limit > 0.0, limit, torch.full_like(limit, math.inf))
         last = min(size.size(0), self.window)
@@ -571,4 +628,10 @@ class RobustRidgeRegression(AdaptiveEstimator):
         window[:, place] = size[size.size(0) - last :].to(window.dtype)
         square = (torch.minimum(window[0, : min(seen + size.size(0), self.window)], limit) ** 2).mean()
         spread.copy_(torch.where(square > 0.0, square.sqrt(), spread.reshape(-1)[0]).expand_as(spread))
-        return torch.minimum(torch.maximum(residuals, -limit), limit)
+        excess = residual - torch.minimum(torch.maximum(residual, -limit), limit)
+        error, most = error - excess, 2.0 * spread.reshape(-1)[0]
+        gap = torch.minimum((error - correction).abs(), most) ** 2 - torch.minimum(error.abs(), most) ** 2
+        self.loss_gap.view(-1).index_add_(0, arm, gap)
+        # Not +=, which sets the attribute too, and so drops the view.
+        self.pooled_loss_gap.add_(gap.sum())
+        return weight * reward - excess

@@ -54,6 +54,10 @@ class BlockLearner(Learner):
         """Return whether the next rounds can be learnt at once."""
         raise NotImplementedError
 
+    def _whole_windows(self, rows: int) -> int:
+        """Return how many of the next ``rows`` rounds are learnt together. Python only."""
+        return rows
+
     def _rows_of_shared_block(self, done: int, block_size: int | None) -> int:
         """Return the size of the next block that several workers learn together."""
         estimator = self.estimator_of_blocks()

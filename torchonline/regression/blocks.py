@@ -131,7 +131,9 @@ def learn_blocks(log: "Log", block_size: int | None) -> None:
     def learn() -> None:
         done = 0
         while done < log.rounds:
-            rows = min(learner._rows_of_next_part(done, block_size, log.mask), log.rounds - done)
+            rows = learner._whole_windows(
+                min(learner._rows_of_next_part(done, block_size, log.mask), log.rounds - done)
+            )
             if log.most_rows < rows and not learner._learns_blocks_now():
                 rows = log.most_rows
             log.learn_part(done, rows, block_size)

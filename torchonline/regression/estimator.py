@@ -123,8 +123,8 @@ class Estimator(BlockEstimator):
     can_open = False
     # Whether the rounds of several arms that share statistics can be learnt at once, by `_observe_arms_`.
     has_pooled_blocks = False
-    # The number of first rounds whose residuals are not clipped at a quantile.
-    warmup = 0
+    # The number of first rounds that are learnt in order before the first such block.
+    rounds_before_blocks = 0
     # Whether, on NumPy views, the methods in ON_ROWS take one row, ``(d)``, for all learners of a batch.
     takes_one_row = True
     # Whether a step can run on NumPy views.
