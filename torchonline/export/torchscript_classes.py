@@ -18,6 +18,7 @@ from torchonline.core.checks import passes
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along
 from torchonline.export.guard import any_of_rest, evolving, is_finite
+from torchonline.policies.disjoint import DisjointArms
 from torchonline.policies.policy import drawn, masked
 from torchonline.regression.block_learner import BlockEstimator
 from torchonline.regression.estimator import Estimator
@@ -43,32 +44,47 @@ def drawn_if_possible(probabilities: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(possible, index, -1), torch.where(possible, probability, 0.0)
 
 
+def flat(parts: list[Tensor]) -> Tensor:
+    """Return a copy of all numbers."""
+    return torch.zeros(0) if len(parts) == 0 else torch.cat(parts)
+
+
 class Guarded:
     """Base class of the mixins: copies the state and restores it.
 
-    Each learner in the module has the attributes ``guarded``, the names of its evolving buffers, and ``refused``, where it marks
-    rounds that outweigh all others.
+    Each learner in the module has these constant lists of names of its buffers: ``guarded``, the evolving ones; of these
+    ``guarded_integers``, and ``kept_in_step`` and ``checked_in_step``, which a step copies and checks; and ``unbounded_names``. It has an attribute
+    ``refused``, where it marks rounds that outweigh all others. :class:`DisjointArms` with an attribute ``gathered`` notes the
+    statistics that a step overwrites, so that the step need not copy those of all arms.
     """
 
     if TYPE_CHECKING:
         modules: Any
 
-    def _guard_copies(self) -> list[Tensor]:
-        """Return copies of all evolving buffers."""
-        found: list[Tensor] = []
+    def _guard_copies(self, of_step: bool = False) -> list[Tensor]:
+        """Return copies of the evolving buffers, flat: real numbers, and integers."""
+        reals: list[Tensor] = []
+        integers: list[Tensor] = []
         for part in self.modules():
+            if hasattr(part, "gathered"):
+                part.gathered.clear()
             if hasattr(part, "guarded"):
                 for name, buffer in part.named_buffers():
-                    if buffer is not None and name in part.guarded:
-                        found.append(buffer.clone())
-        return found
+                    if buffer is not None and (name in part.kept_in_step if of_step else name in part.guarded):
+                        if name in part.guarded_integers:
+                            integers.append(buffer.reshape(-1))
+                        else:
+                            reals.append(buffer.reshape(-1))
+        return [flat(reals), flat(integers)]
 
-    def _guard_settle_(self, before: list[Tensor], fit: Tensor) -> Tensor:
+    def _guard_settle_(self, before: list[Tensor], fit: Tensor, of_step: bool = False) -> Tensor:
         """Restore the learners that must not learn. Return the others.
 
         A learner must not learn if ``fit`` is False, if its round outweighs all others, or if one of its buffers would not be
         finite.
         """
+        small: list[Tensor] = []
+        total = 0.0
         for part in self.modules():
             if hasattr(part, "refused"):
                 if bool(part.refused.any()):
@@ -76,24 +92,44 @@ class Guarded:
                     part.refused = torch.zeros_like(part.refused)
             if hasattr(part, "guarded"):
                 for name, buffer in part.named_buffers():
-                    if buffer is not None and name in part.guarded:
-                        if buffer.is_floating_point():
-                            total = float(buffer.sum())
-                            if total - total != 0.0:  # rare: usually all are finite
-                                fit = fit & is_finite(buffer, fit.dim(), name in part.unbounded_names)
+                    if buffer is not None and (name in part.checked_in_step if of_step else name in part.guarded):
+                        if name not in part.guarded_integers:
+                            if buffer.numel() <= 4096:
+                                small.append(buffer.reshape(-1))
+                            else:
+                                total += float(buffer.sum())
+        total += float(flat(small).sum())
+        if total - total != 0.0:  # rare: usually all are finite
+            fit = self._guard_finite(fit, of_step)
         if not bool(fit.all()):
-            self._guard_keep_(before, fit)
+            self._guard_keep_(before, fit, of_step)
         return fit
 
-    def _guard_keep_(self, before: list[Tensor], fit: Tensor) -> None:
-        """Restore the state where ``fit``, ``(*B)``, is False."""
-        i = 0
+    def _guard_finite(self, fit: Tensor, of_step: bool) -> Tensor:
+        """Return which learners are ``fit``, ``(*B)``, and have finite buffers."""
         for part in self.modules():
             if hasattr(part, "guarded"):
                 for name, buffer in part.named_buffers():
-                    if buffer is not None and name in part.guarded:
-                        buffer.copy_(torch.where(along(fit, buffer), buffer, before[i]))
-                        i += 1
+                    if buffer is not None and (name in part.checked_in_step if of_step else name in part.guarded):
+                        if name not in part.guarded_integers:
+                            fit = fit & is_finite(buffer, fit.dim(), name in part.unbounded_names)
+        return fit
+
+    def _guard_keep_(self, before: list[Tensor], fit: Tensor, of_step: bool) -> None:
+        """Restore the state where ``fit``, ``(*B)``, is False."""
+        done = [0, 0]
+        for part in self.modules():
+            if hasattr(part, "guarded"):
+                for name, buffer in part.named_buffers():
+                    if buffer is not None and (name in part.kept_in_step if of_step else name in part.guarded):
+                        i = int(name in part.guarded_integers)
+                        old = before[i].narrow(0, done[i], buffer.numel()).view_as(buffer)
+                        buffer.copy_(torch.where(along(fit, buffer), buffer, old.to(buffer.dtype)))
+                        done[i] += buffer.numel()
+            if hasattr(part, "gathered"):
+                for i in range(len(part.gathered)):
+                    index, statistics = part.gathered[len(part.gathered) - 1 - i]
+                    part.policy.estimator._write_chosen_(index, statistics, part.pooled)
 
 
 class PolicyFile(Guarded):
@@ -202,7 +238,7 @@ class PolicyFile(Guarded):
                 fit = fit & self._accepts(x, place, pay, None if noise_scale is None else noise)
                 is_fit = bool(fit.all())
                 if is_fit or bool(fit.any()):
-                    before = self._guard_copies()
+                    before = self._guard_copies(True)
                     if not is_fit:
                         if x.is_floating_point():
                             x = torch.where(along(fit, x), x, 0.0)
@@ -212,7 +248,7 @@ class PolicyFile(Guarded):
                         self._plain_step(past, k, pay, noise)
                     else:
                         self._learn_round(x, place, pay, noise)
-                    fit = self._guard_settle_(before, fit)
+                    fit = self._guard_settle_(before, fit, True)
                 learnt.append(fit)
             return stacked(learnt, is_one, action)
 
@@ -349,17 +385,44 @@ def as_file(module: Any) -> Any:
     own["__qualname__"] = f"as_file.<locals>.{cls.__name__}"
     object.__setattr__(module, "__class__", type(cls.__name__, (mixin, cls), own))
     module.__dict__.update(told)
+    lean = [part for part in module.modules() if not told.get("steps_by_itself", True) and _writes_chosen_arms(part)]
+    for part in lean:
+        part.__dict__["gathered"] = []
+    # A step writes the batch of the arms by way of the copy of the chosen one, whose values between steps do not matter.
+    not_checked = {part.policy.estimator for part in lean}
+    not_kept = not_checked | {part.arm for part in lean}
     for part in module.modules():
         if not isinstance(part, Learner):
             continue
-        # The "" gives TorchScript a type: an empty list has none.
-        part.__dict__.update(guarded=evolving(part), unbounded_names=["", *part.unbounded])
+        names = evolving(part)
+        lists = {
+            "guarded": names,
+            "guarded_integers": [name for name in names if not part._buffers[name].is_floating_point()],
+            "kept_in_step": [] if part in not_kept else names,
+            "checked_in_step": [] if part in not_checked else names,
+            "unbounded_names": list(part.unbounded),
+        }
+        # The "" gives TorchScript a type: an empty list has none. It evaluates conditions on constants when it compiles.
+        part.__dict__.update({name: ["", *some] for name, some in lists.items()})
+        part.__dict__["__constants__"] = (*getattr(part, "__constants__", ()), *lists)
         if isinstance(part, BlockEstimator):
             place = part.theta_hat.device
             part.__dict__["refused"] = torch.zeros(part.batch_shape, dtype=torch.bool, device=place)
         if isinstance(part, Estimator):
             part.__dict__["smallest_noise_scale"] = float(part.smallest_noise_scale)
     return module
+
+
+def _writes_chosen_arms(part: nn.Module) -> bool:
+    """Return whether a step of a policy writes its estimators as one :class:`DisjointArms` does.
+
+    That is, without ``batch_shape``, and only those of the chosen arms.
+    """
+    if not isinstance(part, DisjointArms) or part.batch_shape:
+        return False
+    restarts = part.scaler is not None and part.scaler.freeze_after is not None
+    own = ("_learn_round", "_learn_arm", "_learn_gathered", "_replace_", "_replace_gathered", "_copy_chosen_")
+    return not restarts and all(getattr(type(part), name) is getattr(DisjointArms, name) for name in own)
 
 
 def _renamed(method: Any, name: str) -> Any:

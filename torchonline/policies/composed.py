@@ -16,6 +16,7 @@ from torchonline.policies.rules import Rule
 from torchonline.policies.scaler import WINDOW, StandardScaler, check_scaler
 from torchonline.regression.block_learner import BlockLearner
 from torchonline.regression.blocks import learns_at_once, rows_of_block
+from torchonline.regression.estimator import Estimator
 
 
 class ComposedPolicy(PolicyLearner, BlockLearner):
@@ -55,6 +56,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         # Early rounds are renewed in order. TorchScript does not see a module's constants.
         self.first_block = max(0 if self.early is None else 2 * KEPT, estimator.rounds_before_blocks)
         self.scaler_window = 1 if scaler is None else WINDOW
+        # Whether features are finite, which suffices for the estimator, if the row is: those of a scaler are clipped.
+        takes_all = type(estimator)._accepts_features is Estimator._accepts_features
+        is_plain = type(self)._features is ComposedPolicy._features
+        self.has_bounded_features = scaler is not None and scaler.clip < 1e6 and takes_all and is_plain
         # Multiplications of a decision for each entry of its context.
         self.multiplications: int = estimator.dim * math.prod(estimator.batch_shape[len(batch_shape) :])
 
@@ -81,7 +86,10 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
         return self.rounds
 
     def _accepts(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
-        return passes(x).all(-1) & self.policy.estimator._accepts(self._features(x), reward, noise_scale)
+        estimator = self.policy.estimator
+        if self.has_bounded_features:
+            return passes(x).all(-1) & estimator._accepts_payoffs(reward, noise_scale)
+        return passes(x).all(-1) & estimator._accepts(self._features(x), reward, noise_scale)
 
     def _learn_rounds(
         self,
@@ -312,7 +320,13 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Checkpoints of version 0.1 learn in order while their scaler moves.
-        later = {"has_pooled_blocks": False, "clips": False, "first_block": 0, "scaler_window": WINDOW}
+        later = {
+            "has_bounded_features": False,
+            "has_pooled_blocks": False,
+            "clips": False,
+            "first_block": 0,
+            "scaler_window": WINDOW,
+        }
         super().__setstate__(later | state)
 
     def _why_not_open(self) -> str | None:

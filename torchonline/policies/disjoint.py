@@ -88,6 +88,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     item_dims, has_arm_inputs, has_batch_views, can_open = 1, False, False, True
     copied: list[str]
     pooled: list[str]
+    gathered: list[tuple[Tensor, dict[str, Tensor]]]
 
     def __init__(
         self,
@@ -379,7 +380,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         """Copy the chosen arms' statistics out of the batch, and return their indices."""
         batch = self.policy.estimator
         index = action.reshape(-1)
-        index = index + batch.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
+        if self.batch_dims > 0:
+            index = index + batch.rounds.shape[-1] * torch.arange(index.size(0), device=index.device)
         statistics = self.arm._statistics(self.copied)
         before: dict[str, Tensor] = {}
         for name, chosen in batch._of_chosen(index, self.copied).items():
@@ -394,7 +396,9 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     @in_python(_remember_in_python)
     def _remember(self, index: Tensor, before: dict[str, Tensor]) -> None:
-        """Record the statistics that an interrupted step must restore."""
+        """Record the statistics that an interrupted or refused step must restore."""
+        if hasattr(self, "gathered"):
+            self.gathered.append((index, before))
 
     def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any, weight: Any) -> Any:
         if not self.is_view:

@@ -547,7 +547,8 @@ class Estimator(BlockEstimator):
         found: dict[str, Tensor] = {}
         for name, buffer in self.named_buffers():
             if buffer is not None and name in names:
-                found[name] = buffer.flatten(0, self.batch_dims - 1).index_select(0, index)
+                rows = buffer if self.batch_dims == 1 else buffer.flatten(0, self.batch_dims - 1)
+                found[name] = rows.index_select(0, index)
         return found
 
     def _write_chosen_(self, index: Tensor, values: dict[str, Tensor], pooled: list[str]) -> None:
@@ -555,11 +556,10 @@ class Estimator(BlockEstimator):
         for name, buffer in self.named_buffers():
             if buffer is not None and name in values:
                 if name in pooled:
-                    last = self.batch_dims - 1
-                    buffer.copy_(values[name].unsqueeze(last).expand_as(buffer))
+                    buffer.copy_(values[name] if self.batch_dims == 1 else values[name].unsqueeze(self.batch_dims - 1))
                 else:
-                    flat = buffer.flatten(0, self.batch_dims - 1)
-                    flat.index_copy_(0, index, values[name].reshape(index.shape + flat.shape[1:]))
+                    rows = buffer if self.batch_dims == 1 else buffer.flatten(0, self.batch_dims - 1)
+                    rows.index_copy_(0, index, values[name].reshape(index.shape + rows.shape[1:]))
 
     def _statistics(self, names: list[str]) -> dict[str, Tensor]:
         """Return the named buffers."""
@@ -580,7 +580,11 @@ class Estimator(BlockEstimator):
 
         Shapes: ``(*B, [n], d)`` and ``(*B, [n])`` twice to ``(*B, [n])``.
         """
-        accepted = self._accepts_features(x) & self._accepts_rewards(reward)
+        return self._accepts_features(x) & self._accepts_payoffs(reward, noise_scale)
+
+    def _accepts_payoffs(self, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
+        """Return whether :meth:`step` takes rewards and their noise scales."""
+        accepted = self._accepts_rewards(reward)
         if noise_scale is not None:
             accepted = accepted & checks.passes(noise_scale) & (noise_scale >= self.smallest_noise_scale)
         return accepted
