@@ -24,6 +24,7 @@ from torchonline import (
     ScaledPolicy,
     SharedRadiusSelector,
     StandardScaler,
+    bandit,
 )
 from torchonline.core.checks import LARGEST, passes
 from torchonline.core.ops import assign_, exp
@@ -193,6 +194,31 @@ def test_arms_with_a_model_each_leave_out_what_is_poisoned() -> None:
     learnt, state = learnt_state(script, x, torch.where(good, action, 9), reward)
     assert torch.equal(learnt, good)
     assert all(map(torch.equal, state, learnt_state(script, x[good], action[good], reward[good])[1]))
+
+
+@pytest.mark.parametrize("steps", [2, 40, 90])
+@pytest.mark.parametrize("scale", [True, False])
+def test_a_refused_round_of_an_arm_leaves_all_arms_as_they_were(scale: bool, steps: int) -> None:
+    """Before, while and after early rounds are learnt again, which writes a second arm."""
+    policy = bandit(3, actions=4, scale=scale)
+    x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    policy.step(x[:steps], torch.arange(steps) % 4, (torch.arange(steps) % 3 == 0).double())
+    file = to_torchscript(policy)
+
+    def state() -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in file.named_buffers() if not name.startswith("arm.")}
+
+    before = state()
+    assert not file.step(x[90], K, ONE, double(1e-18))  # outweighs all others
+    assert not file.step(x[90] * NAN, K, ONE)
+    assert all(torch.equal(value, before[name]) for name, value in state().items())
+    for i in range(91, 100):
+        assert file.step(x[i], torch.tensor(i % 4), ONE)
+        policy.step(x[i], i % 4, 1.0)
+    own = policy.state_dict()
+    for name, value in state().items():
+        if name in own:
+            torch.testing.assert_close(value, own[name])
 
 
 def test_a_decision_that_cannot_be_made_is_no_arm() -> None:

@@ -52,10 +52,10 @@ def flat(parts: list[Tensor]) -> Tensor:
 class Guarded:
     """Base class of the mixins: copies the state and restores it.
 
-    Each learner in the module has these constant lists of names of its buffers: ``guarded``, the evolving ones; of these
-    ``guarded_integers``, and ``kept_in_step`` and ``checked_in_step``, which a step copies and checks; and ``unbounded_names``. It has an attribute
-    ``refused``, where it marks rounds that outweigh all others. :class:`DisjointArms` with an attribute ``gathered`` notes the
-    statistics that a step overwrites, so that the step need not copy those of all arms.
+    Each learner in the module has constant lists of names of its buffers: ``guarded``, the evolving ones; of these,
+    ``kept_in_step`` and ``checked_in_step``, which a step copies and checks, and ``guarded_integers``; and ``unbounded_names``.
+    It has an attribute ``refused``, where it marks rounds that outweigh all others. A :class:`DisjointArms` with an attribute
+    ``gathered`` notes there what a step overwrites, so that the step need not copy the statistics of all arms.
     """
 
     if TYPE_CHECKING:

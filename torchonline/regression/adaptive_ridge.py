@@ -196,9 +196,9 @@ class AdaptiveEstimator(Estimator):
     ) -> Tensor:
         """Update the spread and the losses by the n rounds of :meth:`_observe_arms_`.
 
-        Not on arrays. ``rows`` are the weighted features of each arm, and ``order``, ``(n)``, sorts the rounds by arm. ``residuals``,
-        ``(n, 2)``, are those of weighted rewards and of weights under the parameters before the block. Return the responses
-        that the parameter learns, ``(n)``.
+        Not on arrays. ``rows`` are the weighted features of each arm, and ``order``, ``(n)``, sorts the rounds by arm.
+        ``residuals``, ``(n, 2)``, are those of weighted rewards and of weights under the parameters before the block. Return the
+        responses that the parameter learns, ``(n)``.
         """
         raise NotImplementedError
 
