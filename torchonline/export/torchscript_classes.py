@@ -397,7 +397,7 @@ def as_file(module: Any) -> Any:
         names = evolving(part)
         lists = {
             "guarded": names,
-            "guarded_integers": [name for name in names if not part._buffers[name].is_floating_point()],
+            "guarded_integers": [name for name in names if not part.get_buffer(name).is_floating_point()],
             "kept_in_step": [] if part in not_kept else names,
             "checked_in_step": [] if part in not_checked else names,
             "unbounded_names": list(part.unbounded),
