@@ -454,9 +454,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Learn from many rewards, in blocks: see :meth:`Estimator.learn`.
 
         With a model for each arm, each arm learns its own rounds in blocks, and ``block_size`` counts the rounds of all arms.
-        While a scaler moves, or without a block form, the rounds are learnt in order, as by :meth:`step`. For a log of only the
-        chosen arms' features, call ``policy.learn(rows.unsqueeze(-2), zeros, rewards)``, which makes no copy. Arguments and
-        errors are as in :meth:`step`; ``block_size`` and ``mask`` are as in :meth:`Estimator.learn`.
+        Without a block form, the rounds are learnt in order, as by :meth:`step`; docs/blocks.md lists the forms. For a log of
+        only the chosen arms' features, call ``policy.learn(rows.unsqueeze(-2), zeros, rewards)``, which makes no copy. Arguments
+        and errors are as in :meth:`step`; ``block_size`` and ``mask`` are as in :meth:`Estimator.learn`.
         """
         self._check_mask_of_log(mask)
         place = self._placed(action)
