@@ -414,10 +414,7 @@ def as_file(module: Any) -> Any:
 
 
 def _writes_chosen_arms(part: nn.Module) -> bool:
-    """Return whether a step of a policy writes its estimators as one :class:`DisjointArms` does.
-
-    That is, without ``batch_shape``, and only those of the chosen arms.
-    """
+    """Return whether a step writes only the chosen arms of one :class:`DisjointArms`."""
     if not isinstance(part, DisjointArms) or part.batch_shape:
         return False
     restarts = part.scaler is not None and part.scaler.freeze_after is not None
