@@ -119,8 +119,8 @@ def plain_twin(module: nn.Module) -> Any:
     # Twins with the same methods have one class, which the interpreter's caches need.
     key = (id(cls), *map(id, methods.values()))
     if key not in TWINS:
-        known: dict[int, dict[str, Any]] = {}
-        methods = {name: bound_to_arrays(method, known) for name, method in methods.items()}
+        names: dict[int, dict[str, Any]] = {}
+        methods = {name: bound_to_arrays(method, names) for name, method in methods.items()}
         TWINS[key] = type(cls.__name__, (), methods | {"__class__": cls})  # for isinstance() and super()
     return object.__new__(TWINS[key])
 

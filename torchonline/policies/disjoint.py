@@ -580,7 +580,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         The room grows by an eighth, so that to add an arm costs O(m^2) on average.
         """
         batch, dims, count = self.policy.estimator, self.batch_dims, self.actions
-        first, rooms = batch._initial_state(), {}
+        first: dict[str, Any] = batch._initial_state()
+        rooms: dict[str, Tensor] = {}
         for name, buffer in batch.state().items():
             room = self.__dict__.get("_rooms", {}).get(name)
             if room is None or room.data_ptr() != buffer.data_ptr() or room.size(dims) < count + added:
@@ -658,21 +659,19 @@ def _alone(twin: Any, arms: DisjointArms, index: tuple[int, ...]) -> Any:
     def slices(part: Any, names: Iterable[str]) -> dict[str, Any]:
         return {name: part.__dict__[name][(*index, ...)] for name in names}
 
-    batch, count = twin.policy.estimator, {"batch_dims": 0, "batch_shape": ()}
-    own = slices(batch, arms.policy.estimator.state())
-    shape: dict[str, Any] = {"batch_dims": 1, "batch_shape": (arms.actions,), "response_shape": (arms.actions,)}
-    shape["features_shape"] = (arms.actions, batch.dim)
-    parts = {
-        "policy": with_attributes(
-            twin.policy, estimator=with_attributes(batch, **own, **shape, named_buffers=own.items)
-        )
-    }
-    for name in ("scaler", "early"):
-        part = arms._modules.get(name)
+    batch: Any = twin.policy.estimator
+    single: dict[str, Any] = {"batch_dims": 0, "batch_shape": ()}
+    arrays = slices(batch, arms.estimator.state())
+    shapes: dict[str, Any] = {"batch_dims": 1, "batch_shape": (arms.actions,), "response_shape": (arms.actions,)}
+    shapes["features_shape"] = (arms.actions, batch.dim)
+    batch = with_attributes(batch, **arrays, **shapes, named_buffers=arrays.items)
+    parts = {"policy": with_attributes(twin.policy, estimator=batch)}
+    for name, part in (("scaler", arms.scaler), ("early", arms.early)):
         if part is not None:
             view = twin.__dict__[name]
-            parts[name] = with_attributes(view, **slices(view, part.state()), **count)
-    found = with_attributes(twin, **slices(twin, [name for name in arms.state() if "." not in name]), **parts, **count)
+            parts[name] = with_attributes(view, **slices(view, part.state()), **single)
+    own = slices(twin, [name for name in arms.state() if "." not in name])
+    found = with_attributes(twin, **own, **parts, **single)
     found.__dict__["of_arm"] = _ArmViews(found, arms)
     return found
 

@@ -902,7 +902,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
         def ask(part: Tensor) -> Any:
             if checks_tiles:
                 self._check_finite(part)
-            return self._scored(part) if stand_in is None else view.run(stand_in._scored, as_array(part))
+            if view is None or stand_in is None:
+                return self._scored(part)
+            return view.run(stand_in._scored, as_array(part))
 
         with torch.no_grad(), self._exactly(x):
             x = x.detach()

@@ -195,7 +195,7 @@ class Rule(Policy[E]):
 
 
 @cache
-def _runs_on_arrays(cls: type[Rule]) -> bool:
+def _runs_on_arrays(cls: Any) -> bool:
     """Return whether the scores of a rule are the library's, written for arrays too."""
     has_own = cls.scores_of is not Rule.scores_of and is_ours(cls.scores_of)
     return has_own and cls._scores is Rule._scores and cls.choice is Rule.choice
