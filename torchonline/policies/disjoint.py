@@ -562,7 +562,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         modules: dict[str, Any],
         rooms: dict[str, Tensor],
     ) -> None:
-        """Replace the arms' statistics and ids, other modules, and the room for new arms."""
+        """Replace the arms' statistics and ids, other modules, and room for new arms."""
         old, count = self.policy.estimator, buffers["rounds"].size(-1)
         # On no device, so that no memory is written. With the original dtype, which decides on the buffers.
         new = rebuilt(old, batch_shape=(*self.batch_shape, count), validate=old.validate, device="meta")
@@ -641,7 +641,7 @@ class _ArmViews(dict[int, "_ArmView"]):
 
 
 class _ArmView:
-    """One arm of a batch on NumPy views: a learner on slices of the batch's arrays."""
+    """One arm of a batch on NumPy views: a learner on slices of its arrays."""
 
     def __init__(self, arms: _ArmViews, k: int) -> None:
         own = arms.batch.__dict__
@@ -677,7 +677,10 @@ def _alone(twin: Any, arms: DisjointArms, index: tuple[int, ...]) -> Any:
 
 
 def _learn_alone(learners: list[Any], x: Any, place: Any, reward: Any, noise_scale: Any) -> None:
-    """Learn a round of each learner of a batch: ``(*B, d)``, ``(*B)`` twice, and ``(*B)`` or one number."""
+    """Learn a round of each learner of a batch.
+
+    Shapes are ``(*B, d)`` and ``(*B)`` three times, or one noise scale for all.
+    """
     numbers = [np.broadcast_to(value, place.shape).reshape(-1).tolist() for value in (place, reward, noise_scale)]
     for learn, *round in zip(learners, x.reshape(len(learners), -1), *numbers, strict=True):
         learn(*round)

@@ -188,7 +188,8 @@ class Rule(Policy[E]):
         return stand_in
 
     def _is_on_arrays(self) -> bool:
-        return _runs_on_arrays(type(self)) and "scores_of" not in self.__dict__ and "_scores" not in self.__dict__
+        cls: Any = type(self)
+        return _runs_on_arrays(cls) and "scores_of" not in self.__dict__ and "_scores" not in self.__dict__
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
         self.estimator._learn_block(x, reward, noise_scale, mask)
