@@ -27,6 +27,7 @@ class Link(nn.Module):
         is_unimodal: whether :math:`\mu'` rises up to the point ``steepest`` and falls beyond it.
         steepest: the point where :math:`\mu'` is largest; it may be infinite.
         possible_rewards: description of the possible rewards, for error messages.
+        takes_fractions: whether all rewards from 0 to 1 are sure to be possible.
     """
 
     if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Link(nn.Module):
     is_unimodal: bool = True
     steepest: float = 0.0
     possible_rewards: str = "any"
+    takes_fractions = False
 
     def log_partition(self, z: Tensor) -> Tensor:
         """Return m(z), of any shape."""

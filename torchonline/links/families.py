@@ -21,6 +21,8 @@ class Gaussian(Link):
         tensor([ 1., -2.])
     """
 
+    takes_fractions = True
+
     def __init__(self, noise_scale: float = 1.0) -> None:
         super().__init__()
         self.noise_scale = positive("noise_scale", noise_scale)
@@ -57,7 +59,7 @@ class Logistic(Link):
         tensor([5.0000e-01, 1.0000e+00, 1.8049e-35], dtype=torch.float64)
     """
 
-    possible_rewards = "in [0, 1]"
+    possible_rewards, takes_fractions = "in [0, 1]", True
 
     def log_partition(self, z: Tensor) -> Tensor:
         return softplus(z)
@@ -199,7 +201,7 @@ class Gamma(Link):
 
     is_global = False
     steepest = math.inf
-    possible_rewards = "at least 0"
+    possible_rewards, takes_fractions = "at least 0", True
 
     def __init__(self, offset: float, shape: float = 1.0) -> None:
         super().__init__()
