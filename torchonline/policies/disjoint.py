@@ -14,12 +14,14 @@ from torchonline.core.action_names import number_and_names
 from torchonline.core.all_or_nothing import SNAPSHOT_BYTES, all_or_nothing, copied
 from torchonline.core.backend import in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import positive_integer
+from torchonline.core.compiled import with_core
 from torchonline.core.messages import listed
 from torchonline.core.ops import assign_, column, in_type_of, number, of_chosen
 from torchonline.core.options import rebuilt
 from torchonline.core.undo_journal import copies_of, restore_
 from torchonline.core.views import NumpyView, with_attributes
 from torchonline.policies.arm_ids import WithArmIds
+from torchonline.policies.compiled_arms import add_core
 from torchonline.policies.composed import ComposedPolicy
 from torchonline.policies.policy import in_turn
 from torchonline.policies.rules import Rule, as_rule
@@ -33,6 +35,7 @@ from torchonline.regression.sparse_rows import in_columns, stand_in
 MOST_ALONE = 16
 
 
+@with_core
 class DisjointArms(WithArmIds, ComposedPolicy):
     r"""Disjoint arms: one context, and a separate estimator for each arm.
 
@@ -351,7 +354,16 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _chosen(self, inputs: Tensor, place: Tensor) -> Tensor:
         return in_type_of(inputs, self.policy.estimator.theta_hat)
 
+    def _learn_round_in_python(self, x: Any, place: Any, reward: Any, noise_scale: Any) -> None:
+        core = self.__dict__.get("_core")  # on NumPy views alone
+        if core is None or not core.learn(x, place, reward, noise_scale):
+            self._learn_in_full(x, place, reward, noise_scale)
+
+    @in_python(_learn_round_in_python)
     def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self._learn_in_full(x, place, reward, noise_scale)
+
+    def _learn_in_full(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         features = self._features(x)
         self._learn_arm(features, place, reward, noise_scale)
         self._end_round_(x, features, place, noise_scale)
@@ -487,6 +499,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
                 view.learner.__dict__["alone"] = alone
             return
         view.learner.__dict__["of_arm"] = _ArmViews(view.learner, self)
+        add_core(self, view.learner)
         if self.pooled:
             # For scores, what the arms share is one number, with which NumPy takes a third of the time.
             rule = view.learner.policy

@@ -466,6 +466,12 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Return scores without ties, unless a choice is drawn: see :func:`untied`."""
         return scores if self.is_random else untied(scores, inputs)
 
+    def _scored_in_python(self, x: Any) -> Any:
+        score = self.__dict__.get("_score")  # of a compiled core, on NumPy views alone
+        scores = None if score is None else score(x)
+        return self._scores(self._features(x)) if scores is None else scores
+
+    @in_python(_scored_in_python)
     def _scored(self, x: Tensor) -> Tensor:
         """Return the scores of encoded inputs."""
         return self._scores(self._features(x))

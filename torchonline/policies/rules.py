@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import one_of, positive_integer
+from torchonline.core.compiled import scorer
 from torchonline.core.delegated import delegated
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, matmul
@@ -183,7 +184,9 @@ class Rule(Policy[E]):
         stand_in: Any = view.policies.get(type(self))
         if stand_in is None:
             stand_in = plain_twin(self)
-            stand_in.__dict__.update(estimator=view.learner, is_view=True)
+            core = view.learner.__dict__.get("_core")
+            score = None if core is None or not is_ucb(self) else scorer(core, None, view.learner.dim**2)
+            stand_in.__dict__.update(estimator=view.learner, is_view=True, _score=score)
             view.policies[type(self)] = stand_in
         return stand_in
 
@@ -346,6 +349,15 @@ class Greedy(Rule[E]):
     def scores_of(self, predictor: Tensor, width: Tensor) -> Tensor:
         """Return the predictors, which rank arms as the estimated means do."""
         return predictor
+
+
+# What UCB computes scores by.
+OF_UCB: dict[str, Any] = {name: getattr(UCB, name) for name in ("scores_of", "_scores", "_scored", "_features")}
+
+
+def is_ucb(rule: Rule) -> bool:
+    """Return whether the scores of a rule are those of :class:`UCB`, in a subclass too."""
+    return all(name not in rule.__dict__ and getattr(type(rule), name) is method for name, method in OF_UCB.items())
 
 
 def as_rule(name: str, value: Any) -> Rule:

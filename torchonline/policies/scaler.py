@@ -13,6 +13,7 @@ from torch import Tensor
 from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.backend import as_array, in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import check_values, instance_of, positive, positive_integer, shape_text
+from torchonline.core.compiled import with_core
 from torchonline.core.inputs import ArrayLike, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import (
@@ -188,6 +189,7 @@ def cut(offset: Tensor, squares: Tensor, share: Tensor) -> Tensor:
     return where(is_far(offset, squares, share) & (squares > 0.0), clip(offset, bound), offset)
 
 
+@with_core
 class StandardScaler(Learner):
     r"""Standardisation of features by their running mean and standard deviation.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.backend import in_python, is_readable, may_hold
+from torchonline.core.compiled import best_of
 from torchonline.core.ops import column, largest, minimum, roundoff
 
 # Large inputs are hashed in parts of so many entries, 2 MiB.
@@ -19,6 +20,8 @@ def best_of_arrays(scores: Any) -> Any:
     if scores.ndim > 1:
         best = scores.argmax(-1)
         return None if np.count_nonzero(are_best(scores)) > best.size else best
+    if (index := best_of(scores)) >= 0:
+        return np.array(index)
     best = scores.argmax(keepdims=True)  # an array, which becomes a tensor
     has_tie = np.count_nonzero(scores >= least_of_best(scores.item(best.item()), scores)) > 1
     return None if has_tie else best[0, ...]

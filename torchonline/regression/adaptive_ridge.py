@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchonline.core.backend import on_arrays
 from torchonline.core.checks import LARGEST, non_negative, passes, positive, positive_integer, within
+from torchonline.core.compiled import with_core
 from torchonline.core.ops import (
     along,
     ascending,
@@ -327,6 +328,7 @@ class AdaptiveEstimator(Estimator):
                 state_dict[f"{prefix}{name}"] = torch.full_like(state_dict[f"{prefix}gain"], 1e30)
 
 
+@with_core
 class AdaptiveRidgeRegression(AdaptiveEstimator):
     r"""Ridge regression for bounded rewards, whose radius follows the residuals.
 
@@ -510,6 +512,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
         return found
 
 
+@with_core
 class RobustRidgeRegression(AdaptiveEstimator):
     r"""Ridge regression on clipped residuals, for rewards in any unit, with outliers.
 

@@ -1,18 +1,22 @@
 """Ridge regression and OFUL (Abbasi-Yadkori, Pal and Szepesvari, NeurIPS 2011)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
+from torchonline.core.backend import in_python
 from torchonline.core.checks import one_of, positive, within
+from torchonline.core.compiled import core_of, with_core
 from torchonline.core.ops import along, assign_, at_least, dot, increase_, log1p, matvec, number, sqrt, weighted
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_squares_, gram, log_det, solved
+from torchonline.core.views import NumpyView
 from torchonline.regression.estimator import NOISE_OF_UNIT_REWARDS, Estimator
 
 
+@with_core
 class RidgeRegression(Estimator):
     r"""Ridge regression by rank-one updates, with a self-normalised confidence set.
 
@@ -89,7 +93,16 @@ class RidgeRegression(Estimator):
             return self.radius_scale * (self.noise_scale * sqrt(log_terms) + self.bias_term)
         return self.radius_scale * (self.unit * sqrt(self.squared_noise * log_terms + self.squared_bias))
 
+    def _observe_in_python(self, x: Any, reward: Any, noise_scale: Any) -> None:
+        core = self.__dict__.get("_core")  # on NumPy views alone
+        if core is None or not core.learn(x, 0, reward, noise_scale):
+            self._add_round_(x, reward, noise_scale)
+
+    @in_python(_observe_in_python)
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        self._add_round_(x, reward, noise_scale)
+
+    def _add_round_(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         theta_hat, weight = self.theta_hat, self.noise_scale / noise_scale
         a = weighted(x, weight)
         V_inv_a = matvec(self.V_inv, a)
@@ -110,3 +123,9 @@ class RidgeRegression(Estimator):
         theta_hat += solved(factor, moved).squeeze(-1)
         assign_(self.logdet, at_least(log_det(factor) - self.dim * math.log(self.ridge), 0.0))
         rounds += count
+
+    # TorchScript does not compile the method below.
+
+    def _complete(self, view: NumpyView) -> None:
+        if not self.batch_dims:
+            view.learner.__dict__["_core"] = core_of(self, vars(view.learner))
