@@ -34,7 +34,7 @@ help:
 	@echo "make bench     speed against NumPy and other libraries, as ratios in one run"
 
 # Python compiles a module when it is first imported; compiling all of torch here would take a minute.
-$(READY): pyproject.toml
+$(READY): pyproject.toml setup.py torchonline/core/_compiled.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[dev]"
@@ -101,4 +101,4 @@ papers: $(READY)
 	$(ONE_THREAD) $(BIN)/python examples/papers $(RUN)
 
 clean:
-	rm -rf $(VENV) build dist outputs lightning_logs *.egg-info docs/_build docs/gallery docs/reference/generated docs/reference/examples
+	rm -rf $(VENV) build dist outputs lightning_logs *.egg-info torchonline/core/*.so docs/_build docs/gallery docs/reference/generated docs/reference/examples

@@ -62,6 +62,7 @@ def normalized(archive: bytes, epoch: int) -> bytes:
 def build(epoch: int, seed: str) -> dict[str, bytes]:
     """Clone, build and return the files by name. Hashes of strings differ between seeds, and must not matter."""
     environment = {"SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": seed, "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+    environment["TORCHONLINE_COMPILED"] = "0"  # one wheel for all systems; the sdist has the source of the core
     environment |= {"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     with tempfile.TemporaryDirectory(prefix=f"torchonline-{seed}-") as folder:
         clone, out = Path(folder) / "clone", Path(folder) / "out"
