@@ -34,9 +34,7 @@ assert torchonline.core.compiled.is_on is {is_on}
 
 def run(*command: str, cwd: str, **environment: str) -> None:
     """Run a command, or stop with what it printed."""
-    done = subprocess.run(
-        command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
 

@@ -169,7 +169,8 @@ def test_estimators_are_those_of_separate_arms(rule: str, build: Any) -> None:
     for one in zip(*rounds(30), strict=True):
         policy.step(*one)
         plain.step(*one)
-    assert differences(snapshot(plain.estimator), snapshot(policy.estimator)) == []
+    for name, value in snapshot(plain.estimator).items():  # which a compiled core may learn
+        close(snapshot(policy.estimator)[name], value, 1e-12)
 
 
 # Choices.

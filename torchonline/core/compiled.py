@@ -64,7 +64,11 @@ def core_of(learner: "Learner", values: dict[str, Any]) -> Any:
     matrix = values["V"]
     if not is_on or matrix.dtype != np.float64 or matrix.shape[-1] ** 2 > MOST_OF_ROUND or not is_known(learner):
         return None
-    own = {"refine_every": REFINE_EVERY, "most_growth": MOST_GROWTH, "is_classic": values.get("radius_kind") == "classic"}
+    own = {
+        "refine_every": REFINE_EVERY,
+        "most_growth": MOST_GROWTH,
+        "is_classic": values.get("radius_kind") == "classic",
+    }
     return _compiled.Core(values | own)
 
 
