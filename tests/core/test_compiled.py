@@ -281,7 +281,7 @@ def test_who_has_no_core(monkeypatch: pytest.MonkeyPatch) -> None:
     assert core(UCB(Careful(DIM))) is None
     assert core(OFUL(DIM, dtype=torch.float32)) is None
     assert core(OFUL(DIM, batch_shape=(2,))) is None
-    assert core(OFUL(129)) is None
+    assert core(OFUL(257)) is None
     assert core(torchonline.bandit(DIM, actions=ARMS, batch_shape=(2,))) is None
     assert core(arms(RobustRidgeRegression(DIM, window=2000))) is None
     estimator = RidgeRegression(DIM)

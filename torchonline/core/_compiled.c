@@ -1,7 +1,7 @@
 /* Small rounds of one decision, compiled: the scores of arms, and a round of learning, on the buffers of a learner.
 
-   The Python methods are the reference, and do all that is rare. `learn` returns False where it leaves a round to them, and has
-   then written nothing. Locks, checks of arguments, copies and version counters are the callers', as for NumPy views.
+   The Python methods are the reference, and do all that is rare. `learn` leaves such rounds to them, and has then written
+   nothing. Locks, checks of arguments, copies and version counters are the callers', as for NumPy views.
    torchonline/core/compiled.py says when a learner has a core.
 
    Numbers are float64 and counts int64, in contiguous arrays. Matrices are symmetric: their rows are their columns. */
@@ -49,6 +49,9 @@ static const char *const option_names[OPTIONS] = {
     "scaler.clip", "magnitude_weight", "mean_magnitude", "product_weight", "step_weight", "scaler.intercept",
     "scaler.freeze_after", "scaler.squared_reach",
 };
+
+/* What `learn` returns: compiled.py names them too. */
+enum { LEFT, LEARNT, REVIEW };
 
 typedef struct {
     PyObject_HEAD
@@ -142,14 +145,14 @@ static void standardise(Core *core)
         *next = o[INTERCEPT];
 }
 
-/* StandardScaler._observe of the inputs in `raw`, without a review. */
-static void observe_inputs(Core *core)
+/* StandardScaler._observe of the inputs in `raw`; return whether a review is due. */
+static int observe_inputs(Core *core)
 {
     double *mean = core->at[MEAN], *squares = core->at[SQUARES], freeze_after = core->option[FREEZE_AFTER];
     int64_t before = (*counts(core, ROWS))++;
     double count = (double)before, share = (before >= core->recent) * (count - 1.0) / core->option[SQUARED_REACH];
     if (freeze_after > 0.0 && count >= freeze_after)
-        return;
+        return 0;
     memcpy(core->at[RECENT] + before % core->recent * core->inputs, core->raw, core->inputs * sizeof(double));
     for (Py_ssize_t i = 0; i < core->inputs; i++) {
         double offset = core->raw[i] - mean[i];
@@ -161,6 +164,7 @@ static void observe_inputs(Core *core)
         mean[i] += move;
         squares[i] += offset * (offset - move);
     }
+    return (before + 1) % core->recent == 0;
 }
 
 /* precision_matrix.py's `refine_inverse_`: correct one column of an arm's inverse. */
@@ -323,7 +327,7 @@ static void observe_ridge(Core *core, Py_ssize_t arm, double reward, double weig
     core->at[LOGDET][arm] += log1p(quadratic);
 }
 
-/* Whether a round of an arm is followed by a restart, or changes more of the policy than the arm and the scaler's moments. */
+/* Whether a round of an arm is followed by a restart, or is one of the early rounds, which are learnt again. */
 static int is_rare(const Core *core, Py_ssize_t arm)
 {
     const double *o = core->option;
@@ -332,9 +336,7 @@ static int is_rare(const Core *core, Py_ssize_t arm)
         return 1;
     if (o[RESTART_EVERY] > 0.0 && (double)counts(core, ROUNDS)[arm] + 1.0 >= o[RESTART_EVERY])
         return 1;
-    if (!core->at[MEAN] || (o[FREEZE_AFTER] > 0.0 && (double)rows >= o[FREEZE_AFTER]))
-        return 0;
-    return rows % core->recent == core->recent - 1 || (double)(rows + 1) == o[FREEZE_AFTER];
+    return core->at[MEAN] && (double)(rows + 1) == o[FREEZE_AFTER];
 }
 
 /* RidgeRegression.radius */
@@ -429,7 +431,8 @@ static PyObject *scores(Core *core, PyObject *const *arguments, Py_ssize_t count
     Py_RETURN_NONE;
 }
 
-/* learn(x, arm, reward, noise_scale): learn a round. Return False, and write nothing, if Python has to learn it. */
+/* learn(x, arm, reward, noise_scale): learn a round. Return LEARNT; REVIEW if Python has to review the scaler's moments, too;
+   or LEFT, without a write, if Python has to learn the round. */
 static PyObject *learn(Core *core, PyObject *const *arguments, Py_ssize_t count)
 {
     if (!has(4, count))
@@ -441,19 +444,17 @@ static PyObject *learn(Core *core, PyObject *const *arguments, Py_ssize_t count)
     if (arm < 0 || arm >= core->arms)
         return PyErr_Format(PyExc_IndexError, "expected an arm below %zd, got %zd", core->arms, arm);
     if (core->at[ALL_ROUNDS] && is_rare(core, arm))
-        Py_RETURN_FALSE;
+        return PyLong_FromLong(LEFT);
     for (Py_ssize_t i = 0; weight != 1.0 && i < core->dim; i++)
         core->row[i] *= weight;
     double quadratic = squared_width(core, arm);
     if (!(quadratic < core->option[MOST_GROWTH])) /* also NaN */
-        Py_RETURN_FALSE;
+        return PyLong_FromLong(LEFT);
     (core->at[ONES_HAT] ? observe_adaptive : observe_ridge)(core, arm, reward, weight, quadratic);
     add_row(core, arm, quadratic);
-    if (core->at[MEAN])
-        observe_inputs(core);
     if (core->at[ALL_ROUNDS])
         *counts(core, ALL_ROUNDS) += 1;
-    Py_RETURN_TRUE;
+    return PyLong_FromLong(core->at[MEAN] && observe_inputs(core) ? REVIEW : LEARNT);
 }
 
 /* best(scores): the index of the largest number; -1 if several are as large up to rounding, or there is a NaN. */

@@ -27,8 +27,11 @@ C = TypeVar("C", bound=type)
 # Whether new views get a core. TORCHONLINE_COMPILED=0 in the environment is for comparisons and for the search for an error.
 is_on = _compiled is not None and os.environ.get("TORCHONLINE_COMPILED", "1") != "0"
 
+# What a core's `learn` returns: Python has to learn the round; the core has learnt it; and a scaler is due for its review.
+LEFT, LEARNT, REVIEW = 0, 1, 2
+
 # BLAS is faster than the core's loops from about so many multiplications in a decision on, and entries of one matrix in a round.
-MOST_OF_DECISION, MOST_OF_ROUND = 1 << 16, 1 << 14
+MOST_OF_DECISION, MOST_OF_ROUND = 1 << 16, 1 << 16
 # A round that grows V more, in its direction, is left to Python's checks.
 MOST_GROWTH = 2.0**23
 

@@ -14,7 +14,7 @@ from torchonline.core.action_names import number_and_names
 from torchonline.core.all_or_nothing import SNAPSHOT_BYTES, all_or_nothing, copied
 from torchonline.core.backend import in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import positive_integer
-from torchonline.core.compiled import with_core
+from torchonline.core.compiled import LEFT, REVIEW, with_core
 from torchonline.core.messages import listed
 from torchonline.core.ops import assign_, column, in_type_of, number, of_chosen
 from torchonline.core.options import rebuilt
@@ -356,8 +356,11 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
     def _learn_round_in_python(self, x: Any, place: Any, reward: Any, noise_scale: Any) -> None:
         core = self.__dict__.get("_core")  # on NumPy views alone
-        if core is None or not core.learn(x, place, reward, noise_scale):
+        done = LEFT if core is None else core.learn(x, place, reward, noise_scale)
+        if done == LEFT:
             self._learn_in_full(x, place, reward, noise_scale)
+        elif done == REVIEW:
+            self.scaler._review_(True)  # type: ignore[union-attr, arg-type]
 
     @in_python(_learn_round_in_python)
     def _learn_round(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:

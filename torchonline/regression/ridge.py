@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchonline.core.backend import in_python
 from torchonline.core.checks import one_of, positive, within
-from torchonline.core.compiled import core_of, with_core
+from torchonline.core.compiled import LEFT, core_of, with_core
 from torchonline.core.ops import along, assign_, at_least, dot, increase_, log1p, matvec, number, sqrt, weighted
 from torchonline.core.options import LearnerOptions
 from torchonline.core.precision_matrix import add_squares_, gram, log_det, solved
@@ -95,7 +95,7 @@ class RidgeRegression(Estimator):
 
     def _observe_in_python(self, x: Any, reward: Any, noise_scale: Any) -> None:
         core = self.__dict__.get("_core")  # on NumPy views alone
-        if core is None or not core.learn(x, 0, reward, noise_scale):
+        if core is None or core.learn(x, 0, reward, noise_scale) == LEFT:
             self._add_round_(x, reward, noise_scale)
 
     @in_python(_observe_in_python)
