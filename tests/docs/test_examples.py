@@ -158,6 +158,7 @@ WRITTEN = {
     "examples/system_identification.py": ["system_identification.png"],
 }
 SAID = {
+    "examples/benchmarks/compiled_core.py": ["| `bandit(19, actions=7)` |"],
     "examples/benchmarks/csv_speed.py": ["| VW | 1.0 |", "| fit |", "| imports alone |"],
     "examples/benchmarks/speed.py": [
         "| a round at 2 x 50 |",

@@ -474,6 +474,22 @@ static PyObject *best(PyObject *module, PyObject *array)
     return PyLong_FromSsize_t(ties == 1 ? top : -1);
 }
 
+/* sum_of_squares(x): that of an array of float64; -1 for other and for scattered ones. */
+static PyObject *sum_of_squares(PyObject *module, PyObject *array)
+{
+    Py_buffer x;
+    double sum = -1.0;
+    (void)module;
+    if (PyObject_GetBuffer(array, &x, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+        PyErr_Clear();
+    } else {
+        if (!strcmp(x.format, "d"))
+            sum = dot(x.buf, x.buf, x.len / (Py_ssize_t)sizeof(double));
+        PyBuffer_Release(&x);
+    }
+    return PyFloat_FromDouble(sum);
+}
+
 /* Take the arrays and options of a core from a dict, and check that the sizes of the arrays fit together. */
 static int fill(Core *core, PyObject *values)
 {
@@ -566,7 +582,9 @@ static int execute(PyObject *module)
     return failed ? -1 : 0;
 }
 
-static PyMethodDef functions[] = {{"best", best, METH_O, NULL}, {NULL, NULL, 0, NULL}};
+static PyMethodDef functions[] = {
+    {"best", best, METH_O, NULL}, {"sum_of_squares", sum_of_squares, METH_O, NULL}, {NULL, NULL, 0, NULL},
+};
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, execute}, {0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "torchonline.core._compiled", NULL, 0, functions, module_slots, NULL, NULL, NULL,

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.compiled import sum_of_squares
+
 
 def refusal(message: str) -> ValueError:
     """Return the error for a value that a step refuses before its first write."""
@@ -237,8 +239,8 @@ def is_ordinary(value: Any) -> bool:
     """Return whether an array or a float is sure to pass :func:`check_values`."""
     if isinstance(value, float):
         return abs(value) <= ORDINARY
-    # A sum of squares takes a third of the time of a maximum and a minimum. vdot overflows without a warning. NaN fails.
-    return value.size < LONG and float(np.vdot(value, value)) <= ORDINARY_SQUARE
+    # A sum of squares takes a third of the time of a maximum and a minimum. NaN fails.
+    return value.size < LONG and sum_of_squares(value) <= ORDINARY_SQUARE
 
 
 def check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:

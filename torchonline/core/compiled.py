@@ -95,3 +95,9 @@ def scorer(core: Any, arms: int | None, multiplications: int) -> Callable[[Any],
 def best_of(scores: Any) -> int:
     """Return the index of the largest of a decision's float64 scores; -1 if it has to be asked of NumPy."""
     return _compiled.best(scores) if is_on else -1
+
+
+def sum_of_squares(x: np.ndarray) -> float:
+    """Return the sum of the squares of an array, which overflows without a warning."""
+    found = _compiled.sum_of_squares(x) if is_on else -1.0
+    return float(np.vdot(x, x)) if found < 0.0 else found
