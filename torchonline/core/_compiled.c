@@ -313,8 +313,10 @@ static void observe_adaptive(Core *core, Py_ssize_t arm, double reward, double w
         Py_ssize_t size = core->held[array].len / core->arms;
         char *first = core->held[array].buf;
         for (Py_ssize_t k = 0; k < core->arms; k++)
-            if (k != arm)
-                memcpy(first + k * size, first + arm * size, size);
+            if (k != arm && size == sizeof(double)) /* without a call */
+                memcpy(first + k * size, first + arm * size, sizeof(double));
+            else if (k != arm)
+                memcpy(first + k * size, first + arm * size, (size_t)size);
     }
 }
 
