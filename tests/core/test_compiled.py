@@ -251,6 +251,15 @@ def test_an_interrupted_step_has_not_happened(make: Callable[[], Any]) -> None:
         line += 7
 
 
+def test_counts_below_zero_are_no_indices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but a user's hand writes them; views then learn the round."""
+    for name in ("real", "OFUL"):
+        one, other = pair(POLICIES[name], monkeypatch)
+        for policy in (one, other):
+            policy.estimator.rounds.fill_(-9)
+        compare(one, other, streams(3)["ordinary"], torch.ones(3))
+
+
 def test_arms_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     both, rows = pair(POLICIES["real"], monkeypatch), streams(240)["ordinary"]
     for n in range(3):

@@ -329,11 +329,15 @@ static void observe_ridge(Core *core, Py_ssize_t arm, double reward, double weig
     core->at[LOGDET][arm] += log1p(quadratic);
 }
 
-/* Whether a round of an arm is followed by a restart, or is one of the early rounds, which are learnt again. */
+/* Whether a round of an arm is followed by a restart, or is an early one, which is learnt again; or a count is no count. */
 static int is_rare(const Core *core, Py_ssize_t arm)
 {
     const double *o = core->option;
-    int64_t rows = core->at[MEAN] ? *counts(core, ROWS) : 0;
+    int64_t rows = core->at[MEAN] ? *counts(core, ROWS) : 0, seen = core->at[ONES_HAT] ? counts(core, SEEN)[arm] : 0;
+    if (counts(core, ROUNDS)[arm] < 0 || seen < 0 || rows < 0)
+        return 1; /* their remainders are indices */
+    if (!core->at[ALL_ROUNDS])
+        return 0;
     if (*counts(core, ALL_ROUNDS) < (int64_t)o[EARLY_ROUNDS])
         return 1;
     if (o[RESTART_EVERY] > 0.0 && (double)counts(core, ROUNDS)[arm] + 1.0 >= o[RESTART_EVERY])
@@ -398,19 +402,12 @@ static int read_inputs(Core *core, PyObject *array)
     return 1;
 }
 
-static int has(Py_ssize_t wanted, Py_ssize_t got)
-{
-    if (wanted != got)
-        PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", wanted, got);
-    return wanted == got;
-}
-
 /* scores(x, out): write the scores of all arms for one row of inputs; or, with one model, the scores of all rows. */
 static PyObject *scores(Core *core, PyObject *const *arguments, Py_ssize_t count)
 {
     Py_buffer out, x;
-    if (!has(2, count))
-        return NULL;
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "expected 2 arguments, got %zd", count);
     if (core->at[ALL_ROUNDS]) {
         if (!read_inputs(core, arguments[0]) || !take(arguments[1], &out, 1, core->arms))
             return NULL;
@@ -437,15 +434,15 @@ static PyObject *scores(Core *core, PyObject *const *arguments, Py_ssize_t count
    or LEFT, without a write, if Python has to learn the round. */
 static PyObject *learn(Core *core, PyObject *const *arguments, Py_ssize_t count)
 {
-    if (!has(4, count))
-        return NULL;
+    if (count != 4)
+        return PyErr_Format(PyExc_TypeError, "expected 4 arguments, got %zd", count);
     Py_ssize_t arm = PyLong_AsSsize_t(arguments[1]);
     double reward = PyFloat_AsDouble(arguments[2]), weight = core->option[NOISE_SCALE] / PyFloat_AsDouble(arguments[3]);
     if (PyErr_Occurred() || !read_inputs(core, arguments[0]))
         return NULL;
     if (arm < 0 || arm >= core->arms)
         return PyErr_Format(PyExc_IndexError, "expected an arm below %zd, got %zd", core->arms, arm);
-    if (core->at[ALL_ROUNDS] && is_rare(core, arm))
+    if (is_rare(core, arm))
         return PyLong_FromLong(LEFT);
     for (Py_ssize_t i = 0; weight != 1.0 && i < core->dim; i++)
         core->row[i] *= weight;
