@@ -35,7 +35,6 @@ MOST_OF_DECISION, MOST_OF_ROUND = 1 << 16, 1 << 16
 # A round that grows V more, in its direction, is left to Python's checks.
 MOST_GROWTH = 2.0**23
 
-
 # The classes that a core knows, with their methods as the library wrote them.
 KNOWN: dict[type, dict[str, Any]] = {}
 
@@ -53,7 +52,10 @@ def methods_of(cls: type) -> dict[str, Any]:
 
 
 def is_known(learner: "Learner") -> bool:
-    """Return whether a learner has the library's methods: no subclass, and none replaced in the class or the learner."""
+    """Return whether a learner has the library's methods.
+
+    A subclass has not, nor has a learner one of whose methods was replaced, in its class or in itself.
+    """
     cls = type(learner)
     methods = KNOWN.get(cls)
     return methods is not None and methods_of(cls) == methods and methods.keys().isdisjoint(learner.__dict__)
@@ -76,9 +78,10 @@ def core_of(learner: "Learner", values: dict[str, Any]) -> Any:
 
 
 def scorer(core: Any, arms: int | None, multiplications: int) -> Callable[[Any], Any]:
-    """Return a function from the inputs of a decision to its scores, or to None if NumPy is to compute them.
+    """Return a function from the inputs of a decision to its scores.
 
-    ``arms`` is None if the arms have rows of their own. ``multiplications`` are those for one arm.
+    It returns None where NumPy is to compute them. ``arms`` is None if the arms have rows of their own. ``multiplications`` are
+    those for one arm.
     """
 
     def scores(x: Any) -> Any:
@@ -93,11 +96,11 @@ def scorer(core: Any, arms: int | None, multiplications: int) -> Callable[[Any],
 
 
 def best_of(scores: Any) -> int:
-    """Return the index of the largest of a decision's float64 scores; -1 if it has to be asked of NumPy."""
+    """Return the index of the largest score of one decision; -1 to ask NumPy."""
     return _compiled.best(scores) if is_on else -1
 
 
 def sum_of_squares(x: np.ndarray) -> float:
-    """Return the sum of the squares of an array, which overflows without a warning."""
+    """Return the sum of an array's squares, which overflows without a warning."""
     found = _compiled.sum_of_squares(x) if is_on else -1.0
     return float(np.vdot(x, x)) if found < 0.0 else found

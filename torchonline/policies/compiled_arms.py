@@ -13,14 +13,14 @@ MOST_RESIDUALS = 1 << 10
 
 
 def add_core(arms: Any, twin: Any) -> None:
-    """Give the copy of a :class:`DisjointArms` on arrays a core, if the learners are the library's."""
+    """Give ``twin``, the copy of a :class:`DisjointArms` on arrays, a core or None."""
     core = core_of_arms(arms, twin)
     score = None if core is None or not is_ucb(arms.policy) else scorer(core, arms.actions, arms.estimator.dim**2)
     twin.__dict__.update(_core=core, _score=score)
 
 
 def core_of_arms(arms: Any, twin: Any) -> Any:
-    """Return the core of a :class:`DisjointArms`, whose copy on arrays is ``twin``; or None."""
+    """Return the core of arms whose copy on arrays is ``twin``; or None."""
     batch, scaler = twin.policy.estimator, twin.scaler
     if arms.batch_dims or not all(is_known(part) for part in (arms.estimator, arms.scaler) if part is not None):
         return None

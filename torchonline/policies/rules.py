@@ -356,7 +356,7 @@ OF_UCB: dict[str, Any] = {name: getattr(UCB, name) for name in ("scores_of", "_s
 
 
 def is_ucb(rule: Rule) -> bool:
-    """Return whether the scores of a rule are those of :class:`UCB`, in a subclass too."""
+    """Return whether a rule scores as :class:`UCB` does, as :class:`OFUL`, say."""
     return all(name not in rule.__dict__ and getattr(type(rule), name) is method for name, method in OF_UCB.items())
 
 
