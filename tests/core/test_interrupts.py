@@ -155,12 +155,12 @@ def fail_after_writes(learner: Any, call: Callable[[], object]) -> None:
     """Interrupt a call behind the last write of a step."""
     view = learner.numpy_view().learner
 
-    def count() -> None:
-        view.__dict__.pop("_end_round_", None)  # once: an undo learns the rounds before again
-        view._end_round_()
+    def observe(*arguments: Any) -> None:
+        view.__dict__.pop("_observe", None)  # once: an undo learns the rounds before again
+        view._observe(*arguments)
         raise Interrupt
 
-    view.__dict__["_end_round_"] = count
+    view.__dict__["_observe"] = observe
     with pytest.raises(Interrupt):
         call()
 
