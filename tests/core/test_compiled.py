@@ -32,8 +32,7 @@ from torchonline.core import compiled
 from torchonline.core.undo_journal import MOST_ROUNDS
 from torchonline.regression.estimator import Estimator
 
-needs_core = pytest.mark.skipif(compiled._compiled is None, reason="the core is built where there is a C compiler")
-pytestmark = needs_core
+pytestmark = pytest.mark.skipif(not compiled.is_on, reason="the core is built where there is a C compiler")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 D = torch.float64
