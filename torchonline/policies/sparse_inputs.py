@@ -193,14 +193,14 @@ def _learn_one_arm(policy: Any, rows: SparseRows, action: Any, reward: Any) -> b
     k, view = integer_at_hand(policy._placed(of_one(action))), view_of(policy, policy._state())
     if view is None or k is None or not 0 <= k < policy.actions:
         return False
-    arm, pooled = view.learner.of_arm[k]
+    arm = view.learner.of_arm[k]
 
     def end() -> None:
-        for buffer, own in pooled:
+        for buffer, own in arm.pooled:
             buffer[...] = own
         count_(view.learner.rounds)
 
-    return learn_on_view(view, arm, policy.estimator, rows, reward, view.learner.policy.estimator, end)
+    return learn_on_view(view, arm.learner, policy.estimator, rows, reward, view.learner.policy.estimator, end)
 
 
 def _units(policy: Any, rows: SparseRows) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
