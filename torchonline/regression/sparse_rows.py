@@ -120,7 +120,9 @@ def view_in_columns(twin: Any, columns: Any) -> Any:
     """Return a copy of a policy or an estimator on NumPy views, with some columns."""
     own = twin.__dict__
     changed = {name: own[name][..., columns] for name in WIDE if name in own}
-    changed |= {name: view_in_columns(own[name], columns) for name in ("policy", "estimator") if name in own}
+    changed |= {
+        name: view_in_columns(own[name], columns) for name in ("policy", "rule_of_scores", "estimator") if name in own
+    }
     return with_attributes(twin, **changed, **({"dim": len(columns)} if "dim" in own else {}))
 
 
