@@ -198,10 +198,9 @@ class GeneralizedEstimator(Estimator):
         return checks.passes(reward) & (self.link.possible(reward) == reward)
 
     def _is_ordinary(self, reward: Any) -> bool:
+        is_sure = (reward == 0.0) | (reward == 1.0)  # which every link accepts
         if self.link.takes_fractions:
             is_sure = (reward >= 0.0) & (reward <= 1.0)
-        else:
-            is_sure = (reward == 0.0) | (reward == 1.0)  # which every link accepts
         return is_sure if isinstance(is_sure, bool) else bool(is_sure.all())
 
     def _check_rewards(self, reward: Tensor, noise_scale: Tensor | None) -> None:
