@@ -476,7 +476,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return of_chosen(self._means(x), place), of_chosen(low, place), of_chosen(high, place)
 
     def _plain_row(self, rows: Any, k: int) -> Any:
-        return rows if self._buffers["ids"] is None and k < self.actions else None
+        is_arm = self._buffers["ids"] is None and k < self._owners()[1].batch_shape[-1]
+        return rows if is_arm else None
 
     def _means(self, x: Tensor) -> Tensor:
         return arms_last(self.policy._means(self._rows(x)), self.batch_dims)

@@ -1018,7 +1018,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         try:
             view = learner.view_for(inputs) if is_small and self.takes_inputs else None
             if view is not None and noise_scale is None:
-                one = self._plain_round(learner, estimator._buffers["theta_hat"], inputs, action, reward)
+                one = self._plain_round(learner, estimator, inputs, action, reward)
                 if one is not None:
                     self._learn_on_arrays(view, [one])
                     return
@@ -1037,19 +1037,20 @@ class Policy(Citable, WithDelegated, Generic[E]):
             raise of_inputs(error) from error.__cause__
 
     def _plain_round(
-        self, learner: Any, state: Tensor, inputs: Any, action: Any, reward: Any
+        self, learner: Any, estimator: Any, inputs: Any, action: Any, reward: Any
     ) -> tuple[Any, ...] | None:
         """Return the arguments of a round that is sure to pass all checks; or None.
 
         All other rounds, including wrong ones, take the slow path.
         """
+        state = estimator._buffers["theta_hat"]
         number = plain_number(reward, state)
         rows: Any = None if number is None else plain_array(inputs, state)
         k = None if rows is None or learner.batch_dims else integer_at_hand(action)
         if k is None or k < 0 or rows.ndim != self.item_dims or rows.shape[-1] != learner.dim:
             return None
         x = self._plain_row(rows, k)
-        if x is None or (learner.validate and not (is_ordinary(x) and learner._is_ordinary(number))):
+        if x is None or (learner.validate and not (is_ordinary(x) and estimator._is_ordinary(number))):
             return None
         return (x, k, number, learner.noise_scale) if learner is self else (x, number, learner.noise_scale)
 
