@@ -21,6 +21,7 @@ from torchonline.core.lazy_names import lazy_names as _lazy_names
 from torchonline.core.versions import version as _version
 from torchonline.links import Binomial, CustomLink, Gamma, Gaussian, Logistic, Poisson
 from torchonline.policies.anytime_heavy_tail_ucb import AnytimeHeavyTailUCB
+from torchonline.policies.catalogue_arms import CatalogueArms
 from torchonline.policies.disjoint import DisjointArms
 from torchonline.policies.exploration import EpsilonGreedy, Softmax, SquareCB
 from torchonline.policies.fixed_arms import FixedArms
@@ -50,7 +51,7 @@ from torchonline.regression.system_identification import SystemIdentification
 __version__ = _version()
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "AnytimeHeavyTailUCB", "Greedy", "HvtUCB", "LocalGLB", "ThompsonSampling"]
-__all__ += ["DisjointArms", "FixedArms", "ScaledPolicy", "StandardScaler"]
+__all__ += ["CatalogueArms", "DisjointArms", "FixedArms", "ScaledPolicy", "StandardScaler"]
 __all__ += ["RadiusSelector", "SharedRadiusSelector", "bandit"]
 __all__ += ["EpsilonGreedy", "Softmax", "SquareCB"]
 __all__ += ["AdaptiveRidgeRegression", "DiagonalRidgeRegression", "DiscountedHeavyTailRegression"]

@@ -315,14 +315,18 @@ class ThompsonSampling(Rule[E]):
 
     def _scores(self, features: Tensor) -> Tensor:
         """Return the scores of a fresh draw: ``(*B, ..., K, d)`` to ``(*B, ..., K)``."""
-        estimator, arms = self.estimator, features.to(self.estimator.theta_hat.dtype)
-        scale = estimator.posterior_scale() if self.scale == "posterior" else estimator.radius()
-        noise = estimator.grouped(torch.randn_like(arms[..., 0, :]))
-        noise = along(scale, noise) * estimator._of_posterior(noise)
-        centre, offset = estimator.affine()
-        theta = (centre.unsqueeze(-2) + noise).reshape(arms.shape[:-2] + (arms.size(-1), 1))
-        scores = matmul(arms, theta).squeeze(-1)
+        arms = features.to(self.estimator.theta_hat.dtype)
+        scores = matmul(arms, self._drawn_parameter(arms[..., 0, :]).unsqueeze(-1)).squeeze(-1)
+        offset = self.estimator.affine()[1]
         return scores if offset is None else scores + along(offset, scores)
+
+    def _drawn_parameter(self, like: Tensor) -> Tensor:
+        """Return a parameter drawn from the posterior for each decision: ``(*B, ..., d)`` twice."""
+        estimator = self.estimator
+        scale = estimator.posterior_scale() if self.scale == "posterior" else estimator.radius()
+        noise = estimator.grouped(torch.randn_like(like))
+        noise = along(scale, noise) * estimator._of_posterior(noise)
+        return (estimator.affine()[0].unsqueeze(-2) + noise).reshape(like.shape)
 
 
 class Greedy(Rule[E]):
