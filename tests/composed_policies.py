@@ -14,6 +14,7 @@ from tests.learners import chosen
 from torchonline import (
     UCB,
     AdaptiveRidgeRegression,
+    CatalogueArms,
     DisjointArms,
     EpsilonGreedy,
     FixedArms,
@@ -252,7 +253,25 @@ def arms_of_ridge(**options: Any) -> Any:
     return DisjointArms(RidgeRegression(DIM, **options), ARMS)
 
 
+@dataclass
+class ExactIndex:
+    """An index of a catalogue that finds the largest inner products."""
+
+    items: Tensor
+
+    def __call__(self, queries: Tensor, k: int) -> Tensor:
+        return (queries @ self.items.T).topk(k).indices
+
+
+def catalogue(has_index: bool, **options: Any) -> CatalogueArms:
+    items = torch.eye(ARMS, DIM) + 0.25
+    index = ExactIndex(items) if has_index else None
+    return CatalogueArms(RidgeRegression(DIM, **options), items, index, directions=2)
+
+
 OTHERS = [
+    Other(CatalogueArms, "all items", lambda **o: catalogue(False, **o), raw),
+    Other(CatalogueArms, "index", lambda **o: catalogue(True, **o), raw),
     Other(FixedArms, "ridge", lambda **o: FixedArms(RidgeRegression(DIM, **o), torch.eye(ARMS, DIM))),
     Other(BanditHead, "ridge", head_on(ridge), raw_arms),
     Other(BanditHead, "arms", head_on(arms_of_ridge), raw),

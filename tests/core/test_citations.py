@@ -37,7 +37,7 @@ PUBLIC = [
     if hasattr(getattr(package, name), "cite") and not isinstance(getattr(package, name), types.ModuleType)
 ]
 # Estimators and wrappers that come from no paper.
-NO_PAPER = ("AdaptiveRidgeRegression", "DisjointArms", "FixedArms", "ScaledPolicy")
+NO_PAPER = ("AdaptiveRidgeRegression", "CatalogueArms", "DisjointArms", "FixedArms", "ScaledPolicy")
 
 
 def fields(entry: str) -> dict[str, str]:

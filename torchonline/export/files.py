@@ -31,6 +31,7 @@ from torchonline.export.programs import no_blocks
 from torchonline.export.torchscript_classes import as_file
 from torchonline.export.verification import PolicyTrial, agree, agree_on_state, check_kind, trial_of
 from torchonline.policies.arm_ids import WithArmIds
+from torchonline.policies.catalogue_arms import CatalogueArms
 from torchonline.policies.rules import Rule
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
@@ -379,7 +380,7 @@ def _as_program(
 def _refuse_python(module: Any, name: str, is_program: bool = False) -> None:
     """Refuse learners that cannot be compiled or, for a program, exported."""
     for part in module.modules() if isinstance(module, nn.Module) else ():
-        if not isinstance(part, Learner):
+        if not isinstance(part, (Learner, CatalogueArms)):
             continue
         got = type(part).__name__
         if is_program and not part.is_exportable:

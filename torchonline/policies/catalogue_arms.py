@@ -1,4 +1,4 @@
-"""A policy over a large catalogue of items, which scores a few candidates in each decision."""
+"""A policy over a large catalogue, which scores a few candidates in a decision."""
 
 import warnings
 from collections.abc import Callable
@@ -8,12 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
 from torchonline.core.delegated import delegated
 from torchonline.core.inputs import ArrayLike, as_indices, as_tensor, check_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, at_least, matmul, matvec, row_dots, sqrt
 from torchonline.core.options import described
+from torchonline.core.sparse import is_sparse
 from torchonline.linalg import add_diagonal
 from torchonline.policies.fixed_arms import check_scores
 from torchonline.policies.policy import Policy, drawn, in_turn, of_inputs
@@ -145,16 +147,26 @@ class CatalogueArms(Policy):
         return described(self, vars(self) | {"items": self.items, "candidates": self.candidates})
 
     def chosen_features(self, inputs: ArrayLike, action: ArrayLike) -> Tensor:
-        """Return the features of the chosen items, ``(..., d)``, for a log or for ``policy.policy``."""
+        """Return the features of the chosen items: ``(*B, [n], d)``.
+
+        Inputs and action are as in :meth:`step`. ``policy.policy`` learns from these features, and a log may keep them.
+        """
         return self._round_of(inputs, action)[0].squeeze(-2)
 
     def select_with_probability(
         self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Choose an item in each decision, and return its propensity for the log: see :class:`Policy`."""
+        """Choose an item in each decision, and return its propensity for the log.
+
+        See :meth:`Policy.select_with_probability`. :class:`ThompsonSampling` asks the index for each of its ``draws``.
+        """
         ids, shares = self._shares_now(inputs, mask)
         item = ids.gather(-1, drawn(shares).unsqueeze(-1))
         return item.squeeze(-1), (shares * (ids == item)).sum(-1)
+
+    def __prepare_scriptable__(self) -> Any:
+        instead = "which asks an index; compile its policy and give it the features of candidates"
+        raise ValueError(f"torch.jit.script: expected learners that can be compiled, got CatalogueArms, {instead}")
 
     # The hooks of a policy.
 
@@ -253,7 +265,10 @@ class CatalogueArms(Policy):
 
     @in_turn
     def _shares_now(self, inputs: Any, mask: Any) -> tuple[Tensor, Tensor]:
-        """Return the candidates of all draws and their probabilities, ``(*B, ..., m)`` twice."""
+        """Return the candidates of all draws and their probabilities.
+
+        Shapes: ``(*B, ..., m)`` twice. An item may be a candidate in several draws.
+        """
         x, available = self._given_choices(inputs, mask)
         with torch.no_grad(), self._exactly(x):
             x = x.unsqueeze(-2).expand(*x.shape[:-1], self._draws(), self.dim)
@@ -267,27 +282,27 @@ class CatalogueArms(Policy):
         return found.scatter_add_(-1, ids, shares)
 
     def _candidates_of(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return candidates in ascending order, and their scores: ``(*B, ..., m)`` twice.
+        """Return candidates in ascending order, and their scores.
 
-        The score of an entry that repeats another, or is not available, is -inf.
+        Shapes: ``(*B, ..., m)`` twice. An entry that repeats another, or is not available, has the score -inf.
         """
         scorer = _Scorer(self, x)
         if self.candidates is not None:
-            ids = self._asked(scorer.queries(self.directions))
+            ids, scores = self._asked(scorer, scorer.queries(self.directions), mask)
             for _ in range(ASCENTS if scorer.squares is not None else 0):
-                best = self._scores_at(scorer, ids, None).argmax(-1, keepdim=True)
-                ascent = scorer.ascent(self._rows(ids.gather(-1, best)))
-                ids = torch.cat([ids, self._asked(ascent)], -1)
-            ids = ids.sort(-1).values
-            is_new = torch.ones_like(ids, dtype=torch.bool)
-            is_new[..., 1:] = ids[..., 1:] != ids[..., :-1]
-            scores = self._scores_at(scorer, torch.where(is_new, ids, -1), mask)
+                best = ids.gather(-1, scores.argmax(-1, keepdim=True))
+                found = self._asked(scorer, scorer.ascent(self._rows(best)), mask)
+                ids, scores = torch.cat([ids, found[0]], -1), torch.cat([scores, found[1]], -1)
+            ids, order = ids.sort(-1)
+            is_repeated = torch.zeros_like(ids, dtype=torch.bool)
+            is_repeated[..., 1:] = ids[..., 1:] == ids[..., :-1]
+            scores = scores.gather(-1, order).masked_fill(is_repeated, -torch.inf)
             if bool((scores > -torch.inf).any(-1).all()):
                 return ids.clamp(min=0), scores
         return self._best_of_all(scorer, x, mask)
 
     def _best_of_all(self, scorer: "_Scorer", x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Score all items, and return the best ones as :meth:`_candidates_of` does."""
+        """Score all items; return the best ones as :meth:`_candidates_of` does."""
         ids, scores, start = torch.empty(0, dtype=torch.int64, device=x.device), x.new_empty(0), 0
         for tile in self._tiles(x):
             found = scorer.scores(tile)
@@ -301,15 +316,11 @@ class CatalogueArms(Policy):
         order = ids.sort(-1)
         return order.values, scores.gather(-1, order.indices)
 
-    def _scores_at(self, scorer: "_Scorer", ids: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the scores of items, -inf for the id -1 and for items that are not available."""
-        is_in = ids >= 0
-        if mask is not None:
-            is_in = is_in & mask.expand(*ids.shape[:-1], -1).gather(-1, ids.clamp(min=0))
-        return scorer.scores(self._rows(ids)).masked_fill(~is_in, -torch.inf)
+    def _asked(self, scorer: "_Scorer", queries: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the ids that the index finds for queries, and their scores.
 
-    def _asked(self, queries: Tensor) -> Tensor:
-        """Return what the index finds: queries ``(*B, ..., s, e)`` to ids ``(*B, ..., s k)``."""
+        Shapes: ``(*B, ..., s, e)`` to ``(*B, ..., s k)`` twice. The id -1, and an item that is not available, have the score -inf.
+        """
         items, count = self.items, self.items.size(0)
         rows = queries.reshape(-1, items.size(-1)).to(items.device, items.dtype)
         index: Any = self.candidates
@@ -320,21 +331,28 @@ class CatalogueArms(Policy):
         low, high = (int(bound) for bound in ids.aminmax())
         if low < -1 or high >= count:
             raise ValueError(f"candidates: expected indices from -1 to {count - 1}, got {low} to {high}")
-        return ids.to(queries.device).reshape(*queries.shape[:-2], -1)
+        ids = ids.to(queries.device).reshape(*queries.shape[:-2], -1)
+        is_out, scores = ids < 0, scorer.scores(self._rows(ids))
+        if mask is not None:
+            is_out = is_out | ~mask.expand(*ids.shape[:-1], -1).gather(-1, ids.clamp(min=0))
+        return ids, scores.masked_fill(is_out, -torch.inf)
 
     def _rows(self, ids: Tensor) -> Tensor:
-        """Return embeddings in the type of the state: ``(...)`` to ``(..., e)``; any row for -1."""
+        """Return embeddings in the type of the state; any for -1: ``(...)`` to ``(..., e)``."""
         rows = self.items[ids.clamp(min=0).to(self.items.device)]
         return rows.to(self._like().device, self._like().dtype)
 
     def _tiles(self, x: Tensor) -> Any:
-        """Yield the embeddings in the type of the state, some at a time, ``(m, e)``."""
+        """Yield all embeddings in the type of the state, ``(m, e)`` at a time."""
         like, decisions = self._like(), x[..., 0].numel()
         for tile in self.items.split(max(TILE // (max(decisions, 1) * self.items.size(-1)), 64)):
             yield tile.to(like.device, like.dtype)
 
     def _combined(self, x: Tensor, rows: Tensor) -> Tensor:
-        """Return features: contexts ``(..., c)`` and embeddings ``(..., K, e)`` to ``(..., K, d)``."""
+        """Return the features of items.
+
+        Shapes: contexts ``(..., c)`` and embeddings ``(..., K, e)`` to ``(..., K, d)``.
+        """
         if self.combine == "product":
             return x.unsqueeze(-2) * rows
         return (x[..., None, :, None] * rows.unsqueeze(-2)).flatten(-2)
@@ -342,8 +360,10 @@ class CatalogueArms(Policy):
     # Rounds.
 
     def _round_of(self, inputs: Any, action: Any) -> tuple[Tensor, Tensor]:
-        """Return the arguments of the rule's step: the chosen item's features as the only arm."""
+        """Return the arguments of the rule's step: the chosen item as the only arm."""
         x = self._checked_inputs(inputs, ("n",))
+        if x.dim() > self._dims() + 2:
+            raise self._wrong_shape(x.shape, ("n",))
         place = as_actions(action, x.shape[:-1], x.device, self.items.size(0), True)
         return self._combined(x, self._rows(place).unsqueeze(-2)), torch.zeros_like(place)
 
@@ -354,6 +374,9 @@ class CatalogueArms(Policy):
     def _learn_log_of_decisions(
         self, inputs: Any, action: Any, reward: Any, noise_scale: Any, block_size: Any, mask: Any
     ) -> None:
+        if is_sparse(inputs):
+            self._learn_sparse(inputs, action, reward, noise_scale, {"mask": mask, "block_size": block_size})
+            return
         x, place = self._round_of(inputs, action)
         self.policy.learn(x, place, reward, noise_scale=noise_scale, block_size=block_size, mask=mask)
 
@@ -371,7 +394,8 @@ class _Catalogue:
 class _Scorer:
     """The scores of decisions as a function of embeddings.
 
-    ``linear`` is g, ``(*B, ..., e)``; ``squares`` is B, ``(*B, ..., e, e)``, or None for scores without widths.
+    ``linear`` is g, ``(*B, ..., e)``; ``squares`` is B, ``(*B, ..., e, e)``, or None for scores without widths; ``factor`` is
+    what the rule multiplies widths by, ``(*B, ..., 1)``.
     """
 
     def __init__(self, policy: CatalogueArms, x: Tensor) -> None:
@@ -394,9 +418,11 @@ class _Scorer:
                 self.squares = matvec(half.movedim(-3, -1), x[..., None, :])
             else:
                 self.squares = x.unsqueeze(-1) * matrix * x.unsqueeze(-2)
+            none = torch.zeros_like(self.linear[..., :1])
+            self.factor = rule.scores_of(none, none + 1.0) - rule.scores_of(none, none)
 
     def scores(self, rows: Tensor) -> Tensor:
-        """Return the scores of embeddings: ``(K, e)`` or ``(*B, ..., K, e)`` to ``(*B, ..., K)``."""
+        """Return scores: ``(K, e)`` or ``(*B, ..., K, e)`` to ``(*B, ..., K)``."""
         predictor = matmul(rows, self.linear.unsqueeze(-1)).squeeze(-1)
         if self.offset is not None:
             predictor = predictor + along(self.offset, predictor)
@@ -414,24 +440,21 @@ class _Scorer:
         if self.squares is None:
             return linear
         values, vectors = torch.linalg.eigh(self.squares)
-        lengths = sqrt(at_least(values[..., -directions:], 0.0)) * self._factor()
+        lengths = self.factor * sqrt(at_least(values[..., -directions:], 0.0))
         ends = lengths.unsqueeze(-1) * vectors[..., -directions:].mT
         return torch.cat([linear, linear + ends, linear - ends], -2)
 
     def ascent(self, rows: Tensor) -> Tensor:
-        """Return the gradients of the scores at embeddings, as queries: ``(*B, ..., 1, e)`` twice."""
-        factor = (self._factor() / self.widths(rows)).unsqueeze(-1)
+        """Return the gradient of the score at an embedding: ``(*B, ..., 1, e)`` twice."""
         squares: Any = self.squares
-        return self.linear.unsqueeze(-2) + factor * matmul(rows, squares)
-
-    def _factor(self) -> Tensor:
-        """Return what the rule multiplies widths by, ``(*B, ..., 1)``."""
-        none = torch.zeros_like(self.linear[..., :1])
-        return self.rule.scores_of(none, none + 1.0) - self.rule.scores_of(none, none)
+        return self.linear.unsqueeze(-2) + (self.factor / self.widths(rows)).unsqueeze(-1) * matmul(rows, squares)
 
 
 def _for_each(value: Tensor, x: Tensor, dims: int) -> Tensor:
-    """Shape each learner's value for its decisions: ``(*B, *V)`` to ``(*B, 1, ..., 1, *V)``, with ``dims`` of V."""
+    """Shape each learner's value for its decisions.
+
+    Shapes: ``(*B, *V)`` to ``(*B, 1, ..., 1, *V)``, where V has ``dims`` dimensions.
+    """
     lead = value.dim() - dims
     return value.reshape(value.shape[:lead] + (1,) * (x.dim() - 1 - lead) + value.shape[lead:])
 
@@ -442,12 +465,13 @@ def _embeddings(value: Any, estimator: Estimator) -> Tensor:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             value = torch.from_numpy(value)
-    items = as_tensor("items", value, torch.device("cpu")).detach()
+    items = as_tensor("items", value, torch.device("cpu"))
+    items = items.detach() if items.requires_grad else items
     if not items.is_floating_point():
         raise TypeError(f"items: expected floats, got {items.dtype}")
     if items.dim() != 2 or not items.numel():
         raise ValueError(f"items: expected shape (n, e) with n > 0, got {shape_text(items.shape)}")
-    if estimator.validate:
+    if estimator.validate and is_readable(items):
         for tile in items.split(max(TILE // items.size(1), 1)):
             check_values("items", tile)
     return items
