@@ -26,6 +26,7 @@ from tests import convex_learners, learners, private_learners
 from torchonline import (
     OFUL,
     AnytimeHeavyTailUCB,
+    CatalogueArms,
     DisjointArms,
     FixedArms,
     FreeGrad,
@@ -66,6 +67,7 @@ HEAD: dict[str, Any] = {"actions": None, "combine": "product", "feature_dims": 1
 SUM: dict[str, Any] = {"clip": 1.0, "epsilon": 1.0, "delta": 1e-3, "noise_source": "torch", "adjacency": "replace_one"}
 SUM |= {"participations": 1, "min_separation": 1}
 COMPOSED: dict[str, Callable[[], Any]] = {
+    "CatalogueArms": lambda: CatalogueArms(OFUL(DIM, **RIDGE), numbers(0, ARMS, DIM)),
     "FixedArms": lambda: FixedArms(OFUL(DIM, **RIDGE), numbers(0, ARMS, DIM)),
     "ScaledPolicy": lambda: ScaledPolicy(OFUL(DIM + 1, **RIDGE), StandardScaler(DIM, **SCALER)),
     "DisjointArms": lambda: DisjointArms(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, scaler=None),
@@ -143,6 +145,7 @@ def rounds_of(learner: Any, name: str) -> Rounds:
         return [(x[t],) for t in range(ROUNDS)] if name == "PrefixSum" else []
     by_name: dict[str, Rounds] = {
         "FixedArms": [(None, *both) for both in zip(action, rewards, strict=True)],
+        "CatalogueArms": list(zip(x, action, rewards, strict=True)),
         "DisjointArms": list(zip(x, action, rewards, strict=True)),
         "RadiusSelector": list(zip(x, action, rewards, strict=True)),
         "SharedRadiusSelector": list(zip(arms, action, rewards, strict=True)),
@@ -171,7 +174,7 @@ def said(learner: Any) -> dict[str, Tensor]:
         return {"scores": learner(), "chosen": learner.select()}
     if isinstance(learner, StandardScaler):
         return {"scaled": learner(arms)}
-    if isinstance(learner, DisjointArms):
+    if isinstance(learner, CatalogueArms | DisjointArms):
         return {"scores": learner(arms[0]), "chosen": learner.select(arms[0])}
     if isinstance(learner, Estimator):
         return {"predictor": learner.predictor(arms), "width": learner.width(arms), "radius": learner.radius()}

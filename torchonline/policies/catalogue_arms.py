@@ -473,5 +473,5 @@ def _embeddings(value: Any, estimator: Estimator) -> Tensor:
         raise ValueError(f"items: expected shape (n, e) with n > 0, got {shape_text(items.shape)}")
     if estimator.validate and is_readable(items):
         for tile in items.split(max(TILE // items.size(1), 1)):
-            check_values("items", tile)
+            check_values("items", tile.to(estimator.theta_hat.dtype))
     return items
