@@ -12,6 +12,7 @@ from torchonline import (
     OONS,
     UCB,
     AnytimeHeavyTailUCB,
+    CatalogueArms,
     DisjointArms,
     EpsilonGreedy,
     FixedArms,
@@ -92,6 +93,8 @@ def composed_policies() -> None:
     assert_type(FixedArms(OFUL(2), arms)(), Tensor)
     assert_type(FixedArms(OFUL(2), arms).predict(), Tensor)
     assert_type(DisjointArms(OFUL(2), 3)([1.0, 0.0]), Tensor)
+    assert_type(CatalogueArms(OFUL(2), arms)([1.0, 0.0]), Tensor)
+    assert_type(CatalogueArms(OFUL(2), arms).items, Tensor)
 
 
 def the_recommended_policy() -> None:

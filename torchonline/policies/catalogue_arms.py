@@ -11,26 +11,24 @@ from torch import Tensor
 from torchonline.core.backend import is_readable
 from torchonline.core.checks import check_values, one_of, positive_integer, shape_text
 from torchonline.core.delegated import delegated
-from torchonline.core.inputs import ArrayLike, as_indices, as_tensor, check_tensor
+from torchonline.core.inputs import ArrayLike, as_indices, as_tensor
 from torchonline.core.learner import Learner
 from torchonline.core.ops import along, at_least, matmul, matvec, row_dots, sqrt
 from torchonline.core.options import described
 from torchonline.core.sparse import is_sparse
 from torchonline.linalg import add_diagonal
 from torchonline.policies.fixed_arms import check_scores
-from torchonline.policies.policy import Policy, drawn, in_turn, of_inputs
+from torchonline.policies.policy import Policy, drawn, in_turn
 from torchonline.policies.rules import Rule, ThompsonSampling, as_rule
 from torchonline.regression.arguments import as_actions
 from torchonline.regression.estimator import Estimator
 
-# A tile of a scan has up to this many numbers: 4 MiB in float64.
-TILE = 1 << 19
-# The number of queries from the best item so far, after those that need no item.
-ASCENTS = 2
+# A tile of a scan has up to this many numbers: 1 MiB in float64.
+TILE = 1 << 17
 
 
 class CatalogueArms(Policy):
-    r"""A policy over a catalogue of items, with a context and an index of nearest items.
+    r"""A policy over a large catalogue of items, with a context and an index.
 
     A round::
 
@@ -38,51 +36,51 @@ class CatalogueArms(Policy):
         policy.step(context, k, reward)
 
     The features of item k are linear in its embedding :math:`a_k`, ``items[k]``. ``combine="product"``:
-    :math:`x_k = c \odot a_k`, for a context c from the space of the items, such as the user's vector of a two-tower model; theta
-    of ones gives the model's own score :math:`c^\top a_k`. ``combine="outer"``: :math:`x_k` is the flattened
-    :math:`c\,a_k^\top`, for any context. Without a context, pass ones; :class:`FixedArms` is then the exact answer for
-    catalogues whose features fit into memory twice.
+    :math:`x_k = c \odot a_k`, for a context c in the space of the items, such as the user's vector of a two-tower model; with
+    theta of ones, :math:`x_k^\top\theta` is that model's score :math:`c^\top a_k`. ``combine="outer"``: :math:`x_k` is the
+    flattened :math:`c\,a_k^\top`, for any context. Under an encoder of contexts, :class:`~torchonline.models.BanditHead`, it is
+    a user tower. Without a context, :class:`FixedArms` is the exact answer.
 
-    So the scores of a rule are a function of :math:`a^\top g` and :math:`\sqrt{a^\top B a}`, where g and B depend on the context
-    and the statistics alone. A decision asks the index for the items with the largest products :math:`a^\top q` of a few
-    queries q, and plays the best of these candidates by their exact scores. The queries:
+    Given the context, the score of an item is a function of :math:`a^\top g` and its width :math:`\sqrt{a^\top B a}`. A decision
+    asks the index for the items with the largest inner products with a few queries, and plays the candidate with the highest
+    score. The queries are:
 
-    - g. It suffices for :class:`Greedy`, and for :class:`ThompsonSampling`, whose draw is in g.
-    - :math:`g \pm \beta\sqrt{\lambda_i}\,v_i`, for the ``directions`` largest eigenvalues :math:`\lambda_i` of B with their
-      eigenvectors :math:`v_i`, where :math:`\beta` multiplies the width. They are the ends of the longest axes of the
-      confidence set.
-    - :math:`g + \beta B a / \sqrt{a^\top B a}`, from the best candidate a so far. The best item for this query has at least
-      the score of a, because the score is convex in a (docs/catalogues.md).
+    - g, which suffices for rules without widths, and for :class:`ThompsonSampling`, whose draw is in g;
+    - :math:`g \pm \beta\sqrt{\lambda_i}\,v_i`, the ends of the longest axes of the confidence set, with the ``directions``
+      largest eigenvalues :math:`\lambda_i` of B, their eigenvectors :math:`v_i`, and the rule's factor :math:`\beta` of the
+      widths.
 
-    Guarantee: with ``candidates=None``, which scores all items, that of the policy. With an index, none: the best item may be
-    missed, even by an exact index. docs/catalogues.md has measurements.
+    Guarantee: with ``candidates=None``, which scores all items, that of the policy. With an index, the choice is a heuristic: it
+    may miss the highest score. For an exact index and ``directions`` = e, docs/catalogues.md proves how much score a choice of
+    :class:`UCB` may lose.
 
-    Cost of a decision: :math:`2\,\text{directions} + 3` queries, O(e^3) for the eigenvectors and O(e^2) for each candidate; e is
-    the size of an embedding. With ``candidates=None``, O(n e^2), and a few MiB of memory. A step costs what the policy's costs.
-    Python only. Where there is no Python, export ``policy.policy`` and give it the candidates as arms.
+    Cost of a decision: one call of the index with 2 ``directions`` + 1 queries, O(e^3) for eigenvectors, and O(e^2) for each
+    candidate, where e is the size of an embedding. With ``candidates=None``, O(n e^2), in tiles of some MiB. A step costs as much
+    as one of the policy, and a vector of n numbers is made only by what returns one.
+
+    Python only. Where there is no Python, export ``policy.policy`` and give it the candidates' features as arms.
 
     Args:
         policy: a :class:`UCB`, :class:`ThompsonSampling`, :class:`Greedy`, :class:`EpsilonGreedy`, :class:`SquareCB` or
-            :class:`Softmax`, or your own rule with ``scores_of``; or an estimator, for :class:`UCB`. It is not copied, and has e
-            features, or e times the size of a context with ``combine="outer"``.
+            :class:`Softmax`, or your own rule with ``scores_of``; or an estimator, for :class:`UCB`. It is not copied. It has e
+            features; with ``combine="outer"``, e times the size of a context. A randomized rule draws from the candidates only.
         items: the embeddings, ``(n, e)``: a tensor or an array of floats, also a memory map. They are not copied, stay on their
-            device and in their dtype, and are not part of the state dict. They must not change.
-        candidates: the index, a callable ``candidates(queries, k)``. It gets m queries, a tensor ``(m, e)`` like ``items``, and
-            returns the rows of the k items with the largest inner products with each query: integers ``(m, k)``, -1 for none.
-            For example ``lambda queries, k: index.search(queries, k)[1]`` of faiss. None to score all items.
+            device and in their dtype, and are not in the state dict. They must not change.
+        candidates: the index, a callable ``candidates(queries, k)``. It gets m queries, a tensor ``(m, e)`` with the dtype and
+            device of ``items``, and returns the rows of the k items with the largest inner products with each: integers
+            ``(m, k)``, -1 for none. With faiss: ``lambda queries, k: index.search(queries, k)[1]``. None scores all items.
         combine: "product" or "outer".
-        per_query: k, the number of items asked for by a query; with ``candidates=None``, the number of best items that a
-            randomized rule draws from.
-        directions: number of eigenvectors, at most e.
+        per_query: k. With ``candidates=None``, the number of best items that are the candidates.
+        directions: number of eigenvectors; at most e are used.
 
     Shape:
         - inputs: contexts, ``(*B, ..., e)``, or ``(*B, ..., d / e)`` with ``combine="outer"``; action and reward, ``(*B)``, or
           ``(*B, n)`` for n rounds.
-        - scores, means, probabilities and masks have an entry for each item, ``(*B, ..., n)``. Only ``select``,
-          ``select_with_probability`` and ``step`` need less than O(n) time. Items that are no candidates have probability 0.
+        - scores, means, probabilities and masks have an entry for each item, ``(*B, ..., n)``. The probability of an item that
+          is no candidate is 0.
 
-    A mask hides items after the index has answered. Where it hides all candidates, all items are scored; an index that filters
-    by itself avoids that.
+    A mask hides items after the index has answered. If no candidate is left, all items are scored. An index that filters by
+    itself avoids that.
 
     Example:
         >>> items = torch.randn(1000, 8, generator=torch.Generator().manual_seed(0))
@@ -94,8 +92,9 @@ class CatalogueArms(Policy):
         tensor(1)
 
     Reference:
-        Jun, Bhargava, Nowak and Willett, Scalable generalized linear bandits: online computation and hashing, NeurIPS 2017, for
-        choices by maximum inner product search. Their query has d^2 numbers, for a squared width; these have e.
+        Of this library. Jun, Bhargava, Nowak and Willett, Scalable generalized linear bandits: online computation and hashing,
+        NeurIPS 2017, choose by one query of e^2 numbers, for squared widths. Dani, Hayes and Kakade, Stochastic linear
+        optimization under bandit feedback, COLT 2008, bound the regret of optimism over the ends of axes.
     """
 
     if TYPE_CHECKING:
@@ -112,7 +111,7 @@ class CatalogueArms(Policy):
         candidates: Callable[[Tensor, int], Any] | None = None,
         *,
         combine: str = "product",
-        per_query: int = 32,
+        per_query: int = 64,
         directions: int = 8,
     ) -> None:
         super().__init__()
@@ -289,10 +288,6 @@ class CatalogueArms(Policy):
         scorer = _Scorer(self, x)
         if self.candidates is not None:
             ids, scores = self._asked(scorer, scorer.queries(self.directions), mask)
-            for _ in range(ASCENTS if scorer.squares is not None else 0):
-                best = ids.gather(-1, scores.argmax(-1, keepdim=True))
-                found = self._asked(scorer, scorer.ascent(self._rows(best)), mask)
-                ids, scores = torch.cat([ids, found[0]], -1), torch.cat([scores, found[1]], -1)
             ids, order = ids.sort(-1)
             is_repeated = torch.zeros_like(ids, dtype=torch.bool)
             is_repeated[..., 1:] = ids[..., 1:] == ids[..., :-1]
@@ -319,7 +314,7 @@ class CatalogueArms(Policy):
     def _asked(self, scorer: "_Scorer", queries: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the ids that the index finds for queries, and their scores.
 
-        Shapes: ``(*B, ..., s, e)`` to ``(*B, ..., s k)`` twice. The id -1, and an item that is not available, have the score -inf.
+        Shapes: ``(*B, ..., s, e)`` to ``(*B, ..., s k)`` twice. The score of -1, and of an item that is not available, is -inf.
         """
         items, count = self.items, self.items.size(0)
         rows = queries.reshape(-1, items.size(-1)).to(items.device, items.dtype)
@@ -394,8 +389,7 @@ class _Catalogue:
 class _Scorer:
     """The scores of decisions as a function of embeddings.
 
-    ``linear`` is g, ``(*B, ..., e)``; ``squares`` is B, ``(*B, ..., e, e)``, or None for scores without widths; ``factor`` is
-    what the rule multiplies widths by, ``(*B, ..., 1)``.
+    ``linear`` is g, ``(*B, ..., e)``; ``squares`` is B, ``(*B, ..., e, e)``, or None for scores without widths.
     """
 
     def __init__(self, policy: CatalogueArms, x: Tensor) -> None:
@@ -418,8 +412,6 @@ class _Scorer:
                 self.squares = matvec(half.movedim(-3, -1), x[..., None, :])
             else:
                 self.squares = x.unsqueeze(-1) * matrix * x.unsqueeze(-2)
-            none = torch.zeros_like(self.linear[..., :1])
-            self.factor = rule.scores_of(none, none + 1.0) - rule.scores_of(none, none)
 
     def scores(self, rows: Tensor) -> Tensor:
         """Return scores: ``(K, e)`` or ``(*B, ..., K, e)`` to ``(*B, ..., K)``."""
@@ -428,26 +420,21 @@ class _Scorer:
             predictor = predictor + along(self.offset, predictor)
         if self.is_sampled:
             return predictor
-        return self.rule.scores_of(predictor, predictor if self.squares is None else self.widths(rows))
-
-    def widths(self, rows: Tensor) -> Tensor:
-        squares: Any = self.squares
-        return sqrt(at_least(row_dots(matmul(rows, squares), rows), 1e-38))
+        if self.squares is None:  # the rule uses no widths
+            return self.rule.scores_of(predictor, predictor)
+        return self.rule.scores_of(predictor, sqrt(at_least(row_dots(matmul(rows, self.squares), rows), 1e-38)))
 
     def queries(self, directions: int) -> Tensor:
-        """Return the queries that need no item, ``(*B, ..., s, e)``."""
+        """Return the queries of each decision, ``(*B, ..., s, e)``."""
         linear = self.linear.unsqueeze(-2)
         if self.squares is None:
             return linear
         values, vectors = torch.linalg.eigh(self.squares)
-        lengths = self.factor * sqrt(at_least(values[..., -directions:], 0.0))
+        none = torch.zeros_like(values[..., :1])
+        factor = self.rule.scores_of(none, none + 1.0) - self.rule.scores_of(none, none)
+        lengths = factor * sqrt(at_least(values[..., -directions:], 0.0))
         ends = lengths.unsqueeze(-1) * vectors[..., -directions:].mT
         return torch.cat([linear, linear + ends, linear - ends], -2)
-
-    def ascent(self, rows: Tensor) -> Tensor:
-        """Return the gradient of the score at an embedding: ``(*B, ..., 1, e)`` twice."""
-        squares: Any = self.squares
-        return self.linear.unsqueeze(-2) + (self.factor / self.widths(rows)).unsqueeze(-1) * matmul(rows, squares)
 
 
 def _for_each(value: Tensor, x: Tensor, dims: int) -> Tensor:
