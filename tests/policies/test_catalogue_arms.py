@@ -202,6 +202,16 @@ def test_a_round_is_one_of_the_chosen_features() -> None:
     assert not differences(snapshot(policies[0].policy), snapshot(rule))
 
 
+def test_a_decision_opens_before_its_reward() -> None:
+    policy = CatalogueArms(UCB(AdaptiveRidgeRegression(SIZE)), catalogue())
+    x = contexts(SIZE)
+    opened = policy.policy.open(policy.chosen_features(x, 3).unsqueeze(-2), 0)
+    before = policy.policy.estimator.width(policy.chosen_features(x, 3))
+    policy.policy.close(opened, 1.0)
+    assert policy.rounds == 1
+    close(policy.policy.estimator.width(policy.chosen_features(x, 3)), before, 1e-9)
+
+
 def test_a_head_encodes_the_context() -> None:
     items, encoder = catalogue(), torch.nn.Linear(7, SIZE)
     head = BanditHead(encoder, CatalogueArms(OFUL(SIZE), items, ExactIndex(items)))

@@ -71,7 +71,7 @@ class CatalogueArms(Policy):
             ``(m, k)``, -1 for none. With faiss: ``lambda queries, k: index.search(queries, k)[1]``. None scores all items.
         combine: "product" or "outer".
         per_query: k. With ``candidates=None``, the number of best items that are the candidates.
-        directions: number of eigenvectors; at most e are used.
+        directions: number of eigenvectors; e if it is larger.
 
     Shape:
         - inputs: contexts, ``(*B, ..., e)``, or ``(*B, ..., d / e)`` with ``combine="outer"``; action and reward, ``(*B)``, or
@@ -100,7 +100,7 @@ class CatalogueArms(Policy):
     if TYPE_CHECKING:
         policy: Rule
 
-    item_dims, has_arm_inputs = 1, False
+    item_dims, has_arm_inputs, held_by = 1, False, "policy.policy.estimator"
     # TorchScript cannot call an index.
     is_exportable = is_scriptable = False
 
@@ -130,7 +130,7 @@ class CatalogueArms(Policy):
         self.dim = features // size if combine == "outer" else size
         self.is_random, self.draws = chosen.is_random, chosen.draws
         self.per_query = positive_integer("per_query", per_query)
-        self.directions = min(positive_integer("directions", directions), size)
+        self.directions = positive_integer("directions", directions)
 
     @property
     def items(self) -> Tensor:
