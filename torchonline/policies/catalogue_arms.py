@@ -333,7 +333,10 @@ class CatalogueArms(Policy):
         return ids, scores.masked_fill(is_out, -torch.inf)
 
     def _rows(self, ids: Tensor) -> Tensor:
-        """Return embeddings in the type of the state; any for -1: ``(...)`` to ``(..., e)``."""
+        """Return embeddings in the type of the state: ``(...)`` to ``(..., e)``.
+
+        For -1, return any.
+        """
         rows = self.items[ids.clamp(min=0).to(self.items.device)]
         return rows.to(self._like().device, self._like().dtype)
 

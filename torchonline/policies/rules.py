@@ -321,7 +321,7 @@ class ThompsonSampling(Rule[E]):
         return scores if offset is None else scores + along(offset, scores)
 
     def _drawn_parameter(self, like: Tensor) -> Tensor:
-        """Return a parameter drawn from the posterior for each decision: ``(*B, ..., d)`` twice."""
+        """Draw a parameter from the posterior for each decision: ``(*B, ..., d)``."""
         estimator = self.estimator
         scale = estimator.posterior_scale() if self.scale == "posterior" else estimator.radius()
         noise = estimator.grouped(torch.randn_like(like))
