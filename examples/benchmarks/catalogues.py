@@ -73,14 +73,20 @@ def indexes(items: np.ndarray) -> dict[str, Index]:
     inverted = faiss.IndexIVFFlat(faiss.IndexFlatIP(SIZE), SIZE, max(len(items) // 500, 16), faiss.METRIC_INNER_PRODUCT)
     inverted.train(items[:: max(len(items) // 100_000, 1)])
     inverted.add(items)
-    inverted.nprobe = 32
     graph = faiss.IndexHNSWFlat(SIZE, 32, faiss.METRIC_INNER_PRODUCT)
     graph.add(items)
-    graph.hnsw.efSearch = 64
     faiss.omp_set_num_threads(1)
-    return {
-        "faiss IVF, nprobe 32": lambda queries, k: inverted.search(queries, k)[1],
-        "faiss HNSW, efSearch 64": lambda queries, k: graph.search(queries, k)[1],
+
+    def cells(nprobe: int) -> Index:
+        options = faiss.SearchParametersIVF(nprobe=nprobe)
+        return lambda queries, k: inverted.search(queries, k, params=options)[1]
+
+    def neighbours(breadth: int) -> Index:
+        options = faiss.SearchParametersHNSW(efSearch=breadth)
+        return lambda queries, k: graph.search(queries, k, params=options)[1]
+
+    return {f"IVF, nprobe {each}": cells(each) for each in (32, 128)} | {
+        f"HNSW, efSearch {each}": neighbours(each) for each in (64, 512)
     }
 
 
