@@ -224,7 +224,7 @@ def report(name: str, items: np.ndarray, users: np.ndarray, options: argparse.Na
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="1000 items and 30 rounds, without faiss")
-    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--every", type=int, default=20, help="rounds between two checks of recall")
     parser.add_argument("--timed", type=int, default=50, help="decisions to time")
