@@ -57,11 +57,12 @@ def scores_in_tiles(
 ) -> Any:
     """Return the scores of decisions, ``(..., K)``.
 
-    With ``is_by_arm``, each arm is scored alone. Unavailable arms are not scored, and get -inf.
+    With ``is_by_arm``, each arm is scored alone. Unavailable arms are not scored on the CPU, and get -inf there. On an
+    accelerator, the host would have to wait for their number.
     """
     if not (is_by_arm and item_dims == 2):
         return in_tiles(lambda part, mask: ask(part), x, None, item_dims, rows)
-    if mask is None:
+    if mask is None or not x.is_cpu:
         return in_tiles(lambda part, mask: ask(part), x, None, 1, rows)
     arms, places = x.flatten(0, -2), mask.flatten().nonzero().squeeze(-1)
     scores = torch.full_like(arms[:, 0], -torch.inf)
