@@ -20,11 +20,9 @@ from torchonline.linalg import add_diagonal
 from torchonline.policies.fixed_arms import check_scores
 from torchonline.policies.policy import Policy, drawn, in_turn
 from torchonline.policies.rules import Rule, ThompsonSampling, as_rule
+from torchonline.policies.tiles import TILE
 from torchonline.regression.arguments import as_actions
 from torchonline.regression.estimator import Estimator
-
-# A tile of a scan has up to this many numbers: 1 MiB in float64.
-TILE = 1 << 17
 
 
 class CatalogueArms(Policy):
