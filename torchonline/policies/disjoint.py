@@ -163,7 +163,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         """
         added, names = self._added("actions", actions)
         first, count, dims = self.ids_so_far, self.actions, self.batch_dims
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():
             rooms = self._rooms_for(added)
             buffers = {name: room.narrow(dims, 0, count + added) for name, room in rooms.items()}
             self._take_over(buffers, self._ids_after(range(count), added, names), {}, rooms)
@@ -193,7 +193,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             ValueError: action: expected the id of an arm, one of 1, 2, 3, got 0, which was removed
         """
         kept, batch = self._staying("actions", actions), self.policy.estimator
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():
             index = torch.tensor(kept, device=batch.theta_hat.device)
             buffers = {name: buffer.index_select(self.batch_dims, index) for name, buffer in batch.state().items()}
             early = {} if self.early is None else {"early": self.early.with_arms(kept)}
