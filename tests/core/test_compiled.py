@@ -259,6 +259,20 @@ def test_counts_below_zero_are_no_indices(monkeypatch: pytest.MonkeyPatch) -> No
         compare(one, other, streams(3)["ordinary"], torch.ones(3))
 
 
+@pytest.mark.parametrize("wrong", [-1, 2 * DIM, 1 << 50])
+def test_pairs_outside_the_features_are_no_indices(wrong: int) -> None:
+    """`to_empty` leaves any numbers in them, until a state is loaded."""
+    policy, x = torchonline.bandit(DIM, actions=ARMS, interactions="all"), torch.ones(DIM, dtype=D)
+    policy.step(x, 0, 1.0)
+    before = snapshot(policy)
+    policy.scaler.pairs[1, 2] = wrong
+    for ask in (lambda: policy.select(x), lambda: policy.step(x, 0, 1.0)):
+        with pytest.raises(IndexError, match="^pairs: expected indices of features"):
+            ask()
+    policy.load_state_dict(before)
+    policy.step(x, policy.select(x), 1.0)
+
+
 def test_arms_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     both, rows = pair(POLICIES["real"], monkeypatch), streams(240)["ordinary"]
     for n in range(3):

@@ -119,8 +119,8 @@ static double squared_width(Core *core, Py_ssize_t arm)
     return dot(core->row, core->product, core->dim);
 }
 
-/* StandardScaler._weights and `standardised`: from the inputs in `raw` to the features in `row`. */
-static void standardise(Core *core)
+/* StandardScaler._weights and `standardised`: from the inputs in `raw` to the features in `row`. Return False for a wrong pair. */
+static int standardise(Core *core)
 {
     const double *o = core->option, *x = core->raw, *mean = core->at[MEAN], *squares = core->at[SQUARES];
     const int64_t *pairs = counts(core, PAIRS);
@@ -137,12 +137,18 @@ static void standardise(Core *core)
     }
     for (Py_ssize_t i = 0; o[MAGNITUDE_WEIGHT] > 0.0 && i < core->inputs; i++)
         *next++ = o[MAGNITUDE_WEIGHT] * (fabs(z[i]) - o[MEAN_MAGNITUDE]);
-    for (Py_ssize_t i = 0; i < core->pairs; i++)
-        *next++ = o[PRODUCT_WEIGHT] * (z[pairs[i]] * z[pairs[core->pairs + i]]);
+    uint64_t columns = (uint64_t)(next - z);
+    for (Py_ssize_t i = 0; i < core->pairs; i++) {
+        uint64_t one = (uint64_t)pairs[i], other = (uint64_t)pairs[core->pairs + i];
+        if (one >= columns || other >= columns) /* after to_empty() they are any numbers */
+            return 0;
+        *next++ = o[PRODUCT_WEIGHT] * (z[one] * z[other]);
+    }
     for (Py_ssize_t i = 0; i < core->inputs * core->edges; i++)
         *next++ = o[STEP_WEIGHT] * (x[i / core->edges] > core->at[EDGES][i]);
     if (o[INTERCEPT] > 0.0)
         *next = o[INTERCEPT];
+    return 1;
 }
 
 /* StandardScaler._observe of the inputs in `raw`; return whether a review is due. */
@@ -397,9 +403,10 @@ static int read_inputs(Core *core, PyObject *array)
         return 0;
     copy_row(core->at[MEAN] ? core->raw : core->row, &x, 0, core->inputs);
     PyBuffer_Release(&x);
-    if (core->at[MEAN])
-        standardise(core);
-    return 1;
+    if (!core->at[MEAN] || standardise(core))
+        return 1;
+    PyErr_Format(PyExc_IndexError, "pairs: expected indices of features, got others; load a state dict");
+    return 0;
 }
 
 /* scores(x, out): write the scores of all arms for one row of inputs; or, with one model, the scores of all rows. */
