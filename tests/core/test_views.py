@@ -8,17 +8,19 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from tests.learners import DIM, close, round_of
-from torchonline import OFUL, AnytimeHeavyTailUCB, HeavyTailRegression, RidgeRegression, ScaledPolicy, StandardScaler
+from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, HeavyTailRegression, RidgeRegression, ScaledPolicy, StandardScaler
 
 pytestmark = pytest.mark.fast
 
 D = torch.float64
 STEPS = 30
+FACTOR = 1.0  # of an estimator that reads it
 
 
 def data(*batch: int) -> tuple[Tensor, Tensor]:
@@ -306,6 +308,30 @@ def test_a_score_that_is_put_on_a_policy_is_used() -> None:
     policy = OFUL(2)
     policy.scores_of = lambda predictor, width: torch.tensor([0.0, 1.0])
     assert policy.select(torch.eye(2)) == 1
+
+
+def test_scores_that_replace_those_of_a_class_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, x = OFUL(2), torch.ones(2, 2, dtype=D)
+    policy.step(x, 0, 1.0)
+    policy.select(x)
+    monkeypatch.setattr(UCB, "scores_of", lambda self, predictor, width: torch.tensor([1.0, 2.0]))
+    assert policy.select(x) == 1
+
+
+def test_globals_of_a_user_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Careful(RidgeRegression):
+        def radius(self) -> Tensor:
+            return FACTOR * super().radius()
+
+        def _squared_width(self, x: Tensor) -> Tensor:
+            return FACTOR * x[..., 1]
+
+    policy, x = UCB(Careful(2)), torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=D)
+    policy.select(x)
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    view = policy.estimator.numpy_view()
+    assert view is not None
+    assert np.allclose(policy._on(view)._scored(x.numpy()), policy(x))
 
 
 def test_batches_overflow_without_a_warning() -> None:

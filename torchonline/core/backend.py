@@ -125,9 +125,10 @@ def bound_to_arrays(method: Any, known: dict[int, dict[str, Any]]) -> Any:
     The choices of :func:`on_arrays` take some percent of a small round. ``known`` holds the globals of modules with these
     versions.
     """
-    if type(method) is not FunctionType or method.__closure__:
+    names = getattr(method, "__globals__", {})
+    # A user's globals may change.
+    if type(method) is not FunctionType or method.__closure__ or not names["__name__"].startswith("torchonline."):
         return method
-    names = method.__globals__
     if id(names) not in known:
         known[id(names)] = {name: getattr(value, "of_arrays", value) for name, value in names.items()}
     bound: Any = FunctionType(method.__code__, known[id(names)], method.__name__, method.__defaults__)

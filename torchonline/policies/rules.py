@@ -191,18 +191,18 @@ class Rule(Policy[E]):
         return stand_in
 
     def _is_on_arrays(self) -> bool:
-        cls: Any = type(self)
-        return _runs_on_arrays(cls) and "scores_of" not in self.__dict__ and "_scores" not in self.__dict__
+        cls = type(self)
+        has_own = cls._scores is Rule._scores and cls.choice is Rule.choice and _runs_on_arrays(cls.scores_of)
+        return has_own and "scores_of" not in self.__dict__ and "_scores" not in self.__dict__
 
     def _learn_block(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor, mask: Tensor) -> None:
         self.estimator._learn_block(x, reward, noise_scale, mask)
 
 
 @cache
-def _runs_on_arrays(cls: Any) -> bool:
-    """Return whether the scores of a rule are the library's, written for arrays too."""
-    has_own = cls.scores_of is not Rule.scores_of and is_ours(cls.scores_of)
-    return has_own and cls._scores is Rule._scores and cls.choice is Rule.choice
+def _runs_on_arrays(scores_of: Any) -> bool:
+    """Return whether a rule's ``scores_of`` is the library's, written for arrays too."""
+    return scores_of is not Rule.scores_of and is_ours(scores_of)
 
 
 class UCB(Rule[E]):
