@@ -326,3 +326,11 @@ def test_a_file_of_the_policy_chooses_among_candidates() -> None:
     mask = torch.zeros(300, dtype=torch.bool)
     mask[found] = True
     assert found[file.select(x * items[found])] == policy.select(x, mask)
+
+
+def test_no_decisions_ask_nothing() -> None:
+    policy = CatalogueArms(OFUL(SIZE), catalogue(), lambda queries, k: pytest.fail("asked"))
+    x = contexts(2, 0, SIZE)
+    assert policy.select(x).shape == (2, 0)
+    assert policy.select_with_probability(x)[1].shape == (2, 0)
+    assert policy.probabilities(x).shape == (2, 0, 300)

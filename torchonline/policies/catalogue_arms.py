@@ -284,7 +284,7 @@ class CatalogueArms(Policy):
         Shapes: ``(*B, ..., m)`` twice. An entry that repeats another, or is not available, has the score -inf.
         """
         scorer = _Scorer(self, x)
-        if self.candidates is not None:
+        if self.candidates is not None and x.numel():
             ids, scores = self._asked(scorer, scorer.queries(self.directions), mask)
             ids, order = ids.sort(-1)
             is_repeated = torch.zeros_like(ids, dtype=torch.bool)
