@@ -750,3 +750,16 @@ def test_an_added_arm_leaves_the_room_of_a_removed_one() -> None:
     arms.step([1.0], 6, 1.0)
     assert arms.estimator.rounds.tolist() == [0, 0, 0, 0, 0, 1]
     assert before.rounds.tolist() == [0] * 5
+
+
+def test_learners_of_a_batch_overflow_alone() -> None:
+    """Without checks, numbers that overflow are infinite, as on tensors, and leave the other learners alone."""
+    policy = DisjointArms(AdaptiveRidgeRegression(DIM, batch_shape=(2,), validate=False), 2)
+    alone = DisjointArms(AdaptiveRidgeRegression(DIM, validate=False), 2)
+    x = torch.ones(2, DIM, dtype=torch.float64)
+    for _ in range(3):
+        policy.step(x, [0, 1], [1.0, 0.5])
+        alone.step(x[1], 1, 0.5)
+        x[0] *= 1e200
+    for name, value in alone.policy.estimator.state().items():
+        torch.testing.assert_close(policy.policy.estimator.state()[name][1], value, rtol=1e-12, atol=1e-12)

@@ -72,7 +72,7 @@ ONE_AND_MOST = {
 
 def _weight_in_python(own: Any, pooled: Any, spread: Any, rounds: Any, log_odds: float) -> Any:
     if own.ndim == 0:
-        count, size = rounds.item(), 2.0 * spread.item() ** 2
+        count, size = rounds.item(), 2.0 * spread.item() * spread.item()
         x = -(own.item() + pooled.item() / (count + 1.0)) / at_least(size, 1e-37) - log_odds
         return sigmoid(x) if count else 1.0
     # In place and with arrays as constants, which takes half the time.
@@ -219,7 +219,9 @@ class AdaptiveEstimator(Estimator):
         assign_(self.target, target)
         error = target - to_zero
         most = 2.0 * number(self.spread)
-        gap = minimum(abs(error - correction), most) ** 2 - minimum(abs(error), most) ** 2
+        # Products, because the power of a float raises an error where it overflows.
+        of_mean, of_zero = minimum(abs(error - correction), most), minimum(abs(error), most)
+        gap = of_mean * of_mean - of_zero * of_zero
         increase_(self.loss_gap, gap)
         increase_(self.pooled_loss_gap, gap)
         theta_hat += V_inv_a * along(error / (1.0 + quadratic), x)
