@@ -1,6 +1,7 @@
 """Build the compiled core, if there is a compiler: all else about the package is in pyproject.toml."""
 
 import os
+import sysconfig
 
 from setuptools import Extension, setup
 
@@ -12,7 +13,8 @@ CORE = Extension(
     py_limited_api=True,
     optional=True,
 )
-IS_WANTED = os.environ.get("TORCHONLINE_COMPILED", "1") != "0"
+# Python without a global lock has no limited API, and the core relies on the lock.
+IS_WANTED = os.environ.get("TORCHONLINE_COMPILED", "1") != "0" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 setup(
     ext_modules=[CORE] if IS_WANTED else [],
