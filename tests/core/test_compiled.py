@@ -267,7 +267,7 @@ def test_pairs_outside_the_features_are_no_indices(wrong: int) -> None:
     before = snapshot(policy)
     policy.scaler.pairs[1, 2] = wrong
     for ask in (lambda: policy.select(x), lambda: policy.step(x, 0, 1.0)):
-        with pytest.raises(IndexError, match="^pairs: expected indices of features"):
+        with pytest.raises(IndexError, match=r"^pairs: expected indices of features"):
             ask()
     policy.load_state_dict(before)
     policy.step(x, policy.select(x), 1.0)

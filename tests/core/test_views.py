@@ -14,7 +14,15 @@ import torch
 from torch import Tensor
 
 from tests.learners import DIM, close, round_of
-from torchonline import OFUL, UCB, AnytimeHeavyTailUCB, HeavyTailRegression, RidgeRegression, ScaledPolicy, StandardScaler
+from torchonline import (
+    OFUL,
+    UCB,
+    AnytimeHeavyTailUCB,
+    HeavyTailRegression,
+    RidgeRegression,
+    ScaledPolicy,
+    StandardScaler,
+)
 
 pytestmark = pytest.mark.fast
 
