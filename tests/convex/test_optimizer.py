@@ -623,3 +623,18 @@ def test_a_learner_that_asks_elsewhere_takes_a_closure() -> None:
         loss_of(point, x, y).backward()
         learner.step(torch.cat([p.grad.flatten() for p in point.parameters()]))
         close(nn.utils.parameters_to_vector(head.parameters()).detach(), centre + learner.predict())
+
+
+def test_a_group_whose_parameters_change_moves_the_new_ones() -> None:
+    old, new = (nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = ParameterFree([old])
+    for parameter in (old, new):
+        optimizer.param_groups[0]["params"] = [parameter]
+        parameter.grad = torch.ones(3)
+        optimizer.step()
+    assert (new < old).all()
+    new.data, new.grad = new.data.half(), None
+    for _ in range(400):  # until the decision exceeds the range of the new type
+        new.grad = torch.full((3,), -1.0, dtype=torch.float16)
+        optimizer.step()
+    assert torch.equal(new, torch.full((3,), torch.finfo(torch.float16).max, dtype=torch.float16))

@@ -242,9 +242,10 @@ class ParameterFree(Citable, torch.optim.Optimizer):
         return self._vector(index).read(gradients)
 
     def _vector(self, index: int) -> "GroupVector":
-        """Return the vector of a group."""
-        if (vector := self._vectors.get(index)) is None:
-            vector = self._vectors[index] = GroupVector(self.param_groups[index]["params"])
+        """Return the vector of a group, a new one if its parameters have changed."""
+        params, vector = self.param_groups[index]["params"], self._vectors.get(index)
+        if vector is None or vector.params is not params or vector.dtypes != [p.dtype for p in params]:
+            vector = self._vectors[index] = GroupVector(params)
         return vector
 
     def _refuse_torn(self) -> None:
@@ -348,7 +349,8 @@ class GroupVector:
         self.vector = torch.empty(sum(p.numel() for p in params), dtype=torch.float64, device=params[0].device)
         rows = self.vector.split([p.numel() for p in params])
         self.views = [row.view(p.shape) for row, p in zip(rows, params, strict=True)]
-        largest = [torch.finfo(p.dtype).max for p in params]
+        self.dtypes = [p.dtype for p in params]
+        largest = [torch.finfo(dtype).max for dtype in self.dtypes]
         is_uniform = len(set(largest)) == 1
         # Where one call clamps the whole vector, it does.
         self.ranges = [(self.vector, largest[0])] if is_uniform else list(zip(self.views, largest, strict=True))
