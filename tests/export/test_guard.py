@@ -221,6 +221,15 @@ def test_a_refused_round_of_an_arm_leaves_all_arms_as_they_were(scale: bool, ste
             torch.testing.assert_close(value, own[name])
 
 
+def test_a_file_keeps_no_copies_of_the_rounds_before() -> None:
+    policy = to_torchscript(bandit(3, actions=4))
+    x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    policy.learn(x, torch.arange(50) % 4, torch.ones(50, dtype=torch.float64))
+    assert policy.gathered == []
+    assert policy.step(x[0], K, ONE)
+    assert policy.gathered == []
+
+
 def test_a_decision_that_cannot_be_made_is_no_arm() -> None:
     script, none = to_torchscript(OFUL(DIM)), torch.zeros(2, dtype=torch.bool)
     arms = torch.eye(2).expand(3, 2, 2).clone()

@@ -55,7 +55,8 @@ class Guarded:
     Each learner in the module has constant lists of names of its buffers: ``guarded``, the evolving ones; of these,
     ``kept_in_step`` and ``checked_in_step``, which a step copies and checks, and ``guarded_integers``; and ``unbounded_names``.
     It has an attribute ``refused``, where it marks rounds that outweigh all others. A :class:`DisjointArms` with an attribute
-    ``gathered`` notes there what a step overwrites, so that the step need not copy the statistics of all arms.
+    ``gathered`` notes there what a step overwrites, while ``is_noting``, so that the step need not copy the statistics of all
+    arms.
     """
 
     if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Guarded:
         for part in self.modules():
             if hasattr(part, "gathered"):
                 part.gathered.clear()
+                part.is_noting = of_step
             if hasattr(part, "guarded"):
                 for name, buffer in part.named_buffers():
                     if buffer is not None and (name in part.kept_in_step if of_step else name in part.guarded):
@@ -103,6 +105,9 @@ class Guarded:
             fit = self._guard_finite(fit, of_step)
         if not bool(fit.all()):
             self._guard_keep_(before, fit, of_step)
+        for part in self.modules():
+            if hasattr(part, "gathered"):
+                part.gathered.clear()
         return fit
 
     def _guard_finite(self, fit: Tensor, of_step: bool) -> Tensor:
@@ -387,7 +392,7 @@ def as_file(module: Any) -> Any:
     module.__dict__.update(told)
     lean = [part for part in module.modules() if not told.get("steps_by_itself", True) and _writes_chosen_arms(part)]
     for part in lean:
-        part.__dict__["gathered"] = []
+        part.__dict__.update(gathered=[], is_noting=False)
     # A step writes the batch of the arms by way of the copy of the chosen one, whose values between steps do not matter.
     not_checked = {part.policy.estimator for part in lean}
     not_kept = not_checked | {part.arm for part in lean}

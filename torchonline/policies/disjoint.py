@@ -92,6 +92,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     copied: list[str]
     pooled: list[str]
     gathered: list[tuple[Tensor, dict[str, Tensor]]]
+    is_noting: bool
 
     def __init__(
         self,
@@ -413,7 +414,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _remember(self, index: Tensor, before: dict[str, Tensor]) -> None:
         """Record the statistics that an interrupted or refused step must restore."""
         if hasattr(self, "gathered"):
-            self.gathered.append((index, before))
+            if self.is_noting:
+                self.gathered.append((index, before))
 
     def _replace_in_python(self, arm: Any, old: Any, new: Any, target: Any, weight: Any) -> Any:
         if not self.is_view:
