@@ -178,6 +178,8 @@ def test_the_best_of_scores(best: list[float]) -> None:
     x = np.array(best)
     is_clear = sum(value >= max(best) - 1e-12 for value in best) == 1 and not np.isnan(best[0])
     assert compiled.best_of(x) == (x.argmax() if is_clear else -1)
+    assert compiled.best_of(np.repeat(x, 2)[::2]) == (compiled.best_of(x) if len(x) == 1 else -1)
+    assert compiled.best_of(x.astype(np.float32)) == -1
 
 
 @pytest.mark.parametrize("name", ["unit", "real", "scaled ridge", "OFUL"])

@@ -34,7 +34,7 @@ class JSONRoute(APIRoute):
         async def handle(request: Request) -> Response:
             # A browser asks before it sends JSON to another site, but not before it sends text.
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "application/json":
+            if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
                 raise ValueError(f"body: expected the content type application/json, got {kind[:40]!r}")
             body = await request.body()
             try:
