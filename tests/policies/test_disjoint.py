@@ -763,3 +763,26 @@ def test_learners_of_a_batch_overflow_alone() -> None:
         x[0] *= 1e200
     for name, value in alone.policy.estimator.state().items():
         torch.testing.assert_close(policy.policy.estimator.state()[name][1], value, rtol=1e-12, atol=1e-12)
+
+
+class Summing(RidgeRegression):
+    """An estimator whose constructor reads a buffer, and adds a constant for each learner of a batch."""
+
+    def __init__(self, dim: int, **options: Any) -> None:
+        super().__init__(dim, **options)
+        self.register_buffer("numbers", torch.arange(self.theta_hat[..., 0].numel()))
+        self.largest = int(self.numbers.max())
+
+    def state(self) -> dict[str, Tensor]:
+        return {name: buffer for name, buffer in super().state().items() if name != "numbers"}
+
+
+def test_a_constructor_of_a_user_may_read_buffers() -> None:
+    policy = DisjointArms(Summing(DIM), 2)
+    policy.step(torch.ones(DIM), 1, 1.0)
+    policy.add_actions(1)
+    policy.remove_actions([0])
+    policy.add_actions(2)
+    estimator: Any = policy.policy.estimator
+    assert (estimator.largest, estimator.numbers.tolist()) == (3, [0, 1, 2, 3])
+    assert estimator.rounds.tolist() == [1, 0, 0, 0]

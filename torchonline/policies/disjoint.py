@@ -17,7 +17,7 @@ from torchonline.core.checks import positive_integer
 from torchonline.core.compiled import LEFT, REVIEW, with_core
 from torchonline.core.messages import listed
 from torchonline.core.ops import assign_, column, in_type_of, number, of_chosen
-from torchonline.core.options import rebuilt
+from torchonline.core.options import is_ours, rebuilt
 from torchonline.core.undo_journal import copies_of, restore_
 from torchonline.core.views import NumpyView, with_attributes
 from torchonline.policies.arm_ids import WithArmIds
@@ -583,11 +583,13 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     ) -> None:
         """Replace the arms' statistics and ids, other modules, and room for new arms."""
         old, count = self.policy.estimator, buffers["rounds"].size(-1)
-        # On no device, so that no memory is written. With the original dtype, which decides on the buffers.
-        new = rebuilt(old, batch_shape=(*self.batch_shape, count), validate=old.validate, device="meta")
+        # On no device, so that no memory is written; but a user's constructor may read buffers.
+        place, constant = ("meta", old._buffers) if is_ours(type(old)) else (old.theta_hat.device, {})
+        # With the original dtype, which decides on the buffers.
+        new = rebuilt(old, batch_shape=(*self.batch_shape, count), validate=old.validate, device=place)
         new.to(old.theta_hat.dtype)
         new._initial_options["device"] = old._initial_options["device"]
-        new._buffers.update(old._buffers | buffers)
+        new._buffers.update(constant | buffers)
         modules = modules | {"policy": _with_estimator(self.policy, new)}
         # In one update: an interrupt in between would leave wrong ids or a stale view.
         changed = {"_buffers": self._buffers | ids, "_modules": self._modules | modules, "_rooms": rooms}
