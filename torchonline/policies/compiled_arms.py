@@ -20,9 +20,12 @@ def add_core(arms: Any, twin: Any) -> None:
 
 
 def core_of_arms(arms: Any, twin: Any) -> Any:
-    """Return the core of arms whose copy on arrays is ``twin``; or None."""
+    """Return the core of arms, or of one learner of a batch, or None.
+
+    ``twin`` is its copy on arrays.
+    """
     batch, scaler = twin.policy.estimator, twin.scaler
-    if arms.batch_dims or not all(is_known(part) for part in (arms.estimator, arms.scaler) if part is not None):
+    if twin.batch_dims or not all(is_known(part) for part in (arms.estimator, arms.scaler) if part is not None):
         return None
     values = vars(batch) | {"policy.rounds": twin.rounds}
     if isinstance(batch, AdaptiveEstimator):

@@ -501,8 +501,10 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _complete(self, view: NumpyView) -> None:
         if self.batch_dims:
             if self.learns_alone:
-                alone = [_alone(view.learner, self, index) for index in np.ndindex(self.batch_shape)]
-                view.learner.__dict__["alone"] = alone
+                twins = [_alone(view.learner, self, index) for index in np.ndindex(self.batch_shape)]
+                view.learner.__dict__["_learn_round"] = partial(_learn_alone, [twin._learn_round for twin in twins])
+                if twins[0]._core is not None:
+                    view.learner.__dict__["_score"] = partial(_scores_alone, twins, self.batch_dims)
             return
         view.learner.__dict__["of_arm"] = _ArmViews(view.learner, self)
         add_core(self, view.learner)
@@ -514,11 +516,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             view.learner.__dict__["rule_of_scores"] = rule
 
     def _run(self, view: NumpyView | None, learn: Callable[..., None], rounds: list[tuple[Any, ...]]) -> None:
-        if view is not None and self.batch_dims:
-            learners = [getattr(twin, learn.__name__) for twin in view.learner.alone]
-            super()._run(view, partial(_learn_alone, learners), rounds)
-            return
-        if view is not None and len(rounds) == 1:
+        if view is not None and len(rounds) == 1 and not self.batch_dims:
             self._run_on_arrays(view, learn, rounds[0])
             return
         batch, state = self.policy.estimator, self.state()
@@ -694,6 +692,7 @@ def _alone(twin: Any, arms: DisjointArms, index: tuple[int, ...]) -> Any:
     own = slices(twin, [name for name in arms.state() if "." not in name])
     found = with_attributes(twin, **own, **parts, **single)
     found.__dict__["of_arm"] = _ArmViews(found, arms)
+    add_core(arms, found)
     return found
 
 
@@ -705,6 +704,17 @@ def _learn_alone(learners: list[Any], x: Any, place: Any, reward: Any, noise_sca
     numbers = [np.broadcast_to(value, place.shape).reshape(-1).tolist() for value in (place, reward, noise_scale)]
     for learn, *round in zip(learners, x.reshape(len(learners), -1), *numbers, strict=True):
         learn(*round)
+
+
+def _scores_alone(learners: list[Any], dims: int, x: Any) -> Any:
+    """Return the scores of one decision of each learner of a batch; None for other inputs.
+
+    Shapes are ``(*B, d)`` and ``(*B, K)``.
+    """
+    if x.ndim != dims + 1:
+        return None
+    scores = [twin._scored(row) for twin, row in zip(learners, x.reshape(len(learners), -1), strict=True)]
+    return np.stack(scores).reshape(*x.shape[:-1], -1)
 
 
 def _with_estimator(policy: Rule, estimator: Estimator) -> Rule:

@@ -1012,9 +1012,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def _learn_decisions(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
         """Check a step's arguments, then learn, on NumPy views where that is faster."""
         learner, estimator = self._owners()
-        is_small = learner.__dict__["is_small"] and (
-            self.has_batch_views or self.learns_alone or not learner.batch_dims
-        )
+        is_small = learner.__dict__["is_small"] and self.learns_on_views(learner)
         try:
             view = learner.view_for(inputs) if is_small and self.takes_inputs else None
             if view is not None and noise_scale is None:
@@ -1035,6 +1033,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
                 learn_on_tensors(learner, x, reward, noise_scale, is_one, "inputs", place)
         except ValueError as error:
             raise of_inputs(error) from error.__cause__
+
+    def learns_on_views(self, learner: Any) -> bool:
+        """Return whether ``learner``, if it is small, learns rounds on NumPy views."""
+        return not learner.batch_dims or self.has_batch_views or self.learns_alone
 
     def _plain_round(
         self, learner: Any, estimator: Any, inputs: Any, action: Any, reward: Any

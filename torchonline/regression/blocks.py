@@ -229,9 +229,8 @@ class Log:
     def _view(self, x: Tensor) -> Any:
         """Return the NumPy view to learn on in order, or None."""
         learner = self.learner
-        has_views = self.policy is None or self.policy.has_batch_views or not learner.batch_dims
-        on_arrays = learner.is_small and has_views
-        return learner.view_for(x) if on_arrays else None
+        has_views = self.policy is None or self.policy.learns_on_views(learner)
+        return learner.view_for(x) if learner.is_small and has_views else None
 
     def _as_rows(self, name: str, value: Any) -> Any:
         """Return an argument as a tensor, or as an array whose blocks become tensors."""
