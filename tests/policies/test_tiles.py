@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchonline import OFUL, UCB, EpsilonGreedy, LocalGLB, RidgeRegression, ScaledPolicy, StandardScaler, bandit
+from torchonline.baselines import RSGLinCB
 from torchonline.policies import tiles
 from torchonline.policies.policy import Policy
 
@@ -124,3 +125,28 @@ def test_scores_that_need_a_gradient_are_computed_in_one_pass(monkeypatch: pytes
     policy(x).sum().backward()
     assert x.grad is not None
     assert torch.equal(x.grad, wanted)
+
+
+def test_arms_whose_features_depend_on_other_arms_are_scored_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Centred(UCB):
+        def _features(self, x: Any) -> Any:
+            return x - x.mean(-2)[..., None, :]
+
+    policy = taught(Centred(RidgeRegression(DIM)))
+    x, mask = inputs(policy, (MANY,)), torch.rand(MANY, 7, generator=torch.Generator().manual_seed(2)) < 0.4
+    mask[:, 0] = True
+    wanted = policy.select(x, mask)
+    monkeypatch.setattr(tiles, "TILE", 64)
+    assert torch.equal(policy.select(x, mask), wanted)
+
+
+@pytest.mark.parametrize("tile", [64, 1 << 16])
+def test_an_unavailable_arm_does_not_change_the_scores_of_others(monkeypatch: pytest.MonkeyPatch, tile: int) -> None:
+    """RS-GLinCB scores an arm by the other ones too: one that is out starts no warm-up."""
+    policy = taught(RSGLinCB(DIM, horizon=1000))
+    x = inputs(policy, (MANY,)) * torch.rand(MANY, 1, 1, generator=torch.Generator().manual_seed(2)) ** 3
+    x[:, -1] /= x[:, -1].norm(dim=-1, keepdim=True)
+    mask = torch.arange(7) < 6
+    monkeypatch.setattr(tiles, "TILE", tile)
+    assert torch.equal(policy.select(x, mask), policy.select(x[:, :6]))
+    assert torch.equal(policy.probabilities(x, mask)[:, :6], policy.probabilities(x[:, :6]))

@@ -341,6 +341,9 @@ class ComposedPolicy(PolicyLearner, BlockLearner):
     def _blocks_are_rounds(self) -> bool:
         return learns_at_once(type(self), "_learn_at_once", ("_learn_round",))
 
+    def _to_score(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.policy._to_score(x, mask)
+
     def estimator_of_blocks(self) -> Any:
         """Return the estimator that learns the blocks. Python only."""
         return self.policy.estimator

@@ -37,6 +37,7 @@ from torchonline.core.delegated import WithDelegated
 from torchonline.core.inputs import ArrayLike, check_mask, check_tensor, integer_at_hand, plain_array, plain_number
 from torchonline.core.learner import Learner
 from torchonline.core.ops import in_type_of, of_chosen
+from torchonline.core.options import is_ours
 from torchonline.core.sparse import is_sparse
 from torchonline.core.views import NumpyView
 from torchonline.policies.arm_ids import found_places
@@ -847,6 +848,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
         """Return whether NumPy can compute the scores: a user's subclass may call torch."""
         return False
 
+    def _to_score(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the input of :meth:`_features` when some arms are unavailable."""
+        return x
+
     def _exactly(self, x: Any) -> AbstractContextManager[Any]:
         """Return a context without automatic mixed precision."""
         return exactly(x) if autocasts(x) else nullcontext()
@@ -898,7 +903,9 @@ class Policy(Citable, WithDelegated, Generic[E]):
         x, available = self._checked(inputs, mask)
         if view is None and is_on_arrays:
             view = learner.view_for(x)
-        rows = rows_of_tile(self, x, is_on_arrays)
+        # A user's features of an arm may depend on the other arms.
+        is_by_arm = is_on_arrays and is_ours(self._features)
+        rows = rows_of_tile(self, x, is_by_arm)
         is_small = rows is not None or x.numel() * learner.multiplications < SMALL_PRODUCT
         stand_in = self._on(view) if view is not None and is_small else None
         checks_tiles = rows is not None and available is None
@@ -913,10 +920,10 @@ class Policy(Citable, WithDelegated, Generic[E]):
             return view.run(stand_in._scored, as_array(part))
 
         with torch.no_grad(), self._exactly(x):
-            x = x.detach()
+            x = self._to_score(x.detach(), available)
             if rows is None:
                 return ask(x), available
-            return scores_in_tiles(ask, x, available, rows, self.item_dims, is_on_arrays), available
+            return scores_in_tiles(ask, x, available, rows, self.item_dims, is_by_arm), available
 
     def _check_finite(self, x: Tensor) -> None:
         """Refuse NaN, infinity and values too large to square."""
@@ -941,7 +948,7 @@ class Policy(Citable, WithDelegated, Generic[E]):
         x, available = self._checked(inputs, mask)
         self._check_finite(x)
         with torch.no_grad(), self._exactly(x):
-            return self._in_tiles(self._mixture, x.detach(), available)
+            return self._in_tiles(self._mixture, self._to_score(x.detach(), available), available)
 
     @in_turn
     def _means_now(self, inputs: Any) -> Tensor:
