@@ -219,3 +219,15 @@ def test_other_estimators_go_on_in_order() -> None:
     arms = DisjointArms(RidgeRegression(5), 3, scaler=StandardScaler(4))
     blocks, in_order = learnt_twice(arms, log(600))
     agree(blocks, in_order, 1e-12, ())
+
+
+class Unshared(AdaptiveRidgeRegression):
+    """An estimator that never predicts by the mean reward."""
+
+    def _weight_of_mean(self) -> Any:
+        return 0.0 * super()._weight_of_mean()
+
+
+def test_a_subclass_with_a_weight_of_its_own_goes_on_in_order() -> None:
+    blocks, in_order = learnt_twice(DisjointArms(Unshared(4), 3), log(600))
+    agree(blocks, in_order, 1e-12, ())

@@ -149,9 +149,8 @@ class AdaptiveEstimator(Estimator):
         # A subclass may learn from other features than the given ones, which would then stay in its statistics.
         if "_observe" in cls.__dict__:
             cls.can_replace, cls.can_open = (cls.__dict__.get(name, False) for name in ("can_replace", "can_open"))
-        if not learns_at_once(cls, "_observe_arms_", ("_observe",)) or not learns_at_once(
-            cls, "_keep_all_", ("_keep_",)
-        ):
+        of_residual = ("_keep_", "_mean_reward", "_weight_of_mean")
+        if not (learns_at_once(cls, "_observe_arms_", ("_observe",)) and learns_at_once(cls, "_keep_all_", of_residual)):
             cls.has_pooled_blocks = False
 
     def _initial_state(self) -> dict[str, Tensor | None]:
