@@ -43,7 +43,10 @@ class DivergenceWatch:
         self.is_done = state["is_done"]
 
     def product(self, decision: Any, gradients: Any) -> Any:
-        r"""Return :math:`\langle g_t, x_t\rangle`, ``(*B)``, of tensors or arrays; None off the CPU."""
+        r"""Return :math:`\langle g_t, x_t\rangle`, ``(*B)``; None off the CPU.
+
+        Both are tensors, or both are arrays.
+        """
         if self.is_done:
             return None
         if type(gradients) is not np.ndarray:

@@ -130,7 +130,7 @@ class ConvexLearner(Learner):
         self._learn_in_python(self._run_once, *self._arguments_on_view(gradients, values))
 
     def _arguments_on_view(self, gradients: Tensor, values: Tensor | None) -> tuple[NumpyView | None, Any, Any]:
-        """Return the view that is faster than tensors, if any, and a step's arguments in its form."""
+        """Return the view of a small step or None, and arguments in its form."""
         view = self.view_for(gradients) if self.is_small else None
         if view is None:
             return None, gradients.detach(), None if values is None else values.detach()

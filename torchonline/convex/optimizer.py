@@ -342,7 +342,10 @@ class ParameterFree(Citable, torch.optim.Optimizer):
 
 
 class GroupVector:
-    """Gradients or values of a group's parameters as one vector, float64, for single calls of torch."""
+    """A vector, float64, of the gradients or values of a group's parameters.
+
+    torch reads and writes it in single calls.
+    """
 
     def __init__(self, params: list[Tensor]) -> None:
         self.params = params
@@ -356,7 +359,7 @@ class GroupVector:
         self.ranges = [(self.vector, largest[0])] if is_uniform else list(zip(self.views, largest, strict=True))
 
     def read(self, gradients: list[Tensor | None]) -> Tensor:
-        """Return the vector of the parameters' gradients. None and missing entries count as zeros."""
+        """Return the vector of gradients; None and missing entries are zeros."""
         given = [each.to_dense() for each in gradients if each is not None]
         views = [view for view, each in zip(self.views, gradients, strict=True) if each is not None]
         with torch.no_grad():
@@ -366,7 +369,7 @@ class GroupVector:
         return self.vector
 
     def write(self, centre: Tensor, rate: float, decision: Tensor) -> None:
-        """Write ``centre + rate * decision`` to the parameters, clamped to the range of their types."""
+        """Write ``centre + rate * decision``, in the range of the types."""
         with torch.no_grad():
             torch.add(centre, decision, alpha=rate, out=self.vector)
             for values, largest in self.ranges:

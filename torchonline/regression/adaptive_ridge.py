@@ -150,7 +150,9 @@ class AdaptiveEstimator(Estimator):
         if "_observe" in cls.__dict__:
             cls.can_replace, cls.can_open = (cls.__dict__.get(name, False) for name in ("can_replace", "can_open"))
         of_residual = ("_keep_", "_mean_reward", "_weight_of_mean")
-        if not (learns_at_once(cls, "_observe_arms_", ("_observe",)) and learns_at_once(cls, "_keep_all_", of_residual)):
+        if not (
+            learns_at_once(cls, "_observe_arms_", ("_observe",)) and learns_at_once(cls, "_keep_all_", of_residual)
+        ):
             cls.has_pooled_blocks = False
 
     def _initial_state(self) -> dict[str, Tensor | None]:
