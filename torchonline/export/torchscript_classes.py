@@ -100,9 +100,13 @@ class Guarded:
                                 small.append(buffer.reshape(-1))
                             else:
                                 total += float(buffer.sum())
+            if hasattr(part, "gathered"):
+                if len(part.gathered) > 1:  # the copy holds only the last of the arms
+                    for statistics in part.policy.estimator._statistics(part.copied).values():
+                        total += float(statistics.sum())
         total += float(flat(small).sum())
         if total - total != 0.0:  # rare: usually all are finite
-            fit = self._guard_finite(fit, of_step)
+            fit = self._guard_finite(fit)
         if not bool(fit.all()):
             self._guard_keep_(before, fit, of_step)
         for part in self.modules():
@@ -110,12 +114,12 @@ class Guarded:
                 part.gathered.clear()
         return fit
 
-    def _guard_finite(self, fit: Tensor, of_step: bool) -> Tensor:
+    def _guard_finite(self, fit: Tensor) -> Tensor:
         """Return which learners are ``fit``, ``(*B)``, and have finite buffers."""
         for part in self.modules():
             if hasattr(part, "guarded"):
                 for name, buffer in part.named_buffers():
-                    if buffer is not None and (name in part.checked_in_step if of_step else name in part.guarded):
+                    if buffer is not None and name in part.guarded:
                         if name not in part.guarded_integers:
                             fit = fit & is_finite(buffer, fit.dim(), name in part.unbounded_names)
         return fit
