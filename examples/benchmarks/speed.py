@@ -174,6 +174,8 @@ def large(name: str, part: int, only: str | None) -> tuple[dict[str, tuple[float
             raise RuntimeError(f"{name}: NumPy chooses other arms")
         return in_turn(plays, 7), 0.0
     policy.select(x[:100])
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # what was needed before does not count
     before = peak()
     plays[only]()
     return {}, peak() - before
