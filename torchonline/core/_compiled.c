@@ -463,16 +463,13 @@ static PyObject *learn(Core *core, PyObject *const *arguments, Py_ssize_t count)
     return PyLong_FromLong(core->at[MEAN] && observe_inputs(core) ? REVIEW : LEARNT);
 }
 
-/* best(scores): the index of the largest number; -1 if several are as large up to rounding, there is a NaN, or scores are no
-   array of float64 without gaps. */
+/* best(scores): the index of the largest number; -1 if several are as large up to rounding, for NaN, and for other arrays. */
 static PyObject *best(PyObject *module, PyObject *array)
 {
     Py_buffer x;
     (void)module;
-    if (PyObject_GetBuffer(array, &x, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
-        PyErr_Clear();
-        return PyLong_FromSsize_t(-1);
-    }
+    if (PyObject_GetBuffer(array, &x, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0)
+        return PyErr_Clear(), PyLong_FromSsize_t(-1);
     const double *s = x.buf, rounding = ldexp(8.0, -52);
     Py_ssize_t n = strcmp(x.format, "d") ? 0 : x.len / (Py_ssize_t)sizeof(double), top = 0, ties = 0;
     for (Py_ssize_t k = 1; k < n; k++)
