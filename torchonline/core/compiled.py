@@ -1,8 +1,8 @@
 """The compiled core of small rounds, and when a learner has one.
 
-``_compiled.c`` does what a few methods of the library do on NumPy views, in a tenth of the time. It is optional: without a
-compiler, and for all other learners and subclasses, the methods run as they are written. They are its reference, and do all that
-is rare in a round.
+``_compiled.c`` does what a few methods of the library do on NumPy views, in a tenth of the time. It is optional. The methods are
+its reference. Python runs them where there was no compiler, for all other learners and subclasses, and in rare rounds, such as
+those before a restart.
 """
 
 import os
@@ -32,7 +32,7 @@ LEFT, LEARNT, REVIEW = 0, 1, 2
 
 # BLAS is faster than the core's loops from about so many multiplications in a decision on, and entries of one matrix in a round.
 MOST_OF_DECISION, MOST_OF_ROUND = 1 << 16, 1 << 16
-# A round that grows V more, in its direction, is left to Python's checks.
+# A round that grows V less, in its direction, needs no other check, in either precision.
 MOST_GROWTH = 2.0**23
 
 # The classes that a core knows, with their methods as the library wrote them.

@@ -11,6 +11,7 @@ from torch import Tensor
 from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.core.backend import as_array, autocasts, exactly, is_readable, with_body
 from torchonline.core.checks import check_array, check_shape, check_values, is_ordinary, refusal, shape_text
+from torchonline.core.compiled import MOST_GROWTH
 from torchonline.core.inputs import ArrayLike, as_indices, check_tensor, plain_array, plain_number
 from torchonline.core.ops import roundoff
 from torchonline.core.sparse import is_sparse
@@ -242,7 +243,7 @@ def rounds_of_tensors(learner: Any, x: Tensor, reward: Tensor, noise_scale: Tens
 
 def check_growth(self: Any, x: Any, quadratic: Any, is_response: bool = False) -> None:
     """Refuse a round whose ``quadratic``, a'V^-1 a, the dtype cannot resolve."""
-    if isinstance(quadratic, (float, np.float32)) and quadratic < 2.0**23:  # one learner, in either precision
+    if isinstance(quadratic, (float, np.float32)) and quadratic < MOST_GROWTH:  # one learner, in either precision
         return
     if isinstance(quadratic, Tensor) and not is_readable(quadratic):
         self._note(~(quadratic < 1.0 / roundoff(quadratic)))
