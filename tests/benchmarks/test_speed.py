@@ -8,7 +8,6 @@ Libraries that are not installed are left out.
 import importlib.util
 import math
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.docs.script_modules import script_modules
 from torchonline import (
     GLBOMD,
     OFUL,
@@ -38,28 +38,15 @@ REWARD = 0.1
 Round = Callable[[], Any]
 
 
+# The baseline, the arms and the clock are those of the table of rivals.
+with script_modules("benchmarks", "speed") as modules:
+    numpy_oful, unit_rows, timed = modules.speed.numpy_oful, modules.speed.unit_rows, modules.speed.timed
+
+
 def arms(dim: int, count: int, *batch: int) -> np.ndarray:
     """Unit-norm arms."""
-    values = np.random.default_rng(0).standard_normal((*batch, count, dim))
-    return values / np.linalg.norm(values, axis=-1, keepdims=True)
-
-
-def numpy_oful(dim: int, count: int) -> Round:
-    """OFUL with its default radius in ten lines of NumPy, with no checks."""
-    x, V_inv, theta, logdet = arms(dim, count), np.eye(dim), np.zeros(dim), 0.0
-
-    def play() -> None:
-        nonlocal theta, logdet
-        radius = math.sqrt(0.25 * (logdet + 2.0 * math.log(100.0)) + 1.0)
-        score = x @ theta + radius * np.sqrt(np.einsum("kd,kd->k", x @ V_inv, x))
-        chosen = x[int(score.argmax())]
-        product = V_inv @ chosen
-        quadratic = chosen @ product
-        theta = theta + product * ((REWARD - chosen @ theta) / (1.0 + quadratic))
-        V_inv[...] -= np.outer(product, product / (1.0 + quadratic))
-        logdet += math.log1p(quadratic)
-
-    return play
+    rows: np.ndarray = unit_rows(count, dim, *batch)
+    return rows
 
 
 def blas(dim: int, count: int) -> Round:
@@ -240,11 +227,3 @@ def in_turn(first: Round, second: Round, blocks: int = 400, seconds: float = 0.0
         for i, play in enumerate(plays):
             best[i] = min(best[i], timed(play, counts[i]))
     return best[0], best[1]
-
-
-def timed(play: Round, count: int) -> float:
-    """The seconds that a round takes, as the mean of some."""
-    start = time.perf_counter()
-    for _ in range(count):
-        play()
-    return (time.perf_counter() - start) / count
