@@ -25,13 +25,17 @@ from torchonline.core.files import has_seal, replace_file, sealed
 from torchonline.core.generators import OwnDraws, generators_left_alone
 from torchonline.core.learner import Learner
 from torchonline.core.messages import install_extra
+from torchonline.export.archives import Archive, archive_of
+from torchonline.export.archives import as_file as as_pt2
 from torchonline.export.compiled import CompiledProgram, place_in_cache
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.programs import no_blocks
+from torchonline.export.runner import Runner
 from torchonline.export.torchscript_classes import as_file
-from torchonline.export.verification import PolicyTrial, agree, agree_on_state, check_kind, trial_of
+from torchonline.export.verification import PolicyTrial, agree, agree_on_state, check_kind, make_blind, trial_of
 from torchonline.policies.arm_ids import WithArmIds
 from torchonline.policies.catalogue_arms import CatalogueArms
+from torchonline.policies.policy import Policy
 from torchonline.policies.rules import Rule
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
@@ -173,6 +177,58 @@ def to_program(
     agree_on_state(eager, unused | dict(loaded.named_buffers()), trial.tolerance)
     _write(path, file)
     return program
+
+
+def to_archive(
+    module: Policy, path: str | Path | None = None, *, example: Tensor | None = None, noise_scale: bool = False
+) -> Archive:
+    """Export a policy as programs of their own: select, step, probabilities and scores.
+
+    The programs are pure functions: each takes the state, and ``step`` returns the next one. ``start()`` returns the first, which
+    is the policy's present state. A :class:`~torchonline.export.runner.Runner` keeps the state, and is called like the policy; it
+    imports torch alone.
+    The archive is verified, then written to ``path``.
+
+    The programs do not raise for the values of their arguments: see :func:`to_program`. The numbers of decisions and of arms
+    may vary between calls. For an encoder, so may each dimension of ``example`` that it allows to vary, such as the length of a
+    text.
+
+    Args:
+        module: a policy or a policy on an encoder.
+        path: path of the file, which must end in ``.pt2``; None writes no file.
+        example: as in :func:`to_torchscript`.
+        noise_scale: whether ``step`` takes the noise scale of the round. If False, each round uses the learner's own.
+
+    Returns:
+        The programs by name, and facts. ``archive.runner()`` runs them.
+
+    Raises:
+        ValueError: ``module`` has a learner that torch.export cannot trace.
+        RuntimeError: the programs differ from ``module``; no file is written.
+
+    Example:
+        >>> runner = to_archive(OFUL(2)).runner()
+        >>> arms = torch.eye(2)
+        >>> k = runner.select(arms)
+        >>> runner.step(arms, k, 1.0), runner.step(arms, k, torch.nan), runner.state["estimator.rounds"]
+        (tensor(True), tensor(False), tensor(1))
+    """
+    instance_of("noise_scale", noise_scale, bool, "True or False")
+    if path is not None:
+        _check_suffix(path)
+    module = uncompiled(module)
+    instance_of("module", module, Policy, "a policy")
+    _refuse_python(module, "module", is_program=True)
+    trial = trial_of(module, example, noise_scale=noise_scale)
+    archive = archive_of(_copy(module), trial)
+    file, eager = as_pt2(archive), _copy(module)
+    make_blind(eager)
+    runner = Runner.load(file)
+    trial.compare(eager, runner)
+    agree_on_state(eager, dict(eager.named_buffers()) | runner.state, trial.tolerance)
+    file.seek(0)
+    _write(path, file)
+    return archive
 
 
 def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> CompiledProgram:

@@ -77,20 +77,40 @@ def is_finite(buffer: Tensor, dims: int, is_unbounded: bool) -> Tensor:
     return (nothing.flatten(dims).sum(-1) if nothing.dim() > dims else nothing) == 0.0
 
 
-def chosen(policy: Policy, inputs: Tensor, mask: Tensor) -> Tensor:
+def chosen(policy: Policy, inputs: Tensor | None, mask: Tensor) -> Tensor:
     """Return the choices of a policy, and -1 for a decision that cannot be made.
 
     A decision cannot be made if no arm is available, or if ``select`` would refuse the features of any arm, available or not. If
     each arm has inputs, the number K of arms may be 0. Arguments and shapes are those of ``select``.
     """
+    decider, x, usable, possible = _decision(policy, inputs, mask)
+    # Ties are broken by the inputs before an encoder, as in `select`.
+    given = None if decider is policy else inputs
+    return torch.where(possible, decider._choice_now(x, usable, given), -1)
+
+
+def shares(policy: Policy, inputs: Tensor | None, mask: Tensor) -> Tensor:
+    """Return the probability of each arm, and zeros for a decision that cannot be made.
+
+    Arguments, shapes and decisions that cannot be made are those of :func:`chosen`.
+    """
+    decider, x, usable, possible = _decision(policy, inputs, mask)
+    probabilities = decider.probabilities(x, usable)
+    return torch.where(possible.unsqueeze(-1), probabilities, 0.0).narrow(-1, 0, mask.size(-1))
+
+
+def _decision(policy: Policy, inputs: Tensor | None, mask: Tensor) -> tuple[Policy, Tensor | None, Tensor, Tensor]:
+    """Return what decides, features, a mask with an arm in each decision, and which can be made."""
+    is_empty = ~mask.any(-1)
+    if inputs is None:
+        return policy, None, mask | is_empty.unsqueeze(-1), ~is_empty
     decider, x = policy._decider(inputs, False)
-    possible = policy._can_score(inputs, x)
+    possible = policy._can_score(inputs, x) & ~is_empty
     x = in_type_of(x, policy._like())
     # A static number of arms above 0 needs no padding.
     if decider.has_arm_inputs and (not isinstance(mask.size(-1), int) or mask.size(-1) == 0):
         x, mask = with_no_arm(x, mask)
-    is_empty = ~mask.any(-1)
-    return torch.where(possible & ~is_empty, decider.select(x, mask | is_empty.unsqueeze(-1)), -1)
+    return decider, x, mask | is_empty.unsqueeze(-1), possible
 
 
 def with_no_arm(arms: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -68,11 +68,9 @@ class FixedRound(nn.Module):
     def forward(
         self, action: Tensor, reward: Tensor, learn: Tensor, mask: Tensor, noise_scale: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        policy = self.policy
         with torch.no_grad():
-            learnt = learn_round(policy, None, action, reward, learn, noise_scale)
-            is_empty = ~mask.any(-1)
-            return torch.where(is_empty, -1, policy.select(None, mask | is_empty.unsqueeze(-1))), learnt
+            learnt = learn_round(self.policy, None, action, reward, learn, noise_scale)
+            return chosen(self.policy, None, mask), learnt
 
 
 class BlockRound(nn.Module):

@@ -1,5 +1,6 @@
 """Verification of an exported module against its eager original, round by round."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from torchonline.core.generators import OwnDraws
 from torchonline.core.learner import Learner
 from torchonline.core.ops import of_chosen
 from torchonline.export.programs import BlockRound, ConvexRound, FixedRound, Round
+from torchonline.export.runner import Runner
 from torchonline.policies.fixed_arms import FixedArms
 from torchonline.policies.policy import Policy
 from torchonline.regression.glm.local import LocalGLMRegression
@@ -33,6 +35,8 @@ class Decision(NamedTuple):
 class Trial:
     """Base class of trials: rounds that an eager and an exported module both play."""
 
+    round: type[nn.Module]  # the module that one call of a program runs
+
     def __init__(self, learner: Learner, state: Tensor) -> None:
         self.batch, self.dim, self.device = learner.batch_shape, learner.dim, state.device
         self.options: dict[str, Any] = {"dtype": state.dtype, "device": state.device}
@@ -41,6 +45,11 @@ class Trial:
     def learns(self, number: int = 1) -> Tensor:
         """Return whether to learn in a round, ``(*B)``."""
         return torch.full(self.batch, number % 3 > 0, device=self.device)
+
+    def named(self, values: tuple[Any, ...]) -> dict[str, Any]:
+        """Return what belongs to each argument of a round, by the argument's name."""
+        names = list(inspect.signature(self.round.forward).parameters)[1:]
+        return dict(zip(names, values, strict=False))
 
 
 class PolicyTrial(Trial):
@@ -58,7 +67,7 @@ class PolicyTrial(Trial):
     ) -> None:
         super().__init__(policy.learner, policy.estimator.theta_hat)
         self.estimator, self.blocks, self.has_scales = policy.estimator, blocks, noise_scale
-        self.round: type[nn.Module] = BlockRound if blocks else Round  # the module that one call runs
+        self.round = BlockRound if blocks else Round
         # A program restarts at most once in a call.
         self.longest_block = policy.estimator.restart_every
         self.longest = self.estimator.longest if example is None else math.inf
@@ -76,6 +85,8 @@ class PolicyTrial(Trial):
         self.example = example
         # K, or None if it varies.
         self.actions = None if policy.has_arm_inputs else policy._count(example)
+        # Dimensions of one item that vary if the encoder allows it, such as the length of a text.
+        self.items = range(example.dim() - len(self.batch)) if policy.has_encoder else range(0)
 
     def compare(self, eager: Any, exported: Any) -> None:
         """Play both modules. Raise a RuntimeError if their results differ."""
@@ -85,7 +96,7 @@ class PolicyTrial(Trial):
             past = self.past(decision, choice)
             eager.step(*self.first(past))
             agree_on_all(exported.step(*self.first(past)))
-            if number % 2:
+            if number % 2 and hasattr(exported, "learn"):
                 eager.learn(*past)
                 agree_on_all(exported.learn(*past))
         nan = (*past[:-1], torch.full_like(past[-1], torch.nan))
@@ -93,10 +104,7 @@ class PolicyTrial(Trial):
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         """Play an eager round module and its program. Raise if their results differ."""
-        for part in eager.modules():
-            if isinstance(part, LocalGLMRegression):
-                # The program makes a fixed number of Newton steps, which may be too few far from the minimum.
-                part.block_steps = part.blind_steps
+        make_blind(eager)
         past = self.no_past(1)
         for number, decision in enumerate(self.decisions()):
             learn = self.learns(number, past[-1])
@@ -172,11 +180,13 @@ class PolicyTrial(Trial):
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         """Return the dimensions of the arguments that vary between calls."""
         first = len(self.batch)
-        past, free = self.rounds_vary(), {first: Dim("decisions", min=1)}
+        past: dict[int, Any] = {first + self.blocks + i: Dim.AUTO for i in self.items} | self.rounds_vary()
+        free: dict[int, Any] = {first + 1 + i: Dim.AUTO for i in self.items} | {first: Dim("decisions", min=1)}
         if self.actions is None:
-            past = past | {first + self.blocks: Dim("past_arms", min=1)}
-            free |= {first + 1: Dim("arms", min=0)}
-        return (past, *3 * (self.rounds_vary(),), free, free, *self.scale_shapes())
+            past[first + self.blocks] = Dim("past_arms", min=1)
+            free[first + 1] = Dim("arms", min=0)
+        of_mask = {dim: size for dim, size in free.items() if size is not Dim.AUTO}
+        return (past, *3 * (self.rounds_vary(),), free, of_mask, *self.scale_shapes())
 
     def scale_shapes(self) -> tuple[dict[int, Any], ...]:
         """Return the dimensions of noise scales that vary between calls."""
@@ -323,6 +333,16 @@ def check_kind(module: Any) -> None:
         raise TypeError(f"module: expected a Policy or a ConvexLearner, got {type(module).__name__}{instead}")
 
 
+def make_blind(eager: nn.Module) -> None:
+    """Give an eager module the fixed number of Newton steps of programs.
+
+    These may be too few far from the minimum.
+    """
+    for part in eager.modules():
+        if isinstance(part, LocalGLMRegression):
+            part.block_steps = part.blind_steps
+
+
 def seeded(function: Any, *arguments: Any) -> Any:
     """Call a function with a fixed seed and a separate generator."""
     with OwnDraws():
@@ -344,11 +364,16 @@ def check_refusal(program: Any, arguments: tuple[Tensor, ...]) -> None:
     check_poison(program, lambda: seeded(program, *poison)[-1])
 
 
+def state_of_file(module: Any) -> dict[str, Tensor]:
+    """Return the buffers of an exported module, or the state of a runner."""
+    return module.state if isinstance(module, Runner) else dict(module.named_buffers())
+
+
 def check_poison(module: Any, learn: Callable[[], Tensor]) -> None:
     """Raise unless ``learn`` changes no buffer and returns all False."""
-    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    before = {name: buffer.clone() for name, buffer in state_of_file(module).items()}
     learnt = learn()
-    after = dict(module.named_buffers())
+    after = state_of_file(module)
     if bool(learnt.any()) or not all(torch.equal(old, after[name]) for name, old in before.items()):
         raise RuntimeError("export: the exported module learnt from NaN")
 

@@ -29,6 +29,12 @@ CPU = torch.device("cpu")
 BUFFERS = ("ids", "ids_given", "name_bytes")
 
 
+def ids_at(ids: Tensor, place: Tensor) -> Tensor:
+    """Return the ids at given positions, of any shape."""
+    # ids[place] and ids.take(place) would make a traced program read a number.
+    return ids.index_select(0, place.flatten()).view_as(place)
+
+
 class WithArmIds:
     """Mixin for learners whose arms come and go: each arm has a permanent id.
 
@@ -97,13 +103,13 @@ class WithArmIds:
 
     def _named_in_python(self, place: Tensor) -> Tensor:
         ids = self._buffers["ids"]
-        return place if ids is None else ids.take(place)  # ids[place] would make a traced program read a number
+        return place if ids is None else ids_at(ids, place)
 
     @in_python(_named_in_python)
     def _named(self, place: Tensor) -> Tensor:
         """Return the ids of the arms at given positions."""
         ids = self.ids
-        return place if ids is None else ids.take(place)  # ids[place] would make a traced program read a number
+        return place if ids is None else ids_at(ids, place)
 
     def _placed_in_python(self, action: Any) -> Any:
         if not isinstance(action, (int, Tensor)):
@@ -123,7 +129,7 @@ class WithArmIds:
             return index  # the caller refuses the device
         places = torch.searchsorted(ids, index.contiguous()).clamp(max=ids.size(0) - 1)
         if (self.validate or ids.is_cpu) and is_readable(index):
-            is_bad = ids.take(places) != index
+            is_bad = ids_at(ids, places) != index
             if bool(is_bad.any()):
                 raise self._unknown("action", int(index[is_bad][0]))
         return places
@@ -139,13 +145,14 @@ class WithArmIds:
         ids = self.ids
         if ids is None:
             return found_places(action, count)
-        places = torch.searchsorted(ids, action.contiguous()).clamp(max=ids.size(0) - 1)
-        return ids.take(places) == action, places
+        # ONNX has no searchsorted.
+        places = (ids < action.unsqueeze(-1)).sum(-1).clamp(max=ids.size(0) - 1)
+        return ids_at(ids, places) == action, places
 
     def _named_if_any(self, place: Tensor) -> Tensor:
         """Return the ids of the arms at given positions; -1, for no arm, stays."""
         ids = self.ids
-        return place if ids is None else torch.where(place < 0, place, ids.take(place.clamp(min=0)))
+        return place if ids is None else torch.where(place < 0, place, ids_at(ids, place.clamp(min=0)))
 
     def _names_now(self) -> list[str]:
         """Return the names of the arms in the order of ids, in TorchScript."""

@@ -1,0 +1,66 @@
+"""Archives: the functions of a policy as programs of one file."""
+
+import io
+import json
+from typing import Any, NamedTuple
+
+from torch.export import ExportedProgram
+from torch.export.pt2_archive._package import package_pt2
+
+import torchonline
+from torchonline.export.functions import FUNCTIONS, functions_of, given_to, state_of
+from torchonline.export.runner import ABOUT, Runner
+from torchonline.export.verification import FixedTrial, PolicyTrial
+from torchonline.policies.policy import Policy
+
+
+class Archive(NamedTuple):
+    """Functions of a policy, and what they take and return.
+
+    Attributes:
+        programs: ``start``, ``select``, ``probabilities``, ``scores`` and ``step``.
+        about: what a :class:`~torchonline.export.runner.Runner` must know: names of the state's buffers, of arguments and of
+            actions, shapes and dtypes.
+    """
+
+    programs: dict[str, ExportedProgram]
+    about: dict[str, Any]
+
+    def runner(self) -> Runner:
+        """Return a runner of the programs."""
+        return Runner({name: program.module() for name, program in self.programs.items()}, self.about)
+
+
+def archive_of(policy: Policy, trial: PolicyTrial | FixedTrial) -> Archive:
+    """Return the functions of a policy, which this function may change."""
+    programs = functions_of(policy, trial)
+    return Archive(programs, facts_of(policy, trial, programs["scores"]))
+
+
+def as_file(archive: Archive) -> io.BytesIO:
+    """Return an archive's file."""
+    file = io.BytesIO()
+    package_pt2(file, exported_programs=archive.programs, extra_files={ABOUT: json.dumps(archive.about)})
+    file.seek(0)
+    return file
+
+
+def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedProgram) -> dict[str, Any]:
+    """Return what a runner must know of a policy's functions, one of which are its scores."""
+    examples, item = trial.named(trial.round_arguments()), None
+    if "inputs" in examples:
+        # The inputs are the last argument of the scores. An encoder may have fixed dimensions that could vary.
+        inputs = [node for node in scores.graph.nodes if node.op == "placeholder"][-1].meta["val"]
+        item = [size if isinstance(size, int) else None for size in inputs.shape[len(trial.batch) + 1 :]]
+    owner = policy.with_ids()
+    return {
+        "torchonline": torchonline.__version__,
+        "learner": type(policy).__name__,
+        "state": list(state_of(policy)),
+        "batch_shape": list(trial.batch),
+        "item_shape": item,
+        "actions": None if policy.has_arm_inputs else examples["mask"].size(-1),
+        "types": {name: str(value.dtype).removeprefix("torch.") for name, value in examples.items()},
+        "arguments": {name: list(given_to(function, trial)) for name, function in FUNCTIONS.items()},
+        "names": {} if owner is None else owner.names_by_id(),
+    }

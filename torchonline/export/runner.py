@@ -1,0 +1,154 @@
+"""Runner of a policy's functions: it keeps the state between calls.
+
+This file imports torch alone. Copy it to where torchonline is not installed.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+# The entry of an archive that says what its functions take and return.
+ABOUT = "torchonline.json"
+
+
+class Runner:
+    """Policy of an archive that chooses and learns.
+
+    A round::
+
+        k = runner.select(inputs)
+        learnt = runner.step(inputs, k, reward)
+
+    Nothing raises for the *values* of arguments. A choice is -1 if it cannot be made, and a refused round changes no number.
+
+    Args:
+        functions: ``start()``, which returns the first state, and functions of a state and of tensors: ``select``, ``scores``,
+            ``probabilities`` and ``step``, which also returns the next state.
+        about: what the archive says of them.
+
+    Attributes:
+        state: the present state, by the names of the learner's buffers. ``policy.load_state_dict(runner.state, strict=False)``
+            takes it back to Python, ``torch.save(runner.state, path)`` writes it, and an assignment replaces it.
+    """
+
+    state: dict[str, Tensor]
+
+    def __init__(self, functions: Mapping[str, Callable[..., Any]], about: Mapping[str, Any]) -> None:
+        self.functions, self.about = functions, about
+        self.state = dict(functions["start"]())
+
+    @classmethod
+    def load(cls, path: Any) -> "Runner":
+        """Return the runner of an archive, of programs or of compiled code."""
+        from torch.export.pt2_archive._package import load_pt2
+
+        found = load_pt2(path)
+        about = json.loads(found.extra_files[ABOUT])
+        functions: dict[str, Any] = {name: program.module() for name, program in found.exported_programs.items()}
+        functions |= {name: _Compiled(name, package, about["state"]) for name, package in found.aoti_runners.items()}
+        return cls(functions, about)
+
+    def select(self, inputs: Any = None, mask: Any = None) -> Tensor:
+        """Return the chosen arm of each decision: its index or id, or -1.
+
+        Args:
+            inputs: what the policy's ``select`` takes, for one decision or for N; None for fixed arms.
+            mask: which arms are available, bool, ``(K)`` or ``(N, K)``. None: all.
+        """
+        return self._decided("select", inputs, mask)
+
+    def probabilities(self, inputs: Any = None, mask: Any = None) -> Tensor:
+        """Return the probability of each arm; zeros for a decision that cannot be made."""
+        return self._decided("probabilities", inputs, mask)
+
+    def __call__(self, inputs: Any = None) -> Tensor:
+        """Return the score of each arm."""
+        return self._decided("scores", inputs)
+
+    def step(self, inputs: Any, action: Any, reward: Any, noise_scale: Any = None) -> Tensor:
+        """Learn a round, and return whether it was learnt: bool, ``(*B)``.
+
+        Args:
+            inputs: as in :meth:`select`, of one decision; None for fixed arms.
+            action: the chosen arm.
+            reward: its reward.
+            noise_scale: its noise scale, if the archive takes noise scales.
+        """
+        about, state = self.about, self.state
+        given = {"action": self._tensor("action", action), "reward": self._tensor("reward", reward)}
+        if "noise_scale" in about["arguments"]["step"]:
+            given["noise_scale"] = self._tensor("reward", noise_scale)
+        for name, value in given.items():
+            if list(value.shape) != about["batch_shape"]:
+                raise ValueError(f"{name}: expected shape {tuple(about['batch_shape'])}, got {tuple(value.shape)}")
+        if "past" in about["arguments"]["step"]:
+            given["past"] = self._inputs(inputs, len(about["batch_shape"]))
+        learnt, state = self.functions["step"](state, *(given[name] for name in about["arguments"]["step"]))
+        self.state = dict(state)
+        return learnt
+
+    def name_of(self, action: Any) -> str:
+        """Return the name of an action, "" if it has none."""
+        return self.about["names"].get(str(int(action)), "")
+
+    def _decided(self, name: str, inputs: Any, mask: Any = None) -> Tensor:
+        """Return the result of a function for one decision or for N."""
+        about = self.about
+        lead, count, is_one, given = tuple(about["batch_shape"]), about["actions"], False, {}
+        first = len(lead)
+        if about["item_shape"] is not None:
+            x = self._inputs(inputs, first, first + 1)
+            is_one = x.dim() == first + len(about["item_shape"])
+            x = x.unsqueeze(first) if is_one else x
+            lead, given["inputs"] = tuple(x.shape[: first + 1]), x
+            count = x.size(first + 1) if count is None else count
+        if "mask" in about["arguments"][name]:
+            given["mask"] = self._mask(mask, lead, count, first if is_one else None)
+        found = self.functions[name](self.state, *(given[one] for one in about["arguments"][name]))
+        return found.squeeze(first) if is_one else found
+
+    def _mask(self, mask: Any, lead: tuple[int, ...], count: int, first: int | None) -> Tensor:
+        """Return a mask of shape ``(*lead, count)``; ``first`` is the place of N, which one decision lacks."""
+        if mask is None:
+            return torch.ones(*lead, count, dtype=torch.bool)
+        mask = torch.as_tensor(mask)
+        if mask.dtype != torch.bool:
+            raise TypeError(f"mask: expected a bool tensor, got {mask.dtype}")
+        mask = mask if first is None else mask.unsqueeze(first)
+        if mask.shape != (*lead, count):
+            raise ValueError(f"mask: expected shape {(*lead, count)}, got {tuple(mask.shape)}")
+        return mask
+
+    def _inputs(self, inputs: Any, *leads: int) -> Tensor:
+        """Return inputs with the right shape after one of the numbers of leading dimensions, or raise."""
+        x, item = self._tensor("inputs", inputs), self.about["item_shape"]
+        for lead in leads:
+            if x.dim() == lead + len(item) and all(size in (None, n) for size, n in zip(item, x.shape[lead:], strict=True)):
+                return x
+        shape = ", ".join("*" if size is None else str(size) for size in item)
+        raise ValueError(f"inputs: expected shape (..., {shape}), got {tuple(x.shape)}")
+
+    def _tensor(self, name: str, value: Any) -> Tensor:
+        """Return a value as a tensor of its argument's dtype, or raise."""
+        dtype = getattr(torch, self.about["types"][name])
+        tensor = torch.as_tensor(value)
+        if (tensor.is_floating_point() or tensor.is_complex()) and not dtype.is_floating_point or tensor.is_complex():
+            raise TypeError(f"{name}: expected {self.about['types'][name]}, got {tensor.dtype}")
+        return tensor.to(dtype)
+
+
+class _Compiled:
+    """Function of a compiled package, which takes and returns flat lists of tensors."""
+
+    def __init__(self, name: str, package: Any, state: list[str]) -> None:
+        self.name, self.run, self.state = name, package.loader.run, state
+
+    def __call__(self, state: Mapping[str, Tensor] | None = None, *arguments: Tensor) -> Any:
+        found = self.run([*((state or {})[name] for name in self.state), *arguments] if state else [])
+        if self.name == "start":
+            return dict(zip(self.state, found, strict=True))
+        return (found[0], dict(zip(self.state, found[1:], strict=True))) if self.name == "step" else found[0]
