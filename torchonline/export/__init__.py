@@ -1,5 +1,5 @@
 """Export of learners to files that decide and learn without torchonline."""
 
-from torchonline.export.files import check_file, compile_program, released, to_onnx, to_program, to_torchscript
+from torchonline.export.files import check_file, compile_program, released, to_archive, to_onnx, to_program, to_torchscript
 
-__all__ = ["check_file", "compile_program", "released", "to_onnx", "to_program", "to_torchscript"]
+__all__ = ["check_file", "compile_program", "released", "to_archive", "to_onnx", "to_program", "to_torchscript"]

@@ -51,7 +51,8 @@ def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedPr
     if "inputs" in examples:
         # The inputs are the last argument of the scores. An encoder may have fixed dimensions that could vary.
         inputs = [node for node in scores.graph.nodes if node.op == "placeholder"][-1].meta["val"]
-        item = [size if isinstance(size, int) else None for size in inputs.shape[len(trial.batch) + 1 :]]
+        sizes = inputs.shape[len(trial.batch) + 1 :]
+        item = [size if isinstance(size, int) else size.node.maybe_as_int() for size in sizes]
     owner = policy.with_ids()
     return {
         "torchonline": torchonline.__version__,

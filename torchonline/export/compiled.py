@@ -2,11 +2,23 @@
 
 import hashlib
 import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+@contextmanager
+def torch_warns_about_itself() -> Iterator[None]:
+    """Hide warnings of torch's compilers about their own code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
 
 
 class CompiledProgram:

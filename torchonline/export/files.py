@@ -8,12 +8,12 @@ state, see :mod:`torchonline.export.guard` and docs/files.md. A file of a privat
 
 import copy
 import hashlib
+import importlib.util
 import io
+import json
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,29 @@ from torch import Tensor, nn
 
 from torchonline.core.checks import instance_of
 from torchonline.core.files import has_seal, replace_file, sealed
-from torchonline.core.generators import OwnDraws, generators_left_alone
+from torchonline.core.generators import generators_left_alone
 from torchonline.core.learner import Learner
 from torchonline.core.messages import install_extra
 from torchonline.export.archives import Archive, archive_of
 from torchonline.export.archives import as_file as as_pt2
-from torchonline.export.compiled import CompiledProgram, place_in_cache
+from torchonline.export.compiled import CompiledProgram, place_in_cache, torch_warns_about_itself
 from torchonline.export.copies import uncompiled, uncompiled_copy
+from torchonline.export.onnx_graphs import graphs_of
 from torchonline.export.programs import no_blocks
-from torchonline.export.runner import Runner
+from torchonline.export.runner import ABOUT, Runner
 from torchonline.export.torchscript_classes import as_file
-from torchonline.export.verification import PolicyTrial, agree, agree_on_state, check_kind, make_blind, trial_of
+from torchonline.export.verification import (
+    FixedTrial,
+    PolicyTrial,
+    agree,
+    agree_on_state,
+    check_kind,
+    make_blind,
+    trial_of,
+)
 from torchonline.policies.arm_ids import WithArmIds
 from torchonline.policies.catalogue_arms import CatalogueArms
 from torchonline.policies.policy import Policy
-from torchonline.policies.rules import Rule
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
 
@@ -213,15 +221,11 @@ def to_archive(
         >>> runner.step(arms, k, 1.0), runner.step(arms, k, torch.nan), runner.state["estimator.rounds"]
         (tensor(True), tensor(False), tensor(1))
     """
-    instance_of("noise_scale", noise_scale, bool, "True or False")
     if path is not None:
         _check_suffix(path)
-    module = uncompiled(module)
-    instance_of("module", module, Policy, "a policy")
-    _refuse_python(module, "module", is_program=True)
-    trial = trial_of(module, example, noise_scale=noise_scale)
-    archive = archive_of(_copy(module), trial)
-    file, eager = as_pt2(archive), _copy(module)
+    policy, trial = _for_functions(module, example, noise_scale)
+    archive = archive_of(policy, trial)
+    file, eager = as_pt2(archive), _copy(policy)
     make_blind(eager)
     runner = Runner.load(file)
     trial.compare(eager, runner)
@@ -252,7 +256,7 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
     _check_suffix(path)
     # Constant folding would freeze an evolving buffer of one number at its first value (torch 2.13).
     options = {"joint_graph_constant_folding": False}
-    with _torch_warns_about_itself(), generators_left_alone():
+    with torch_warns_about_itself(), generators_left_alone():
         cached = place_in_cache(program, options)
         if not cached.exists():
             cached.parent.mkdir(parents=True, exist_ok=True)
@@ -264,79 +268,72 @@ def compile_program(program: torch.export.ExportedProgram, path: str | Path) -> 
         return CompiledProgram(torch._inductor.aoti_load_package(str(path)), program.call_spec.out_spec)
 
 
-def to_onnx(policy: Rule, path: str | Path, *, decisions: bool = True) -> list[str]:
-    """Write a policy's scores as an ONNX graph, a function of arms and state.
+def to_onnx(
+    module: Policy, path: str | Path, *, example: Tensor | None = None, noise_scale: bool = False
+) -> list[str]:
+    """Write a policy as a folder of ONNX graphs: select, step, probabilities and scores.
 
-    Pass the current buffers in each call. torch's exporter keeps Python numbers in single precision, so scores agree to seven
-    digits. It needs the ``onnx`` extra.
+    The graphs are the functions of :func:`to_archive`. Each takes the buffers of the state and the arguments by name. ``start.onnx``
+    returns the first state, ``select.onnx`` the ``choices``, and ``step.onnx`` returns ``learnt`` and ``next.NAME`` for each buffer.
+    They are verified with onnxruntime: choices are those of the policy, and states agree up to rounding.
+    ``Runner.load(path)`` of :mod:`torchonline.export.runner` runs them. It needs the ``onnx`` extra.
+
+    A rule that draws its choices, such as :class:`~torchonline.SquareCB`, has no ``select.onnx``: draw from its probabilities.
 
     Args:
-        policy: a policy with deterministic scores.
-        path: path of the file, by custom with the suffix ``.onnx``.
-        decisions: whether the graph takes the arms of N decisions, or of one decision. Its number of dimensions is fixed.
+        module: as in :func:`to_archive`.
+        path: path of the folder, which is made if there is none. Graphs of an earlier call are replaced.
+        example: as in :func:`to_torchscript`.
+        noise_scale: as in :func:`to_archive`.
 
     Returns:
-        The names of the graph's inputs: ``"arms"``, shape ``(*B, N, K, d)`` with N and K free, or ``(*B, K, d)`` without
-        ``decisions``; then the names of buffers in ``policy.state_dict()``. The output, ``"scores"``, has shape ``(*B, N, K)`` or
-        ``(*B, K)``.
+        The names of the state's buffers.
 
     Raises:
         ValueError: the policy's scores are random, or it has a learner that runs in Python only.
-        ImportError: onnx or onnxscript is not installed.
-        RuntimeError: the graph does not compute the policy's scores; no file is written.
+        ImportError: onnx, onnxruntime or onnxscript is not installed.
+        RuntimeError: the graphs do not compute what the policy does; nothing is written.
 
     Example:
-        >>> to_onnx(OFUL(2), folder / "scores.onnx")
-        ['arms', 'estimator.theta_hat', 'estimator.V_inv', 'estimator.logdet']
+        >>> to_onnx(OFUL(2), folder / "policy")
+        ['estimator.theta_hat', 'estimator.V', 'estimator.V_inv', 'estimator.rounds', 'estimator.logdet']
+        >>> sorted(file.name for file in (folder / "policy").iterdir())
+        ['probabilities.onnx', 'scores.onnx', 'select.onnx', 'start.onnx', 'step.onnx', 'torchonline.json']
     """
-    instance_of("policy", policy, Rule, "a rule of choice, such as UCB")
-    instance_of("decisions", decisions, bool, "True or False")
-    _refuse_python(policy, "policy")
-    try:
-        import onnxscript  # noqa: F401  # torch writes the graph with it
-        from onnx.reference import ReferenceEvaluator
-    except ImportError as error:
-        raise ImportError(
-            f"to_onnx: expected onnx and onnxscript, got no {error.name}; {install_extra('onnx')}"
-        ) from error
+    for needed in ("onnx", "onnxscript", "onnxruntime"):
+        if importlib.util.find_spec(needed) is None:
+            raise ImportError(
+                f"to_onnx: expected onnx, onnxscript and onnxruntime, got no {needed}; {install_extra('onnx')}"
+            )
+    policy, trial = _for_functions(module, example, noise_scale)
+    archive = archive_of(policy, trial)
+    graphs = graphs_of(archive.programs, trial, type(policy).__name__)
+    eager = _copy(policy)
+    make_blind(eager)
+    runner = Runner.of_graphs(graphs, archive.about)
+    trial.compare(eager, runner)
+    agree_on_state(eager, dict(eager.named_buffers()) | runner.state, trial.tolerance)
+    files = {f"{name}.onnx": graph for name, graph in graphs.items()}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (folder / ABOUT, *folder.glob("*.onnx")):  # a crash must not leave graphs of two calls with the facts of one
+        old.unlink(missing_ok=True)
+    files[ABOUT] = json.dumps(archive.about | {"sha256": digests}).encode()  # the last one
+    for name, data in files.items():
+        replace_file(folder / name, data, _beside(folder / name))
+    return list(runner.state)
 
-    trial, first = PolicyTrial(policy), policy.estimator.batch_dims
-    arms, shape = trial.round_arguments()[-2], trial.dynamic_shapes()[-1]
-    if not decisions:
-        arms, shape = arms.select(first, 0), {first: shape[first + 1]}
-    with OwnDraws() as draws:
-        policy(arms)
-    if draws.count:
-        raise ValueError(f"policy: expected a policy with deterministic scores, got {type(policy).__name__}")
-    state = dict(policy.named_buffers())
-    with generators_left_alone():
-        graph = torch.export.export(_Scorer(policy, list(state)).eval(), (arms, *state.values()), strict=False).graph
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    names = [name for name, node in zip(state, placeholders[1:], strict=True) if node.users]
-    with _torch_warns_about_itself(), generators_left_alone():
-        program: Any = torch.onnx.export(
-            _Scorer(policy, names).eval(),
-            (arms, *(state[name] for name in names)),
-            input_names=["arms", *names],
-            output_names=["scores"],
-            dynamic_shapes=(shape, tuple({} for _ in names)),
-            dynamo=True,
-            verbose=False,
-        )
-    evaluator = ReferenceEvaluator(program.model_proto)
-    for decision in trial.decisions():
-        offered = decision.inputs if decisions else decision.inputs.select(first, 0)
-        inputs = {"arms": offered, **{name: state[name] for name in names}}
-        (scores,) = evaluator.run(None, {name: value.numpy() for name, value in inputs.items()})
-        agree("a score", policy(offered).detach(), torch.from_numpy(scores), max(trial.tolerance, 1e-6))
-    with tempfile.TemporaryDirectory() as folder:
-        program.save(os.path.join(folder, "policy.onnx"))
-        data = Path(folder, "policy.onnx").read_bytes()
-    digest = f"{hashlib.sha256(data).hexdigest()}  {Path(path).name}\n"
-    _digest_file(path).unlink(missing_ok=True)  # a crash must not leave the digest of another graph
-    replace_file(path, data, _beside(path))
-    replace_file(_digest_file(path), digest.encode(), _beside(_digest_file(path)))
-    return ["arms", *names]
+
+def _for_functions(module: Any, example: Tensor | None, noise_scale: bool) -> tuple[Policy, PolicyTrial | FixedTrial]:
+    """Return a copy of a policy whose functions can be exported, and its trial; or raise."""
+    instance_of("noise_scale", noise_scale, bool, "True or False")
+    module = uncompiled(module)
+    instance_of("module", module, Policy, "a policy")
+    _refuse_python(module, "module", is_program=True)
+    policy = _copy(module)
+    trial: Any = trial_of(policy, example, noise_scale=noise_scale)
+    return policy, trial
 
 
 def released(module: nn.Module) -> Any:
@@ -364,27 +361,6 @@ def _loaded(file: io.BytesIO) -> Any:
             "ignore", "The given buffer is not writable", UserWarning
         )  # torch 2.11 warns about its own buffers
         return torch.export.load(file).module()
-
-
-@contextmanager
-def _torch_warns_about_itself() -> Iterator[None]:
-    """Hide warnings of torch's compilers about their own code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
-        yield
-
-
-class _Scorer(nn.Module):
-    """Module that computes a policy's scores from arms and the named buffers."""
-
-    def __init__(self, policy: Rule, names: list[str]) -> None:
-        super().__init__()
-        self._policy = (_copy(policy),)
-        self._names = names
-
-    def forward(self, arms: Tensor, *state: Tensor) -> Tensor:
-        return torch.func.functional_call(self._policy[0], dict(zip(self._names, state, strict=True)), (arms,))
 
 
 def _released(learner: PrivateLearner, example: Tensor | None) -> nn.Module:
@@ -486,8 +462,7 @@ def check_file(path: str | Path) -> None:
     """Raise unless a file's bytes match its SHA-256.
 
     Call it before ``torch.jit.load`` or ``torch.export.load``, which do not detect changed bytes. Files of this library hold
-    their SHA-256 at the end, as the comment of a zip archive. An ONNX graph has it in a companion file, ``NAME.sha256``, which
-    ``sha256sum --check`` can read.
+    their SHA-256 at the end, as the comment of a zip archive. A folder of ONNX graphs has those of its graphs in ``torchonline.json``.
 
     Args:
         path: a file of :func:`to_torchscript`, :func:`to_program`, :func:`compile_program`, :func:`to_onnx` or
@@ -501,19 +476,15 @@ def check_file(path: str | Path) -> None:
         >>> _ = to_torchscript(OFUL(2), path=folder / "policy.pt")
         >>> check_file(folder / "policy.pt")
     """
-    data, digest = Path(path).read_bytes(), _digest_file(path)
     try:
-        if digest.is_file():
-            if digest.read_text().split()[:1] != [hashlib.sha256(data).hexdigest()]:
-                raise ValueError(f"expected bytes with the SHA-256 in {digest.name}, got other bytes")
-        elif not has_seal(data):
+        if Path(path).is_dir():
+            for name, digest in json.loads(Path(path, ABOUT).read_text())["sha256"].items():
+                if hashlib.sha256(Path(path, name).read_bytes()).hexdigest() != digest:
+                    raise ValueError(f"expected bytes with the SHA-256 in {ABOUT}, got other bytes of {name}")
+        elif not has_seal(Path(path).read_bytes()):
             raise ValueError("expected a file with a SHA-256, got one without")
     except ValueError as error:
         raise ValueError(f"path: {error}, in {str(path)!r}") from None
-
-
-def _digest_file(path: str | Path) -> Path:
-    return Path(path).with_name(Path(path).name + ".sha256")
 
 
 def _beside(path: str | Path) -> str:

@@ -39,19 +39,21 @@ class Function(NamedTuple):
     Attributes:
         call: the function.
         arguments: names of its arguments after the policy, those of :class:`~torchonline.export.programs.Round`.
+        result: name of its result.
         changes: whether it changes the policy's state.
     """
 
     call: Callable[..., Any]
     arguments: tuple[str, ...]
+    result: str
     changes: bool = False
 
 
 FUNCTIONS = {
-    "select": Function(chosen, ("inputs", "mask")),
-    "probabilities": Function(shares, ("inputs", "mask")),
-    "scores": Function(scores, ("inputs",)),
-    "step": Function(step, ("past", "action", "reward", "noise_scale"), changes=True),
+    "select": Function(chosen, ("inputs", "mask"), "choices"),
+    "probabilities": Function(shares, ("inputs", "mask"), "probabilities"),
+    "scores": Function(scores, ("inputs",), "scores"),
+    "step": Function(step, ("past", "action", "reward", "noise_scale"), "learnt", changes=True),
 }
 
 
@@ -113,26 +115,28 @@ def given_to(function: Function, trial: PolicyTrial | FixedTrial) -> tuple[str, 
     return tuple(name for name in function.arguments if name in known)
 
 
+def shapes_for(state: State, given: tuple[str, ...], trial: PolicyTrial | FixedTrial) -> tuple[Any, ...]:
+    """Return the dimensions of a function's state and arguments that vary between calls."""
+    shapes = trial.named(trial.dynamic_shapes())
+    # A function without arguments has no entry for them.
+    return {name: {} for name in state}, *([tuple(shapes[one] for one in given)] if given else [])
+
+
 def functions_of(policy: Policy, trial: PolicyTrial | FixedTrial) -> dict[str, ExportedProgram]:
     """Return the functions of a policy as programs, ``start`` first.
 
     Args:
-        policy: a copy in evaluation mode, which this function may change.
+        policy: a copy in evaluation mode.
         trial: its trial, which has examples of the arguments and says which of their dimensions vary.
     """
-    state, programs = state_of(policy), {}
-    examples, shapes = trial.named(trial.round_arguments()), trial.named(trial.dynamic_shapes())
-    fixed: dict[str, Any] = {name: {} for name in state}
+    state, programs, examples = state_of(policy), {}, trial.named(trial.round_arguments())
     with torch.no_grad(), generators_left_alone():
         programs["start"] = torch.export.export(Start(state), (), strict=False)
         for name, function in FUNCTIONS.items():
             given = given_to(function, trial)
+            arguments, shapes = (state, *(examples[one] for one in given)), shapes_for(state, given, trial)
             programs[name] = torch.export.export(
-                Pure(policy, function, given),
-                (state, *(examples[one] for one in given)),
-                # A function without arguments has no entry for them.
-                dynamic_shapes=(fixed, *([tuple(shapes[one] for one in given)] if given else [])),
-                strict=False,
+                Pure(policy, function, given), arguments, dynamic_shapes=shapes, strict=False
             )
     return programs
 

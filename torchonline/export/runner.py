@@ -4,6 +4,7 @@ This file imports torch alone. Copy it to where torchonline is not installed.
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,7 +44,11 @@ class Runner:
 
     @classmethod
     def load(cls, path: Any) -> "Runner":
-        """Return the runner of an archive, of programs or of compiled code."""
+        """Return the runner of an archive, of programs or of compiled code, or of a folder of ONNX graphs."""
+        if isinstance(path, (str, os.PathLike)) and os.path.isdir(path):
+            with open(os.path.join(path, ABOUT), encoding="utf-8") as file:
+                about = json.load(file)
+            return cls.of_graphs({name: os.path.join(path, f"{name}.onnx") for name in about["sha256"]}, about)
         from torch.export.pt2_archive._package import load_pt2
 
         found = load_pt2(path)
@@ -51,6 +56,11 @@ class Runner:
         functions: dict[str, Any] = {name: program.module() for name, program in found.exported_programs.items()}
         functions |= {name: _Compiled(name, package, about["state"]) for name, package in found.aoti_runners.items()}
         return cls(functions, about)
+
+    @classmethod
+    def of_graphs(cls, graphs: Mapping[str, Any], about: Mapping[str, Any]) -> "Runner":
+        """Return the runner of ONNX graphs, given as paths or bytes."""
+        return cls({name: _Graph(name, graph, about["state"]) for name, graph in graphs.items()}, about)
 
     def select(self, inputs: Any = None, mask: Any = None) -> Tensor:
         """Return the chosen arm of each decision: its index or id, or -1.
@@ -141,6 +151,24 @@ class Runner:
         return tensor.to(dtype)
 
 
+class _Graph:
+    """Function of an ONNX graph, which takes the state's buffers and arguments in order."""
+
+    def __init__(self, name: str, graph: Any, state: list[str]) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # it warns of what it cannot compute in advance
+        self.name, self.state = name, state
+        self.session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        self.inputs = [one.name for one in self.session.get_inputs()]
+
+    def __call__(self, state: Mapping[str, Tensor] | None = None, *arguments: Tensor) -> Any:
+        values = [*((state or {})[name] for name in self.state), *arguments] if state else []
+        named = {name: value.numpy() for name, value in zip(self.inputs, values, strict=True)}
+        return _structured(self.name, self.state, [torch.as_tensor(one) for one in self.session.run(None, named)])
+
+
 class _Compiled:
     """Function of a compiled package, which takes and returns flat lists of tensors."""
 
@@ -149,6 +177,11 @@ class _Compiled:
 
     def __call__(self, state: Mapping[str, Tensor] | None = None, *arguments: Tensor) -> Any:
         found = self.run([*((state or {})[name] for name in self.state), *arguments] if state else [])
-        if self.name == "start":
-            return dict(zip(self.state, found, strict=True))
-        return (found[0], dict(zip(self.state, found[1:], strict=True))) if self.name == "step" else found[0]
+        return _structured(self.name, self.state, found)
+
+
+def _structured(name: str, state: list[str], found: list[Tensor]) -> Any:
+    """Return the flat results of a function as the function returns them."""
+    if name == "start":
+        return dict(zip(state, found, strict=True))
+    return (found[0], dict(zip(state, found[1:], strict=True))) if name == "step" else found[0]

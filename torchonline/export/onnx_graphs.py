@@ -1,0 +1,125 @@
+"""ONNX graphs of a policy's functions."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_map
+
+from torchonline.core.generators import generators_left_alone
+from torchonline.export.compiled import torch_warns_about_itself
+from torchonline.export.functions import FUNCTIONS, State, given_to, shapes_for
+from torchonline.export.verification import FixedTrial, PolicyTrial
+
+aten = torch.ops.aten
+# The place of the number in operators that fill a tensor.
+FILLED = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tensor.default: 0}
+# Powers of two up to 2^MOST, and down to 2^-MOST.
+MOST = 540
+
+
+class ForONNX(torch.fx.Interpreter):
+    """Run of a graph with operators that ONNX has.
+
+    Floating-point numbers become tensors, because torch's exporter rounds numbers to single precision, but tensors not. Of a
+    condition both branches run.
+    """
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is torch.ops.higher_order.cond:
+            condition, *branches, operands = args
+            yes, no = (ForONNX(branch).run(*operands) for branch in branches)
+            return tree_map(lambda one, other: torch.where(condition, one, other), yes, no)
+        if target is aten.frexp.Tensor:
+            return mantissa(*args), None
+        if target is aten.linalg_vector_norm.default and args[1] == math.inf:
+            return args[0].abs().amax(*args[2:])
+        if target is aten.any.dim:  # an empty one is True as a largest number
+            return args[0].to(torch.int64).sum(*args[1:]) > 0
+        if target is aten.sum.dim_IntList and args[0].dtype == torch.int64:  # onnxruntime does not wrap around
+            upper, lower = (part.sum(*args[1:]) for part in (args[0] >> 32, args[0] & 0xFFFFFFFF))
+            return upper * (1 << 32) + lower
+        if target is aten.copy.default:  # which the exporter does not broadcast
+            return args[1].to(args[0].dtype).expand(args[0].shape)
+        if target is aten.where.self and args[1].dtype == torch.bool:  # which onnxruntime lacks
+            return (args[0] & args[1]) | (~args[0] & args[2])
+        found = super().call_function(target, args, kwargs)
+        if not isinstance(found, Tensor) or not any(isinstance(one, float) for one in (*args, *kwargs.values())):
+            return found
+        dtype = next((one.dtype for one in args if isinstance(one, Tensor) and one.is_floating_point()), found.dtype)
+        args, kwargs = tree_map(lambda one: torch.tensor(one, dtype=dtype) if isinstance(one, float) else one, (args, kwargs))
+        if target in FILLED:
+            return args[FILLED[target]].to(found.dtype).expand(found.shape)
+        if target is aten.scatter.value:
+            return aten.scatter.src(*args[:3], args[3].expand_as(args[2]))
+        return target.overloadpacket(*args, **kwargs)
+
+
+class Graph(nn.Module):
+    """Program as a module, with operators that ONNX has."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        super().__init__()
+        self._run = ForONNX(program.run_decompositions().module(check_guards=False)).run
+
+    def forward(self, state: State, *arguments: Tensor) -> Any:
+        return self._run(state, *arguments)
+
+
+def mantissa(x: Tensor) -> Tensor:
+    """Return the first result of ``torch.frexp``, exactly."""
+    size = x.abs().clamp(max=torch.finfo(x.dtype).max)
+    power = torch.where(size == 0.0, 1.0, size).log2().floor() + 1.0
+    half = (0.5 * power).floor()
+    twos = torch.ldexp(torch.ones(2 * MOST + 1, dtype=x.dtype), torch.arange(-MOST, MOST + 1))
+    for part in (half, power - half):
+        x = x * twos[MOST - part.to(torch.int64)]
+    # The logarithm may be rounded to the next power.
+    return torch.where(x.abs() >= 1.0, 0.5 * x, torch.where(x.abs() < 0.5, 2.0 * x, x))
+
+
+def graphs_of(
+    programs: dict[str, ExportedProgram], trial: PolicyTrial | FixedTrial, learner: str
+) -> dict[str, bytes]:
+    """Return the functions of a policy as ONNX graphs, without a random ``select``.
+
+    The inputs are the state's buffers and the arguments, by name. ``start`` returns the buffers, ``select`` the ``choices``, and
+    ``step`` returns ``learnt`` and ``next.NAME`` for each buffer.
+
+    Raises:
+        ValueError: the scores are random. The error names the ``learner``.
+    """
+    if draws(programs["scores"]):
+        raise ValueError(f"module: expected a policy with deterministic scores, got {learner}")
+    state = list(programs["start"].module()())
+    graphs = {"start": _graph(programs["start"], [], state)}
+    for name, function in FUNCTIONS.items():
+        if draws(programs[name]):
+            continue
+        given = given_to(function, trial)
+        with torch.no_grad(), generators_left_alone():
+            program = torch.export.export(
+                Graph(programs[name]),
+                programs[name].example_inputs[0],
+                dynamic_shapes=shapes_for(dict.fromkeys(state), given, trial),
+                strict=False,
+            )
+        following = [f"next.{one}" for one in state] if function.changes else []
+        graphs[name] = _graph(program, [*state, *given], [function.result, *following])
+    return graphs
+
+
+def draws(program: ExportedProgram) -> bool:
+    """Return whether a program draws random numbers."""
+    tags = [getattr(node.target, "tags", ()) for node in program.graph.nodes]
+    return any(torch.Tag.nondeterministic_seeded in each for each in tags)
+
+
+def _graph(program: ExportedProgram, inputs: list[str], outputs: list[str]) -> bytes:
+    with torch_warns_about_itself():
+        graph: Any = torch.onnx.export(
+            program, input_names=inputs, output_names=outputs, dynamo=True, optimize=False, verbose=False
+        )
+    return graph.model_proto.SerializeToString()
