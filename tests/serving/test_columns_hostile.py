@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from torchonline.command_line.service import make_settings
 from torchonline.models import table_head
-from torchonline.serving.app import LONGEST_TEXT, decide_body
+from torchonline.serving.bodies import LONGEST_TEXT, decide_body
 from torchonline.serving.replica import Replica
 
 COLUMNS = {"age": "number", "born": "date", "zip": "category"}

@@ -198,6 +198,8 @@ class OnlineTrainer(pl.Trainer):
         undecided: int = 10_000,
         export: bool = False,
         largest: float | None = None,
+        personalizer: bool = False,
+        ignored: list[str] | None = None,
     ) -> None:
         """Answer requests for decisions over HTTP, and learn from their rewards.
 
@@ -224,6 +226,8 @@ class OnlineTrainer(pl.Trainer):
             undecided: number of rewards of unknown ids that are kept until their decision is logged; 0 refuses them.
             export: whether GET /export returns the policy as a file.
             largest: largest accepted magnitude of a feature.
+            personalizer: whether the service also answers requests of Azure Personalizer, below /personalizer.
+            ignored: names of Personalizer's features that are no columns of the model and are left out.
         """
         head = get_head(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range
@@ -243,6 +247,8 @@ class OnlineTrainer(pl.Trainer):
             secret=read_secret(secret_file),
             undecided=undecided,
             export=export,
+            personalizer=personalizer,
+            ignored=tuple(ignored or ()),
         )
         run_service(settings, role, host, port, ckpt_path or "new")
 

@@ -9,92 +9,21 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    ValidationError,
-    WrapValidator,
-    create_model,
-    model_validator,
-)
+from pydantic import ValidationError
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from torchonline.feedback import ConflictError, LogStorageError
-from torchonline.feedback.records import LONGEST_ID, checked_id
+from torchonline.feedback import ConflictError, Decision, LogStorageError
+from torchonline.feedback.records import checked_id
+from torchonline.serving.bodies import RewardBody, decide_body
 from torchonline.serving.limits import RETRY_AFTER, JSONRoute, LimitedBody, SharedSecret
+from torchonline.serving.personalizer import PREFIXES, PersonalizerDialect, personalizer_router
 from torchonline.serving.replica import Batcher, OverloadError, Replica, Watcher
 from torchonline.serving.settings import ServiceSettings, one_thread
-
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
-Number = StrictFloat | StrictInt
-# Characters of a text among the values of a row.
-LONGEST_TEXT = 4096
-
-
-def explained(value: Any, check: Any) -> Any:
-    """Check a value of a row, with one error instead of one for each type."""
-    try:
-        return check(value)
-    except ValidationError:
-        raise ValueError(f"expected a number, a text of up to {LONGEST_TEXT} characters, a boolean or null") from None
-
-
-Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
-Value = Annotated[StrictBool | Number | Text | None, WrapValidator(explained)]
-
-
-class Body(BaseModel):
-    """Base class of requests. It refuses unknown names, such as a misspelt mask."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def has_few_names(cls, values: Any) -> Any:
-        """Refuse too many names with one error instead of one for each."""
-        if isinstance(values, dict) and len(values) > len(cls.model_fields):
-            raise ValueError(f"expected the names {', '.join(cls.model_fields)}, got {len(values)} names")
-        return values
-
-
-def decide_body(settings: ServiceSettings) -> Any:
-    """Return the model of a decision request, with lists of the right length.
-
-    Without an id the service generates one. With an id, a repeated call gets the same answer.
-    """
-    dim, actions = settings.dim, settings.actions
-    row: Any = Annotated[list[Number], Field(min_length=dim, max_length=dim, fail_fast=True)]
-    if settings.columns is not None:
-        count = len(settings.columns.column_names)
-        row = Annotated[dict[str, Value], Field(max_length=count, fail_fast=True)]
-    fewest = 0 if settings.has_arms else actions
-    booleans = Annotated[list[StrictBool], Field(min_length=fewest, max_length=actions, fail_fast=True)]
-    fields: Any = {"id": (Name | None, None), "context": (row, ...), "mask": (booleans | None, None)}
-    if settings.has_arms:
-        # With columns, the context has the values that all arms share.
-        fields["context"] = (row | None, None)
-        fields["actions"] = (Annotated[list[row], Field(min_length=1, max_length=actions, fail_fast=True)], ...)
-    elif settings.names:
-        names = Annotated[list[Name], Field(min_length=1, max_length=actions, fail_fast=True)]
-        fields["actions"] = (names | None, None)
-    return create_model("DecideBody", __base__=Body, **fields)
-
-
-class RewardBody(Body):
-    """Request with a reward for a decision."""
-
-    id: Name
-    value: Number
-
 
 class Metrics:
     """Metrics for Prometheus."""
@@ -143,14 +72,20 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app = FastAPI(title="A bandit that learns", lifespan=lifespan)
     app.router.route_class = JSONRoute
 
-    async def decide(body: Any) -> dict[str, Any]:
+    async def decided(body: Any, is_ranked: bool = False) -> tuple[Decision, str | None, list[float]]:
+        """Return a decision, the name of its action, and for a ranked one the probabilities of all arms."""
         start = time.perf_counter()
         replica = app.state.replica
-        request = replica.checked(body.id, body.context, body.mask, getattr(body, "actions", None))
-        decision = await app.state.answer(request)
+        request = replica.checked(body.id, body.context, body.mask, getattr(body, "actions", None), is_ranked)
+        answer = await app.state.answer(request)
+        decision, probabilities = answer if is_ranked else (answer, [])
         name = replica.name_of(decision.action)
         metrics.decisions.labels(decision.action if name is None else name).inc()
         decide_seconds.observe(time.perf_counter() - start)
+        return decision, name, probabilities
+
+    async def decide(body: Any) -> dict[str, Any]:
+        decision, name, _ = await decided(body)
         told = {"id": decision.id, "action": decision.action, "probability": decision.probability}
         return told if name is None else told | {"name": name}
 
@@ -198,6 +133,10 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
     if settings.export:
         app.get("/export")(export)
+    if settings.personalizer:
+        router = personalizer_router(app, settings, decided, reward)
+        for prefix in PREFIXES:
+            app.include_router(router, prefix=prefix, include_in_schema=prefix == PREFIXES[0])
 
     def refused(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
         metrics.refused.labels(status).inc()
@@ -231,4 +170,6 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     if settings.secret:
         app.add_middleware(SharedSecret, secret=settings.secret)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
+    if settings.personalizer:
+        app.add_middleware(PersonalizerDialect)
     return app

@@ -20,7 +20,7 @@ RETRY_AFTER = "1"
 class JSONRoute(APIRoute):
     """Route that checks a JSON body once, and sends the answer as it is.
 
-    The endpoint's argument ``body`` is a pydantic model. FastAPI's own handler also resolves dependencies and checks
+    The endpoint's argument ``body`` is a pydantic model, and its other arguments are those of the path. FastAPI's own handler also resolves dependencies and checks
     answers, which costs more than the check of the body; it still handles routes without a body. Large bodies are parsed in
     a thread.
     """
@@ -41,7 +41,7 @@ class JSONRoute(APIRoute):
                 values = await asyncio.to_thread(json.loads, body) if len(body) > LARGE_BODY else json.loads(body)
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"body: expected JSON, got other text: {error}") from error
-            answer = await endpoint(model.model_validate(values))
+            answer = await endpoint(model.model_validate(values), **request.path_params)
             return answer if isinstance(answer, Response) else JSONResponse(answer)
 
         return handle

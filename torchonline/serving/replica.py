@@ -28,11 +28,19 @@ class OverloadError(Exception):
 
 
 class Request(NamedTuple):
-    """Checked request for a decision: its inputs, and which arms are available."""
+    """Checked request for a decision: its inputs, which arms are available, and whether it asks for all probabilities."""
 
     id: str
     inputs: Tensor
     mask: Tensor
+    is_ranked: bool = False
+
+
+class Ranking(NamedTuple):
+    """Answer to a ranked request: the logged decision, and the probability of each arm from the state that decided."""
+
+    decision: Decision
+    probabilities: list[float]
 
 
 class Replica:
@@ -101,7 +109,9 @@ class Replica:
                     with suppress(ValueError):
                         self.policy.open(one.inputs, one.action)
 
-    def checked(self, id: str | None, context: Any, mask: Any, actions: Any = None) -> Request:
+    def checked(
+        self, id: str | None, context: Any, mask: Any, actions: Any = None, is_ranked: bool = False
+    ) -> Request:
         """Return a request with tensors, or raise a ValueError that names the field.
 
         Args:
@@ -128,7 +138,7 @@ class Replica:
             available &= torch.tensor([name in actions for name in known])
             if not bool(available.any()):
                 raise ValueError("actions: expected an available action, got none under the mask")
-        return Request(uuid.uuid4().hex if id is None else checked_id(id), inputs, available)
+        return Request(uuid.uuid4().hex if id is None else checked_id(id), inputs, available, is_ranked)
 
     def _numbers(self, name: str, values: Any) -> Tensor:
         """Return the numbers of a context, or of arms, or raise."""
@@ -157,14 +167,21 @@ class Replica:
     def answer(self, calls: Sequence[Request | tuple[str, float]]) -> list[Any]:
         """Answer many requests and rewards.
 
-        They are decided from one state and logged in one transaction. A decision is on the disk before it is returned.
+        They are decided from one state and logged in one transaction. A decision is on the disk before it is returned, or for a
+        ranked request a :class:`Ranking`.
         """
         requests = [call for call in calls if isinstance(call, Request)]
         rewards = [call for call in calls if not isinstance(call, Request)]
         with self._lock:
-            decisions, outcomes = self.log.write(self.decided(requests), rewards)
+            chosen = self.decided(requests)
+            shares = [self.policy.probabilities(one.inputs, one.mask).tolist() if one.is_ranked else None for one in requests]
+            decisions, outcomes = self.log.write(chosen, rewards)
             self._open([one for one in decisions if isinstance(one, Decision)])
-        found, joined = iter(decisions), iter(outcomes)
+        answers = [
+            Ranking(one, share) if isinstance(one, Decision) and share is not None else one
+            for one, share in zip(decisions, shares, strict=True)
+        ]
+        found, joined = iter(answers), iter(outcomes)
         return [next(found) if isinstance(call, Request) else next(joined) for call in calls]
 
     def decided(self, requests: Sequence[Request]) -> list[Decision]:

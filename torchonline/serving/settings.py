@@ -38,6 +38,9 @@ class ServiceSettings:
         secret: secret that clients must send as ``Authorization: Bearer SECRET``; "" disables the check.
         undecided: number of rewards of unknown ids that are kept until their decision is logged; 0 refuses them.
         export: whether ``/export`` returns the policy as a file.
+        personalizer: whether the service also answers the requests of Azure Personalizer (docs/personalizer.md). The policy must have
+            columns, and names of actions or arms in each request.
+        ignored: names of Personalizer's features that are no columns and are left out.
         most_waiting: maximum number of waiting decisions and rewards. Further requests get status 503.
         request_seconds: maximum time for a request's header to arrive, and then for its body.
 
@@ -73,6 +76,8 @@ class ServiceSettings:
     secret: str = field(default="", repr=False)
     undecided: int = 10_000
     export: bool = False
+    personalizer: bool = False
+    ignored: tuple[str, ...] = ()
     most_waiting: int = 1000
     request_seconds: float = 10.0
 
@@ -90,16 +95,23 @@ class ServiceSettings:
             integer_from_0(name, getattr(self, name))
         if self.encoder in ("", ".", "..") or Path(self.encoder).name != self.encoder:
             raise ValueError(f"encoder: expected a version that can be part of a file name, got {self.encoder!r}")
+        if self.personalizer and (self.columns is None or not (self.names or self.has_arms)):
+            got = "numbers" if self.columns is None else "actions without names"
+            raise ValueError(f"personalizer: expected a policy on columns, with names of actions or arms in requests, got {got}")
 
     @property
     def largest_body(self) -> int:
-        """Return the maximum number of bytes of a context, arms, a mask and an id."""
+        """Return the maximum number of bytes of a context, arms, a mask and an id.
+
+        Personalizer's requests may also have features that are not used, up to 128 KiB.
+        """
         context = row = 64 * self.dim
         if self.columns is not None:
             kinds = zip(self.columns.column_names, self.columns.column_kinds, strict=True)
             row = sum(2 * len(name.encode()) + (4096 if kind == "text" else 128) for name, kind in kinds)
             context = 6 * row  # JSON may write six bytes for a character
-        return 16_384 + context + row * self.has_arms * self.actions + 32 * self.actions
+        unused = 131_072 * self.personalizer
+        return 16_384 + context + row * self.has_arms * self.actions + 32 * self.actions + unused
 
     @property
     def bounded(self) -> torch.Tensor | slice:
