@@ -25,6 +25,7 @@ from torchonline.serving.personalizer import PREFIXES, PersonalizerDialect, pers
 from torchonline.serving.replica import Batcher, OverloadError, Replica, Watcher
 from torchonline.serving.settings import ServiceSettings, one_thread
 
+
 class Metrics:
     """Metrics for Prometheus."""
 
@@ -76,8 +77,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         """Return a decision, the name of its action, and for a ranked one the probabilities of all arms."""
         start = time.perf_counter()
         replica = app.state.replica
-        request = replica.checked(body.id, body.context, body.mask, getattr(body, "actions", None), is_ranked)
-        answer = await app.state.answer(request)
+        request = replica.checked(body.id, body.context, body.mask, getattr(body, "actions", None))
+        answer = await app.state.answer(request._replace(is_ranked=is_ranked))
         decision, probabilities = answer if is_ranked else (answer, [])
         name = replica.name_of(decision.action)
         metrics.decisions.labels(decision.action if name is None else name).inc()

@@ -4,6 +4,7 @@ docs/personalizer.md is the guide.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import Annotated, Any
@@ -29,6 +30,8 @@ PREFIXES = (
 DEEPEST = 8
 Features = list[dict[str, Any]]
 CODES = {401: "401", 404: "ResourceNotFound"}
+# Names of the service's fields in Personalizer's requests.
+FIELDS = {"context": "contextFeatures", "id": "eventId"}
 
 
 def values_by_name(name: str, features: Any, ignored: Collection[str] = ()) -> dict[str, Any]:
@@ -60,7 +63,9 @@ def values_by_name(name: str, features: Any, ignored: Collection[str] = ()) -> d
             found[place] = value
             return
         if depth > DEEPEST:
-            raise ValueError(f"{name}: expected features in up to {DEEPEST} objects and lists, got more around {place[:40]!r}")
+            raise ValueError(
+                f"{name}: expected features in up to {DEEPEST} objects and lists, got more around {place[:40]!r}"
+            )
         for part, one in value.items() if isinstance(value, dict) else enumerate(value):
             add(f"{place}.{part}" if depth else str(part), one, depth + 1)
 
@@ -211,5 +216,6 @@ def _error(start: Any, body: bytes) -> JSONResponse:
     is_json = headers.pop("content-type", "").startswith("application/json")
     headers.pop("content-length", None)
     message = json.loads(body)["detail"] if is_json else body.decode()
+    message = re.sub(r"^(body\.)?(context|id)(?=[.:])", lambda found: FIELDS[found[2]], message)
     code = CODES.get(status, "BadRequest" if status < 500 else "InternalServerError")
     return JSONResponse({"error": {"code": code, "message": message}}, status_code=status, headers=headers)

@@ -109,9 +109,7 @@ class Replica:
                     with suppress(ValueError):
                         self.policy.open(one.inputs, one.action)
 
-    def checked(
-        self, id: str | None, context: Any, mask: Any, actions: Any = None, is_ranked: bool = False
-    ) -> Request:
+    def checked(self, id: str | None, context: Any, mask: Any, actions: Any = None) -> Request:
         """Return a request with tensors, or raise a ValueError that names the field.
 
         Args:
@@ -138,7 +136,7 @@ class Replica:
             available &= torch.tensor([name in actions for name in known])
             if not bool(available.any()):
                 raise ValueError("actions: expected an available action, got none under the mask")
-        return Request(uuid.uuid4().hex if id is None else checked_id(id), inputs, available, is_ranked)
+        return Request(uuid.uuid4().hex if id is None else checked_id(id), inputs, available)
 
     def _numbers(self, name: str, values: Any) -> Tensor:
         """Return the numbers of a context, or of arms, or raise."""
@@ -174,7 +172,9 @@ class Replica:
         rewards = [call for call in calls if not isinstance(call, Request)]
         with self._lock:
             chosen = self.decided(requests)
-            shares = [self.policy.probabilities(one.inputs, one.mask).tolist() if one.is_ranked else None for one in requests]
+            shares = [
+                self.policy.probabilities(one.inputs, one.mask).tolist() if one.is_ranked else None for one in requests
+            ]
             decisions, outcomes = self.log.write(chosen, rewards)
             self._open([one for one in decisions if isinstance(one, Decision)])
         answers = [

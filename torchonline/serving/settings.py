@@ -38,8 +38,8 @@ class ServiceSettings:
         secret: secret that clients must send as ``Authorization: Bearer SECRET``; "" disables the check.
         undecided: number of rewards of unknown ids that are kept until their decision is logged; 0 refuses them.
         export: whether ``/export`` returns the policy as a file.
-        personalizer: whether the service also answers the requests of Azure Personalizer (docs/personalizer.md). The policy must have
-            columns, and names of actions or arms in each request.
+        personalizer: whether the service also answers the requests of Azure Personalizer (docs/personalizer.md). The policy
+            must have columns, and names of actions or arms in each request.
         ignored: names of Personalizer's features that are no columns and are left out.
         most_waiting: maximum number of waiting decisions and rewards. Further requests get status 503.
         request_seconds: maximum time for a request's header to arrive, and then for its body.
@@ -97,7 +97,9 @@ class ServiceSettings:
             raise ValueError(f"encoder: expected a version that can be part of a file name, got {self.encoder!r}")
         if self.personalizer and (self.columns is None or not (self.names or self.has_arms)):
             got = "numbers" if self.columns is None else "actions without names"
-            raise ValueError(f"personalizer: expected a policy on columns, with names of actions or arms in requests, got {got}")
+            raise ValueError(
+                f"personalizer: expected a policy on columns, with names of actions or arms in requests, got {got}"
+            )
 
     @property
     def largest_body(self) -> int:
