@@ -186,7 +186,7 @@ def test_importing_the_package_is_light() -> None:
 
 def test_heads_files_and_services_load_no_lightning() -> None:
     """Nor does any other module that is not named in LIGHTNING or TORCHMETRICS, or a part of the HTTP service."""
-    http = tuple(f"torchonline.serving.{name}" for name in ("app", "limits", "protocol"))
+    http = tuple(f"torchonline.serving.{name}" for name in ("app", "bodies", "limits", "personalizer", "protocol"))
     light = [name for name in SOURCES if not name.startswith((*LIGHTNING, *TORCHMETRICS, *http))]
     assert {"torchonline.models", "torchonline.export", "torchonline.serving", "torchonline.off_policy"} <= set(light)
     names = "BanditHead, HashedEmbedding, LoggedRounds, RoundLoader, mlp, recommended_policy, table_head"

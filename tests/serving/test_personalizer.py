@@ -355,6 +355,12 @@ def test_a_ranking_of_an_older_decision_sums_to_1() -> None:
     assert ranked(["a", "b"], {"a": 1.0, "b": 0.0}, "a", 1.0)[1] == {"id": "b", "probability": 0.0}
 
 
+def test_the_page_of_requests_has_each_once(tmp_path: Path) -> None:
+    with client(tmp_path, named_head(), secret="") as service:
+        paths = service.get("/openapi.json").json()["paths"]
+        assert [path for path in paths if path.endswith("/rank")] == [RANK]
+
+
 def test_personalizer_is_off_unless_asked_for(tmp_path: Path) -> None:
     with client(tmp_path, named_head(), personalizer=False, secret="") as service:
         assert post(service, RANK, request()).status_code == 404

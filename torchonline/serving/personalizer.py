@@ -87,8 +87,8 @@ def ranked(ids: list[str], probabilities: dict[str, float], chosen: str, probabi
         probability: logged probability of the chosen action.
 
     Example:
-        >>> ranked(["a", "b", "c"], {"a": 0.2, "c": 0.8}, "c", 0.8)
-        [{'id': 'c', 'probability': 0.8}, {'id': 'b', 'probability': 0.0}, {'id': 'a', 'probability': 0.2}]
+        >>> ranked(["a", "b", "c"], {"a": 0.25, "c": 0.75}, "c", 0.75)
+        [{'id': 'c', 'probability': 0.75}, {'id': 'b', 'probability': 0.0}, {'id': 'a', 'probability': 0.25}]
     """
     others = {id: value for id, value in probabilities.items() if id != chosen}
     total = sum(others.values())

@@ -28,7 +28,14 @@ class OverloadError(Exception):
 
 
 class Request(NamedTuple):
-    """Checked request for a decision: its inputs, which arms are available, and whether it asks for all probabilities."""
+    """Checked request for a decision.
+
+    Attributes:
+        id: id of the decision.
+        inputs: inputs of the policy.
+        mask: which arms are available, ``(K)``.
+        is_ranked: whether the answer is a :class:`Ranking`.
+    """
 
     id: str
     inputs: Tensor
@@ -37,7 +44,12 @@ class Request(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """Answer to a ranked request: the logged decision, and the probability of each arm from the state that decided."""
+    """Decision with the probabilities of all arms.
+
+    Attributes:
+        decision: the logged decision.
+        probabilities: the probability of each arm in the present state, K numbers.
+    """
 
     decision: Decision
     probabilities: list[float]
@@ -165,8 +177,8 @@ class Replica:
     def answer(self, calls: Sequence[Request | tuple[str, float]]) -> list[Any]:
         """Answer many requests and rewards.
 
-        They are decided from one state and logged in one transaction. A decision is on the disk before it is returned, or for a
-        ranked request a :class:`Ranking`.
+        They are decided from one state and logged in one transaction. A decision is on the disk before it is returned. A ranked
+        request gets a :class:`Ranking`.
         """
         requests = [call for call in calls if isinstance(call, Request)]
         rewards = [call for call in calls if not isinstance(call, Request)]
