@@ -341,6 +341,8 @@ def test_arms_of_each_request(tmp_path: Path) -> None:
             .json()["error"]["message"]
             .startswith("actions: expected columns 'time', 'price'")
         )
+        strange = body | {"actions": [{"id": "\ud800", "features": []}], "eventId": "b"}
+        assert post(service, RANK, strange).status_code == 400
         twice = body | {"actions": [{"id": "a", "features": [{"price": 1}, {"price": 1}]}], "eventId": "b"}
         assert (
             post(service, RANK, twice).json()["error"]["message"]

@@ -13,7 +13,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field, StrictBool
 
-from torchonline.feedback.records import checked_id
+from torchonline.feedback.records import checked_id, checked_text
 from torchonline.serving.bodies import Body, Name, Number, RewardBody, decide_body
 from torchonline.serving.limits import JSONRoute
 from torchonline.serving.settings import ServiceSettings
@@ -59,7 +59,7 @@ def values_by_name(name: str, features: Any, ignored: Collection[str] = ()) -> d
             return
         if not isinstance(value, (dict, list)):
             if place in found:
-                raise ValueError(f"{name}: expected each feature once, got {place!r} twice")
+                raise ValueError(f"{name}: expected each feature once, got {place[:40]!r} twice")
             found[place] = value
             return
         if depth > DEEPEST:
@@ -113,7 +113,11 @@ def personalizer_router(
         decide: takes a checked body of ``/decide`` and True. Returns the decision, the action's name and all probabilities.
         reward: takes a body of ``/reward``. Returns the outcome, or a response.
     """
-    router, decide_request = APIRouter(route_class=JSONRoute), decide_body(settings)
+    router, decide_request, ignored = (
+        APIRouter(route_class=JSONRoute),
+        decide_body(settings),
+        frozenset(settings.ignored),
+    )
 
     class RankableAction(Body):
         id: Name
@@ -131,7 +135,7 @@ def personalizer_router(
 
     @router.post("/rank", status_code=201)
     async def rank(body: RankRequest) -> Response:
-        ids = [action.id for action in body.actions]
+        ids = [checked_text("actions", action.id, shortest=1) for action in body.actions]
         most, count = Counter(ids).most_common(1)[0]
         if count > 1:
             raise ValueError(f"actions: expected each id once, got {most!r} {count} times")
@@ -143,12 +147,10 @@ def personalizer_router(
             raise ValueError(
                 "deferActivation: expected false, because a decision without a reward gets the default reward, got true"
             )
-        request = {
-            "id": body.eventId,
-            "context": values_by_name("contextFeatures", body.contextFeatures or [], settings.ignored),
-        }
+        context = values_by_name("contextFeatures", body.contextFeatures or [], ignored)
+        request: dict[str, Any] = {"id": body.eventId, "context": context}
         if settings.has_arms:
-            rows = [values_by_name(f"actions: {one.id}", one.features, settings.ignored) for one in body.actions]
+            rows = [values_by_name(f"actions: {one.id}", one.features, ignored) for one in body.actions]
             request |= {"actions": rows, "mask": available}
         else:
             request["actions"] = [id for id, one in zip(ids, available, strict=True) if one]
@@ -157,8 +159,7 @@ def personalizer_router(
         chosen = ids[decision.action] if name is None else name
         left = {id: by_id[id] for id, one in zip(ids, available, strict=True) if one}
         ranking = ranked(ids, left, chosen, decision.probability)
-        told = {"ranking": ranking, "eventId": decision.id, "rewardActionId": chosen}
-        return JSONResponse(told, status_code=201)
+        return JSONResponse({"ranking": ranking, "eventId": decision.id, "rewardActionId": chosen}, status_code=201)
 
     @router.post("/events/{id:path}/reward", status_code=204)
     async def reward_event(body: RewardRequest, id: str) -> Response:
