@@ -34,7 +34,7 @@ class Request(NamedTuple):
         id: id of the decision.
         inputs: inputs of the policy.
         mask: which arms are available, ``(K)``.
-        is_ranked: whether the answer is a :class:`Ranking`.
+        is_ranked: whether the answer is a ``Ranking``.
     """
 
     id: str
@@ -178,7 +178,7 @@ class Replica:
         """Answer many requests and rewards.
 
         They are decided from one state and logged in one transaction. A decision is on the disk before it is returned. A ranked
-        request gets a :class:`Ranking`.
+        request gets a ``Ranking``.
         """
         requests = [call for call in calls if isinstance(call, Request)]
         rewards = [call for call in calls if not isinstance(call, Request)]
