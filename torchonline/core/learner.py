@@ -1,6 +1,7 @@
 """Base class of all learners: buffers, reset, copies, loading and NumPy views."""
 
 import copy
+import inspect
 import threading
 from collections.abc import Callable, Mapping
 from multiprocessing.context import get_spawning_popen
@@ -16,6 +17,7 @@ from torchonline.core.backend import is_eager, is_readable, writable
 from torchonline.core.checks import check_state_dtype, device_or_none, instance_of, positive_integer, sizes
 from torchonline.core.citations import Citable
 from torchonline.core.options import COMMON, WithOptions, added_options, described, differs, fixed_options
+from torchonline.core.params import WithParams
 from torchonline.core.state_dict_checks import load_, load_problems
 from torchonline.core.undo_journal import Journal
 from torchonline.core.views import NumpyView, can_be_viewed
@@ -24,7 +26,7 @@ from torchonline.core.views import NumpyView, can_be_viewed
 OF_OBJECT = ("_lock", "_view", "_journal", "_names", "_plain_classes", "_rooms")
 
 
-class Learner(Citable, WithOptions, nn.Module):
+class Learner(WithParams, Citable, WithOptions, nn.Module):
     """Base of all learners: an ``nn.Module`` whose statistics are buffers.
 
     A subclass sets its options, then calls :meth:`_create_buffers` once. Everything that evolves is a buffer and is written in
@@ -263,6 +265,16 @@ class Learner(Citable, WithOptions, nn.Module):
         if journal is None or not journal.is_of(state):
             journal = self.__dict__["_journal"] = Journal(state)
         return journal
+
+    def _params(self) -> dict[str, Any]:
+        parameters = inspect.signature(type(self)).parameters.values()
+        found = {one.name: one.default for one in parameters if one.default is not one.empty} | self._arguments
+        # The learner may have moved since.
+        for name, buffer in self.state().items():
+            if buffer.is_floating_point() and self._dtype_of(name) == self._initial_options["dtype"]:
+                moved = {"dtype": buffer.dtype, "device": buffer.device}
+                return found | {name: value for name, value in moved.items() if name in found}
+        return found
 
     def extra_repr(self) -> str:
         """Return the options changed from their defaults, batch shape, dtype and device."""

@@ -143,6 +143,9 @@ class CatalogueArms(Policy):
     def extra_repr(self) -> str:
         return described(self, vars(self) | {"items": self.items, "candidates": self.candidates})
 
+    def _params(self) -> dict[str, Any]:
+        return super()._params() | {"items": self.items, "candidates": self.candidates}
+
     def chosen_features(self, inputs: ArrayLike, action: ArrayLike) -> Tensor:
         """Return the features of the chosen items: ``(*B, [n], d)``.
 

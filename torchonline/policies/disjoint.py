@@ -117,6 +117,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         dim = scaler.dim if isinstance(scaler, StandardScaler) else one.dim
         super().__init__(_with_estimator(pattern, batch), scaler, one.batch_shape, dim)
         self.most_actions = most
+        # What all arms share.
+        self.delta: float | None = delta
         # Holds the chosen arm's statistics while it learns, except on NumPy views. Not part of the state.
         self.arm = one
         one._non_persistent_buffers_set.update(one._buffers)
@@ -137,6 +139,17 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def actions(self) -> int:
         """The number of arms now. Python only."""
         return int(self._owners()[1].batch_shape[-1])
+
+    def _template(self) -> Rule:
+        arm, like = self.arm, self._like()
+        options: dict[str, Any] = {"dtype": like.dtype, "device": like.device, "validate": arm.validate}
+        if hasattr(arm, "delta"):  # checkpoints of version 0.1 hold only an arm's share
+            options["delta"] = self.__dict__.get("delta", arm.delta * self.most_actions)
+        return _with_estimator(self.policy, rebuilt(arm, **options))
+
+    def _params(self) -> dict[str, Any]:
+        most = max(self.most_actions, self.actions)
+        return super()._params() | {"actions": self.action_names or self.actions, "most_actions": most}
 
     def extra_repr(self) -> str:
         """Return the sizes, and why the policy was recommended."""

@@ -327,6 +327,9 @@ class FixedArms(WithArmIds, PolicyLearner):
         """
         self._rearrange(self._staying("ids", ids), self.arms.narrow(-2, 0, 0))
 
+    def _params(self) -> dict[str, Any]:
+        return super()._params() | {"names": self.action_names}
+
     def reset(self) -> None:
         """Reset the estimator to its state before the first round, in place."""
         with self._lock, self._owners()[1]._lock:

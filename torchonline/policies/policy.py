@@ -1,9 +1,10 @@
 """Base class of the policies."""
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ from torchonline.core.inputs import ArrayLike, check_mask, check_tensor, integer
 from torchonline.core.learner import Learner
 from torchonline.core.ops import in_type_of, of_chosen
 from torchonline.core.options import is_ours
+from torchonline.core.params import WithParams
 from torchonline.core.sparse import is_sparse
 from torchonline.core.views import NumpyView
 from torchonline.policies.arm_ids import found_places
@@ -89,7 +91,7 @@ def in_turn(method: F) -> F:
     return with_body(method, IN_TURN, _method=method, _is_traced=is_dynamo_compiling, _torn=torn_error)
 
 
-class Policy(Citable, WithDelegated, Generic[E]):
+class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     r"""Base of all policies.
 
     A round::
@@ -758,6 +760,17 @@ class Policy(Citable, WithDelegated, Generic[E]):
     def reset(self) -> None:
         """Reset the policy to its state before the first round, in place. Python only."""
         self.learner.reset()
+
+    def _params(self) -> dict[str, Any]:
+        """Return the constructor's arguments, from the attributes of the same names."""
+        own = self.__dict__ | self._buffers | self._modules
+        return {name: own[name] for name in inspect.signature(type(self)).parameters if name in own}
+
+    def __sklearn_clone__(self) -> Self:
+        twin = super().__sklearn_clone__()
+        if self.note:
+            twin.note = self.note
+        return twin
 
     def _means(self, x: Tensor) -> Tensor:
         """Return the estimated mean reward of each arm: ``(*B, ..., K)``."""

@@ -82,6 +82,16 @@ class PolicyLearner(Policy, Learner):
 
     # TorchScript does not compile the methods below.
 
+    def _template(self) -> Rule:
+        """Return the rule that the constructor takes."""
+        return self.policy
+
+    def _params(self) -> dict[str, Any]:
+        found = super()._params()
+        if "policy" in found:
+            found["policy"] = self._template()
+        return found
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Checkpoints of version 0.1 lack this attribute.
         Learner.__setstate__(self, {"is_random": state["_modules"]["policy"].is_random} | state)

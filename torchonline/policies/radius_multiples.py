@@ -45,6 +45,7 @@ class RadiusMultiples:
 
     if TYPE_CHECKING:
         _features: Any
+        _template: Any
         policy: Any
         batch_dims: int
         recent: Tensor | None
@@ -74,6 +75,9 @@ class RadiusMultiples:
         self.lowest, self.highest = _checked_range(reward_range) if self.has_range else (0.0, 0.0)
         self.window = 0 if self.has_range else WINDOW
         self.reward_range = (self.lowest, self.highest) if self.has_range else None
+
+    def _params(self) -> dict[str, Any]:
+        return super()._params() | {"estimator": self._template().estimator}  # type: ignore[misc]
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         zeros = torch.zeros(len(self.scales), dtype=torch.float64)

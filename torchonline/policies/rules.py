@@ -176,6 +176,12 @@ class Rule(Policy[E]):
         """The rule of choice: the policy itself. Python only."""
         return self
 
+    def _params(self) -> dict[str, Any]:
+        found, names = super()._params(), inspect.signature(type(self)).parameters
+        if "estimator" in names:
+            return found
+        return {name: value for name, value in self.estimator._params().items() if name in names} | found
+
     def _owners(self) -> tuple[Any, Any]:
         estimator = self._modules["estimator"]
         return estimator, estimator

@@ -3,7 +3,7 @@
 import inspect
 import math
 import warnings
-from typing import TYPE_CHECKING, Any, Required, Unpack
+from typing import TYPE_CHECKING, Any, Required, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -267,6 +267,22 @@ class PrivateLearner(ClockedLearner):
     def reset(self) -> None:
         """Raise a RuntimeError, because a release cannot be undone, and stays counted."""
         raise RuntimeError("reset: expected a new learner instead, because a release cannot be undone")
+
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments before the first step, as for any learner.
+
+        Raises:
+            RuntimeError: a step has been taken, and a release cannot be undone.
+        """
+        if self.steps_released():
+            raise RuntimeError("set_params: expected a new learner instead, because a release cannot be undone")
+        return super().set_params(**params)
+
+    def _params(self) -> dict[str, Any]:
+        found = super()._params()
+        if isinstance(source := found.get("noise_source"), NoiseSource):  # which no other learner may use
+            found["noise_source"] = source.spawn()
+        return found
 
     def extra_repr(self) -> str:
         """Return the options that differ, the sizes, and a warning if there is a seed."""
