@@ -6,11 +6,13 @@ from torchonline.core.lazy_names import lazy_names
 from torchonline.models.bandit_head import BanditHead
 from torchonline.models.batches import LoggedRounds
 from torchonline.models.builders import mlp, recommended_policy, table_head
+from torchonline.models.fitted_transformer import FittedTransformer
 from torchonline.models.hashed_embedding import HashedEmbedding
 from torchonline.models.round_loader import RoundLoader
 
-__all__ = ["BanditHead", "HashedEmbedding", "LearnerStrategy", "LogDataModule", "LoggedRounds", "NeuralLinearBandit"]
-__all__ += ["OnlinePredictor", "RoundLoader", "TableDataModule", "mlp", "recommended_policy", "table_head"]
+__all__ = ["BanditHead", "FittedTransformer", "HashedEmbedding", "LearnerStrategy", "LogDataModule", "LoggedRounds", "NeuralLinearBandit"]
+__all__ += ["OnlinePredictor", "RoundLoader", "TableDataModule", "TensorDictPolicy", "mlp", "recommended_policy"]
+__all__ += ["table_head"]
 
 if typing.TYPE_CHECKING:  # for editors and type checkers
     from torchonline.models.lightning_strategy import LearnerStrategy as LearnerStrategy
@@ -18,8 +20,9 @@ if typing.TYPE_CHECKING:  # for editors and type checkers
     from torchonline.models.neural_linear import NeuralLinearBandit as NeuralLinearBandit
     from torchonline.models.online_predictor import OnlinePredictor as OnlinePredictor
     from torchonline.models.table_data import TableDataModule as TableDataModule
+    from torchonline.models.tensordict_policy import TensorDictPolicy as TensorDictPolicy
 else:
-    # Imported on first access, because they import Lightning.
+    # Imported on first access, because they import Lightning or tensordict.
     __getattr__, __dir__ = lazy_names(
         globals(),
         {
@@ -28,5 +31,6 @@ else:
             "NeuralLinearBandit": "neural_linear",
             "OnlinePredictor": "online_predictor",
             "TableDataModule": "table_data",
+            "TensorDictPolicy": "tensordict_policy",
         },
     )

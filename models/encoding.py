@@ -13,7 +13,9 @@ from torch.compiler import is_compiling
 
 from torchonline.core.checks import kind, shape_text
 from torchonline.core.inputs import NUMBERS, array_of, as_indices, as_tensor
+from torchonline.export.copies import uncompiled
 from torchonline.features import ColumnEncoder
+from torchonline.models.fitted_transformer import FittedTransformer
 
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 # One lock for each encoder in training mode: threads that switch its mode take turns. Reentrant, for signal handlers.
@@ -35,8 +37,13 @@ def typed_like(encoder: nn.Module, otherwise: Tensor) -> Tensor:
 
 def column_encoder(encoder: nn.Module) -> ColumnEncoder | None:
     """Return the module that reads rows of a table, if an encoder begins with one."""
-    first = encoder[0] if isinstance(encoder, nn.Sequential) and len(encoder) else encoder
+    first = _first(encoder)
     return first if isinstance(first, ColumnEncoder) else None
+
+
+def _first(encoder: nn.Module) -> nn.Module:
+    encoder = uncompiled(encoder)
+    return encoder[0] if isinstance(encoder, nn.Sequential) and len(encoder) else encoder
 
 
 def are_rows(inputs: Any) -> bool:
@@ -64,11 +71,14 @@ def typed_inputs(encoder: nn.Module | None, inputs: Tensor) -> Tensor:
 def as_inputs(inputs: Any, encoder: nn.Module, state: Tensor) -> Tensor:
     """Convert arrays and lists to an encoder's inputs, in its parameters' dtype.
 
-    Integers stay integers if the encoder begins with an embedding. Rows of a table become the codes of a ColumnEncoder.
+    Integers stay integers if the encoder begins with an embedding. Rows of a table become the codes of a ColumnEncoder, or the
+    features of a FittedTransformer.
     """
-    columns = column_encoder(encoder)
+    columns, transformer = column_encoder(encoder), _first(encoder)
     if columns is not None and are_rows(inputs):
         return columns.lookup(inputs)
+    if isinstance(transformer, FittedTransformer):
+        return transformer.lookup(inputs).to(state.device)
     like = typed_like(encoder, state)
     if _begins_with_an_embedding(encoder) and array_of("inputs", inputs, NUMBERS).dtype.kind in "iu":
         return as_indices("inputs", inputs, like.device)
