@@ -10,7 +10,15 @@ from torchonline.models.fitted_transformer import FittedTransformer
 from torchonline.models.hashed_embedding import HashedEmbedding
 from torchonline.models.round_loader import RoundLoader
 
-__all__ = ["BanditHead", "FittedTransformer", "HashedEmbedding", "LearnerStrategy", "LogDataModule", "LoggedRounds", "NeuralLinearBandit"]
+__all__ = [
+    "BanditHead",
+    "FittedTransformer",
+    "HashedEmbedding",
+    "LearnerStrategy",
+    "LogDataModule",
+    "LoggedRounds",
+    "NeuralLinearBandit",
+]
 __all__ += ["OnlinePredictor", "RoundLoader", "TableDataModule", "TensorDictPolicy", "mlp", "recommended_policy"]
 __all__ += ["table_head"]
 

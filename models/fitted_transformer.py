@@ -17,8 +17,8 @@ PYTHON_ONLY = "runs in Python only; torchonline.features.ColumnEncoder can be ex
 class FittedTransformer(nn.Module):
     """Encoder of rows by a fitted transformer of scikit-learn or skrub.
 
-    For a ``ColumnTransformer``, a ``Pipeline`` or skrub's ``TableVectorizer`` that was fitted on a table. It never changes. Use it
-    as the encoder of a :class:`~torchonline.models.BanditHead`, alone or first in an ``nn.Sequential``::
+    For a ``ColumnTransformer``, a ``Pipeline`` or skrub's ``TableVectorizer`` that was fitted on a table. It never changes. Use
+    it as the encoder of a :class:`~torchonline.models.BanditHead`, alone or first in an ``nn.Sequential``::
 
         encoder = FittedTransformer(TableVectorizer().fit(frame))
         head = BanditHead(encoder, torchonline.bandit(encoder.dim, "binary", actions=3))
@@ -63,7 +63,9 @@ class FittedTransformer(nn.Module):
         self.dtype, self.transformer = dtype, transformer
         name = type(transformer).__name__
         if isinstance(transformer, type) or not hasattr(transformer, "transform"):
-            raise TypeError(f"transformer: expected a fitted transformer, with a method transform, got {kind(transformer)}")
+            raise TypeError(
+                f"transformer: expected a fitted transformer, with a method transform, got {kind(transformer)}"
+            )
         if not hasattr(transformer, "feature_names_in_"):
             got = "without column names" if hasattr(transformer, "n_features_in_") else "that is not fitted"
             raise ValueError(f"transformer: expected one fitted on a table with column names, got a {name} {got}")
@@ -92,7 +94,9 @@ class FittedTransformer(nn.Module):
             found = self.transformer.transform(table)
         except (TypeError, ValueError, KeyError) as error:
             name = type(self.transformer).__name__
-            raise ValueError(f"rows: expected what the {name} takes, which raised {type(error).__name__}: {error}") from error
+            raise ValueError(
+                f"rows: expected what the {name} takes, which raised {type(error).__name__}: {error}"
+            ) from error
         found = found.toarray() if hasattr(found, "toarray") else found  # sparse
         try:
             features = np.array(found, dtype=np.float64)
@@ -116,7 +120,9 @@ class FittedTransformer(nn.Module):
             TypeError, ValueError: as :meth:`lookup`; or the last dimension is wrong.
         """
         if is_compiling():
-            raise ValueError(f"encoder: expected modules that can be exported, got FittedTransformer, which {PYTHON_ONLY}")
+            raise ValueError(
+                f"encoder: expected modules that can be exported, got FittedTransformer, which {PYTHON_ONLY}"
+            )
         found = features if isinstance(features, Tensor) else self.lookup(features)
         if found.dim() == 0 or found.size(-1) != self.dim:
             raise ValueError(f"features: expected {self.dim} in the last dimension, got {kind(found)}")

@@ -91,7 +91,9 @@ class TensorDictPolicy(TensorDictModuleBase):
         reward = tensordict[self.reward_key]
         if reward.dim() == action.dim() + 1 and reward.size(-1) == 1:
             reward = reward.squeeze(-1)
-        self.policy.learn(_in_order(inputs, action.dim()), _in_order(action, action.dim()), _in_order(reward, action.dim()))
+        self.policy.learn(
+            _in_order(inputs, action.dim()), _in_order(action, action.dim()), _in_order(reward, action.dim())
+        )
 
 
 def _in_order(value: Tensor, dims: int) -> Tensor:

@@ -78,7 +78,9 @@ ALLOWED = {
     "sklearn": ("torchonline.datasets",),
     "dp_accounting": ("torchonline.baselines.private.noisy_sgd",),
     "statsmodels": (),
-    "pandas": ("torchonline.models.files", "torchonline.models.file_tables"),
+    "pandas": tuple(f"torchonline.models.{name}" for name in ("files", "file_tables", "fitted_transformer")),
+    "gymnasium": ("torchonline.environments.table_bandit",),
+    "tensordict": ("torchonline.models.tensordict_policy",),
     "narwhals": ("torchonline.features.rows",),
     "pyarrow": ("torchonline.models.files",),
     "yaml": COMMAND_LINE,
@@ -181,7 +183,8 @@ def loaded_after(program: str, names: list[str]) -> list[str]:
 
 def test_importing_the_package_is_light() -> None:
     """``import torchonline`` brings in no Lightning, no plots, no data sets, and no module with a general name."""
-    assert loaded_after("import torchonline", [*HEAVY, "models", "callbacks"]) == []
+    names = [*HEAVY, "gymnasium", "tensordict", "models", "callbacks"]
+    assert loaded_after("import torchonline.models, torchonline.environments", names) == []
 
 
 def test_heads_files_and_services_load_no_lightning() -> None:

@@ -22,6 +22,7 @@ NO_EXAMPLES = (
     "examples/serving/kill_serve.py",  # tests/test_command_line.py kills both processes
     "examples/serving/learner.py",  # runs until it is stopped; load.py starts it
     "examples/serving/local_postgres.py",  # runs another script
+    "examples/serving/mlflow_model.py",  # needs MLflow
     "examples/serving/ray_serve.py",  # needs Ray
 )
 # Examples that begin in a new interpreter.

@@ -24,10 +24,10 @@ class TableBandit(gymnasium.Env[np.ndarray, np.int64]):
     An episode is one decision. :meth:`reset` draws a row without replacement and returns its context. :meth:`step` returns the
     reward of the chosen arm, and ends the episode: ``terminated`` is True. After the last row a new pass begins, in a new order.
 
-    A log knows the reward of one arm in each row. If another arm is chosen, the episode goes on with the next row, the reward is 0
-    and ``info["is_known"]`` is False: leave such steps out of learning and of sums. Over one pass of T steps, the mean of the other rewards is then
-    unbiased for the policy's value, if the log's actions were drawn uniformly, and independently of each other
-    (:func:`torchonline.off_policy.replay`, which also weights logs of other actions).
+    A log knows the reward of one arm in each row. If another arm is chosen, the episode goes on with the next row, the reward is
+    0 and ``info["is_known"]`` is False: leave such steps out of learning and of sums. If rows are independent and actions were
+    drawn uniformly, the other steps are distributed as in a live run. For logs of other actions, see
+    :func:`torchonline.off_policy.replay`, which weights them.
 
     Args:
         contexts: ``(T, ...)``: contexts ``(T, d)``, or the arms' features ``(T, K, d)``.
@@ -93,7 +93,9 @@ class TableBandit(gymnasium.Env[np.ndarray, np.int64]):
         """Return T, the number of rows."""
         return len(self.rewards)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         """Draw a row, and return its context. With a seed, a new pass begins.
 
         ``info["row"]`` is the row's number.
@@ -129,8 +131,8 @@ class TableBandit(gymnasium.Env[np.ndarray, np.int64]):
 def play(policy: Any, environment: Any, decisions: int, *, seed: int | None = None) -> Tensor:
     """Let a policy decide and learn in a Gymnasium environment.
 
-    The policy learns each known reward before the next decision. For :class:`TableBandit`, and for any environment with a ``Discrete`` action space
-    whose rewards depend on the observation and the action only.
+    The policy learns each known reward before the next decision. For :class:`TableBandit`, and for any environment with a
+    ``Discrete`` action space whose rewards depend on the observation and the action only.
 
     Args:
         policy: any :class:`~torchonline.policies.policy.Policy` whose inputs are the observations.
