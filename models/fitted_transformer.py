@@ -78,7 +78,7 @@ class FittedTransformer(nn.Module):
         self.dim = len(self.names)
 
     def lookup(self, rows: Any) -> Tensor:
-        """Return the features of rows, float64: ``(dim)`` of one row, ``(..., dim)`` of many.
+        """Return the features of rows: ``(dim)`` of one, ``(..., dim)`` of many; float64.
 
         Args:
             rows: a table, whose other columns are ignored; a dict of values by name; a list of dicts, or of such lists. A name
@@ -104,8 +104,8 @@ class FittedTransformer(nn.Module):
             raise ValueError(f"transformer: expected numbers as features, got others: {error}") from error
         if features.shape != (len(table), self.dim):
             raise ValueError(f"transformer: expected features of shape {(len(table), self.dim)}, got {features.shape}")
-        if not (is_number := np.isfinite(features).all(0)).all():
-            bad = [name for name, is_one in zip(self.names, is_number, strict=True) if not is_one]
+        if not np.isfinite(features).all():
+            bad = [self.names[place] for place in np.flatnonzero(~np.isfinite(features).all(axis=0))]
             wanted = "expected finite features, which a transformer with an imputer gives"
             raise ValueError(f"rows: {wanted}, got NaN or infinity in {listed(bad)}")
         return torch.from_numpy(features.reshape((*shape, self.dim)))

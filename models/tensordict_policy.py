@@ -17,7 +17,7 @@ except ImportError as error:
 
 
 class TensorDictPolicy(TensorDictModuleBase):
-    """Policy on a TensorDict: observations in, actions and their log-probabilities out.
+    """Policy on a TensorDict: observations in, actions and probabilities out.
 
     For the collectors, environments and ``TensorDictSequential`` of TorchRL and tensordict. A round::
 
@@ -97,5 +97,5 @@ class TensorDictPolicy(TensorDictModuleBase):
 
 
 def _in_order(value: Tensor, dims: int) -> Tensor:
-    """Flatten the batch size to one dimension of rounds: ``(*N, ...)`` to ``(n, ...)``."""
+    """Flatten the batch size to one dimension: ``(*N, ...)`` to ``(n, ...)``."""
     return value.unsqueeze(0) if dims == 0 else value.flatten(0, dims - 1)

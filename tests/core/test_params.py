@@ -40,6 +40,7 @@ def places(module: nn.Module) -> set[int]:
     return {tensor.data_ptr() for tensor in (*module.parameters(), *module.buffers()) if tensor.numel()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*CASES, *convex_learners.CASES, *private_learners.CASES], ids=str)
 @pytest.mark.filterwarnings("ignore:meta. 'paper':UserWarning")
 def test_a_clone_is_a_new_learner_of_the_same_arguments(case: Case) -> None:

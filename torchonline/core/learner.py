@@ -268,7 +268,8 @@ class Learner(WithParams, Citable, WithOptions, nn.Module):
 
     def _params(self) -> dict[str, Any]:
         parameters = inspect.signature(type(self)).parameters.values()
-        found = {one.name: one.default for one in parameters if one.default is not one.empty} | self._arguments
+        found: dict[str, Any] = {one.name: one.default for one in parameters if one.default is not one.empty}
+        found |= self._arguments
         # The learner may have moved since.
         for name, buffer in self.state().items():
             if buffer.is_floating_point() and self._dtype_of(name) == self._initial_options["dtype"]:

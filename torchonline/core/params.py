@@ -18,9 +18,9 @@ class WithParams:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name. Python only.
 
-        For scikit-learn's tools and for loggers.
-        ``type(learner)(**learner.get_params(deep=False))`` has the same arguments. Parts, such as a policy's estimator, are the
-        parts themselves. :class:`~torchonline.DisjointArms` returns an untrained template for its ``policy``.
+        For scikit-learn's tools and for loggers. ``type(learner)(**learner.get_params(deep=False))`` has the same arguments.
+        Parts, such as a policy's estimator, are the parts themselves; but :class:`~torchonline.DisjointArms` returns an
+        untrained template as its ``policy``.
 
         Args:
             deep: whether to add the arguments of the parts, as ``estimator__ridge``.
@@ -39,8 +39,8 @@ class WithParams:
     def set_params(self, **params: Any) -> Self:
         """Set arguments of the constructor, in place, and start anew. Python only.
 
-        The state is that before the first round, and the parts are new objects; modules without ``set_params``, such as an
-        encoder, stay. Set an option of a part on the whole, which derives values from its parts.
+        The state is that before the first round, and the parts are new objects. Modules without ``set_params``, such as an
+        encoder, stay. Set an option of a part on the whole, which derives values from its parts, and never on the part.
 
         Args:
             **params: values by name, as :meth:`get_params` returns them; ``estimator__ridge=2.0`` for an option of a part.
@@ -76,8 +76,9 @@ class WithParams:
                 raise ValueError(f"{name}__{next(iter(values))}: {wanted}, got {type(own[name]).__name__}")
             own[name].set_params(**values)
         state = type(self)(**own).__dict__
-        # One assignment, so that an interrupt changes all or nothing. Threads may wait for the old lock.
-        state |= {name: self.__dict__[name] for name in ("_lock",) if name in self.__dict__} | {"_view": None}
+        if "_lock" in self.__dict__:  # threads may wait for the lock of a learner
+            state |= {"_lock": self.__dict__["_lock"], "_view": None}
+        # One assignment, so that an interrupt changes all or nothing.
         object.__setattr__(self, "__dict__", state)
         return self
 

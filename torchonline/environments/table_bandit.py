@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 class TableBandit(gymnasium.Env[np.ndarray, np.int64]):
-    """Contextual bandit as a Gymnasium environment, from a table of rewards or from a log.
+    """Gymnasium environment of a contextual bandit, from a table or a log.
 
     An episode is one decision. :meth:`reset` draws a row without replacement and returns its context. :meth:`step` returns the
     reward of the chosen arm, and ends the episode: ``terminated`` is True. After the last row a new pass begins, in a new order.
@@ -113,7 +113,7 @@ class TableBandit(gymnasium.Env[np.ndarray, np.int64]):
         if self._row is None:
             raise RuntimeError("step: expected a call of reset() before each episode, got none")
         if not self.action_space.contains(action):
-            raise ValueError(f"action: expected an integer from 0 to {self.action_space.n - 1}, got {action!r}")
+            raise ValueError(f"action: expected an integer from 0 to {self.rewards.shape[1] - 1}, got {action!r}")
         row, reward = self._row, float(self.rewards[self._row, action])
         if np.isnan(reward):
             return self._draw(), 0.0, False, False, {"row": row, "is_known": False}
