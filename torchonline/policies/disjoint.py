@@ -720,7 +720,7 @@ def _learn_alone(learners: list[Any], x: Any, place: Any, reward: Any, noise_sca
 
 
 def _scores_alone(learners: list[Any], dims: int, x: Any) -> Any:
-    """Return the scores of one decision of each learner of a batch; None for other inputs.
+    """Return the scores of a decision of each learner of a batch, or None.
 
     Shapes are ``(*B, d)`` and ``(*B, K)``.
     """
