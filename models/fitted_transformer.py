@@ -27,9 +27,9 @@ class FittedTransformer(nn.Module):
     The inputs are rows, or their features as :meth:`lookup` returns them. Features are not scaled again:
     :func:`torchonline.bandit` does it.
 
-    It runs in Python only. A state dict holds the names of the features, and a load with other names is refused, but not the
-    transformer. Lightning's checkpoints do not hold it either, because it is code: pass ``head=...`` to load one. A pickle of the
-    module holds it. :class:`~torchonline.features.ColumnEncoder` has none of these limits.
+    It runs in Python only. A state dict holds the names of the features, not the transformer; a load with other names is refused.
+    Lightning's checkpoints do not hold the transformer either, because it is code: pass ``head=...`` to load one. A pickle holds
+    it. :class:`~torchonline.features.ColumnEncoder` has none of these limits.
 
     Cost of a decision: a call of ``transform``, which takes milliseconds for one row too.
 
@@ -45,7 +45,7 @@ class FittedTransformer(nn.Module):
         - features: ``(..., dim)``.
 
     Raises:
-        TypeError, ValueError: ``transformer`` is none, is not fitted, or was fitted without column names.
+        TypeError, ValueError: ``transformer`` is no transformer, is not fitted, or was fitted without column names.
 
     Example:
         >>> import pandas

@@ -13,7 +13,8 @@ FOREIGN_BASES = (
 )
 # What Lightning, torchmetrics and the library's own parts call. A base class shows them, for those who write a subclass.
 INNER_MEMBERS = (
-    "extra_repr state_dict load_state_dict get_extra_state set_extra_state numpy_view parts scratch state view_for estimate_and_bonus grouped moves_of_width "
+    "extra_repr state_dict load_state_dict get_extra_state set_extra_state "
+    "numpy_view parts scratch state view_for estimate_and_bonus grouped moves_of_width "
     "possible_reward raised width_allowance width_matrix scores_of distribution choice sync update_called setup teardown "
     "state_key configure_ddp configure_optimizers training_step validation_step test_step predict_step on_fit_start "
     "on_train_start on_train_end on_train_epoch_start on_train_epoch_end on_train_batch_start on_train_batch_end "
