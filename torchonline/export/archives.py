@@ -2,6 +2,8 @@
 
 import io
 import json
+import zipfile
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch.export import ExportedProgram
@@ -37,12 +39,19 @@ def archive_of(policy: Policy, trial: PolicyTrial | FixedTrial) -> Archive:
     return Archive(programs, facts_of(policy, trial, programs["scores"]))
 
 
-def as_file(archive: Archive) -> io.BytesIO:
-    """Return an archive's file."""
+def as_pt2(about: dict[str, Any], **parts: Any) -> io.BytesIO:
+    """Return a file of torch's PT2 format with the facts of an archive and other parts."""
     file = io.BytesIO()
-    package_pt2(file, exported_programs=archive.programs, extra_files={ABOUT: json.dumps(archive.about)})
+    package_pt2(file, extra_files={ABOUT: json.dumps(about)}, **parts)
     file.seek(0)
     return file
+
+
+def unpacked(package: bytes, folder: Path) -> list[str]:
+    """Write the files of a compiled program to a folder, and return their paths."""
+    with zipfile.ZipFile(io.BytesIO(package)) as archive:
+        archive.extractall(folder)
+    return [str(path) for path in folder.glob("**/data/aotinductor/model/*")]
 
 
 def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedProgram) -> dict[str, Any]:
@@ -63,5 +72,6 @@ def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedPr
         "actions": None if policy.has_arm_inputs else examples["mask"].size(-1),
         "types": {name: str(value.dtype).removeprefix("torch.") for name, value in examples.items()},
         "arguments": {name: list(given_to(function, trial)) for name, function in FUNCTIONS.items()},
+        "ids": None if owner is None else owner.action_ids,
         "names": {} if owner is None else owner.names_by_id(),
     }

@@ -1,6 +1,9 @@
 """ONNX graphs of a policy's functions."""
 
+import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -117,8 +120,22 @@ def draws(program: ExportedProgram) -> bool:
     return any(torch.Tag.nondeterministic_seeded in each for each in tags)
 
 
+@contextmanager
+def silent(*names: str) -> Iterator[None]:
+    """Hide the warnings that loggers of exporters give about their own code."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
 def _graph(program: ExportedProgram, inputs: list[str], outputs: list[str]) -> bytes:
-    with torch_warns_about_itself():
+    with torch_warns_about_itself(), silent("torch.onnx", "onnx_ir"):
         graph: Any = torch.onnx.export(
             program, input_names=inputs, output_names=outputs, dynamo=True, optimize=False, verbose=False
         )

@@ -69,7 +69,19 @@ class Runner:
             inputs: what the policy's ``select`` takes, for one decision or for N; None for fixed arms.
             mask: which arms are available, bool, ``(K)`` or ``(N, K)``. None: all.
         """
+        if "select" not in self.functions:
+            raise ValueError("select: expected a policy that does not draw its choices; call select_with_probability")
         return self._decided("select", inputs, mask)
+
+    def select_with_probability(self, inputs: Any = None, mask: Any = None) -> tuple[Tensor, Tensor]:
+        """Draw an arm from the probabilities of each decision, and return its probability: -1 and 0 if there is none."""
+        probabilities = self.probabilities(inputs, mask)
+        possible = probabilities.sum(-1) > 0.0
+        rows = torch.where(possible.unsqueeze(-1), probabilities, 1.0).reshape(-1, probabilities.size(-1))
+        place = torch.multinomial(rows, 1).reshape(possible.shape)
+        probability = probabilities.gather(-1, place.unsqueeze(-1)).squeeze(-1)
+        action = place if self.about["ids"] is None else torch.tensor(self.about["ids"])[place]
+        return torch.where(possible, action, -1), probability
 
     def probabilities(self, inputs: Any = None, mask: Any = None) -> Tensor:
         """Return the probability of each arm; zeros for a decision that cannot be made."""
