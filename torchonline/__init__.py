@@ -26,6 +26,7 @@ from torchonline.policies.disjoint import DisjointArms
 from torchonline.policies.exploration import EpsilonGreedy, Softmax, SquareCB
 from torchonline.policies.fixed_arms import FixedArms
 from torchonline.policies.glb_omd import GLBOMD
+from torchonline.policies.hybrid import HybridArms
 from torchonline.policies.hvt_ucb import HvtUCB
 from torchonline.policies.local_glb import LocalGLB
 from torchonline.policies.oful import OFUL
@@ -51,7 +52,7 @@ from torchonline.regression.system_identification import SystemIdentification
 __version__ = _version()
 
 __all__ = ["GLBOMD", "OFUL", "UCB", "AnytimeHeavyTailUCB", "Greedy", "HvtUCB", "LocalGLB", "ThompsonSampling"]
-__all__ += ["CatalogueArms", "DisjointArms", "FixedArms", "ScaledPolicy", "StandardScaler"]
+__all__ += ["CatalogueArms", "DisjointArms", "FixedArms", "HybridArms", "ScaledPolicy", "StandardScaler"]
 __all__ += ["RadiusSelector", "SharedRadiusSelector", "bandit"]
 __all__ += ["EpsilonGreedy", "Softmax", "SquareCB"]
 __all__ += ["AdaptiveRidgeRegression", "DiagonalRidgeRegression", "DiscountedHeavyTailRegression"]

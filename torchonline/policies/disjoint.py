@@ -89,6 +89,10 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     """
 
     item_dims, has_arm_inputs, has_batch_views, can_open = 1, False, False, True
+    # Whether one confidence set covers all arms, so that `delta` is not divided.
+    has_joint_set = False
+    # The policy's own buffers with a row for each arm.
+    of_arms: tuple[str, ...] = ()
     copied: list[str]
     pooled: list[str]
     gathered: list[tuple[Tensor, dict[str, Tensor]]]
@@ -110,12 +114,12 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         options: dict[str, Any] = {"dtype": one.theta_hat.dtype, "device": one.theta_hat.device}
         options["validate"] = one.validate
         delta: Any = getattr(one, "delta", None)
-        if delta is not None:
+        if delta is not None and not self.has_joint_set:
             options["delta"] = delta / most
         one = rebuilt(one, **options)
         batch = rebuilt(one, batch_shape=(*one.batch_shape, count))
         dim = scaler.dim if isinstance(scaler, StandardScaler) else one.dim
-        super().__init__(_with_estimator(pattern, batch), scaler, one.batch_shape, dim)
+        super().__init__(with_estimator(pattern, batch), scaler, one.batch_shape, dim)
         self.most_actions = most
         # What all arms share.
         self.delta: float | None = delta
@@ -176,11 +180,16 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             ([2], ['home', 'sale', 'promo'])
         """
         added, names = self._added("actions", actions)
+        return self._append(added, names, {})
+
+    def _append(self, added: int, names: list[str] | None, of_arms: dict[str, Tensor]) -> list[int]:
+        """Add arms with these rows of the buffers in ``of_arms``, and return their ids."""
         first, count, dims = self.ids_so_far, self.actions, self.batch_dims
         with torch.inference_mode(False), torch.no_grad():
             rooms = self._rooms_for(added)
             buffers = {name: room.narrow(dims, 0, count + added) for name, room in rooms.items()}
-            self._take_over(buffers, self._ids_after(range(count), added, names), {}, rooms)
+            own: dict[str, Any] = {name: torch.cat([self.get_buffer(name), rows]) for name, rows in of_arms.items()}
+            self._take_over(buffers, own | self._ids_after(range(count), added, names), {}, rooms)
         return list(range(first, first + added))
 
     @in_turn
@@ -210,8 +219,9 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         with torch.inference_mode(False), torch.no_grad():
             index = torch.tensor(kept, device=batch.theta_hat.device)
             buffers = {name: buffer.index_select(self.batch_dims, index) for name, buffer in batch.state().items()}
+            own = {name: self.get_buffer(name).index_select(0, index) for name in self.of_arms}
             early = {} if self.early is None else {"early": self.early.with_arms(kept)}
-            self._take_over(buffers, self._ids_after(kept, 0), early, {})
+            self._take_over(buffers, own | self._ids_after(kept, 0), early, {})
 
     def _rows_of_next_part(self, done: int, block_size: int | None, mask: Tensor | None) -> int:
         if mask is None and self._may_pool():
@@ -390,7 +400,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             self._learn_gathered(x, action, reward, noise_scale)
             return
         arm = self.__dict__["of_arm"][action]
-        arm.learner._learn_round(x, reward, noise_scale)
+        self.__dict__["arm"] = arm.learner
+        self._learn_chosen_(x, action, reward, noise_scale)
         for buffer, own in arm.pooled:
             buffer[...] = own
 
@@ -402,8 +413,12 @@ class DisjointArms(WithArmIds, ComposedPolicy):
     def _learn_gathered(self, x: Tensor, action: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         """Update copies of the chosen arms' statistics, and write them back."""
         index = self._copy_chosen_(action)
-        self.arm._learn_round(x, reward, noise_scale)
+        self._learn_chosen_(x, action, reward, noise_scale)
         self.policy.estimator._write_chosen_(index, self.arm._statistics(self.copied), self.pooled)
+
+    def _learn_chosen_(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
+        """Learn a round of the chosen arms in ``arm``."""
+        self.arm._learn_round(x, reward, noise_scale)
 
     def _copy_chosen_(self, action: Tensor) -> Tensor:
         """Copy the chosen arms' statistics out of the batch, and return their indices."""
@@ -506,7 +521,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return for_each_arm(self._features(context), self.batch_dims, self.actions, self.takes_one_row)
 
     def _blocks_are_rounds(self) -> bool:
-        return learns_at_once(type(self), "_learn_at_once", ("_learn_round", "_learn_arm"))
+        return learns_at_once(type(self), "_learn_at_once", ("_learn_round", "_learn_arm", "_learn_chosen_"))
 
     def scratch(self) -> list[Tensor]:
         return list(self.arm.state().values())
@@ -601,10 +616,11 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         new.to(old.theta_hat.dtype)
         new._initial_options["device"] = old._initial_options["device"]
         new._buffers.update(constant | buffers)
-        modules = modules | {"policy": _with_estimator(self.policy, new)}
+        modules = modules | {"policy": with_estimator(self.policy, new)}
         # In one update: an interrupt in between would leave wrong ids or a stale view.
         changed = {"_buffers": self._buffers | ids, "_modules": self._modules | modules, "_rooms": rooms}
-        self.__dict__.update(changed, _view=None, multiplications=new.dim * count)
+        each = self.multiplications // old.rounds.size(-1)
+        self.__dict__.update(changed, _view=None, multiplications=each * count)
 
     def _rooms_for(self, added: int) -> dict[str, Tensor]:
         """Return the arms' statistics with those of new arms behind them, and room.
@@ -664,8 +680,9 @@ class _ArmViews(dict[int, "_ArmView"]):
         # What the rounds of all arms write.
         self.shared = [policy.__dict__[name] for name in arms.state() if "." not in name]
         self.shared += [self.batch.__dict__[name] for name in arms.pooled]
-        if arms.scaler is not None:
-            self.shared += [policy.scaler.__dict__[name] for name in arms.scaler.state()]
+        for path, part in arms.parts().items():
+            if path not in ("policy.estimator", "early"):
+                self.shared += [policy.__dict__[path].__dict__[name] for name in part.state()]
 
     def __missing__(self, k: int) -> "_ArmView":
         found = self[k] = _ArmView(self, k)
@@ -730,7 +747,7 @@ def _scores_alone(learners: list[Any], dims: int, x: Any) -> Any:
     return np.stack(scores).reshape(*x.shape[:-1], -1)
 
 
-def _with_estimator(policy: Rule, estimator: Estimator) -> Rule:
+def with_estimator(policy: Rule, estimator: Estimator) -> Rule:
     """Return a copy of a policy over another estimator."""
     twin = copy.copy(policy)
     twin.__dict__["_modules"] = policy._modules | {"estimator": estimator}
