@@ -19,6 +19,7 @@ from torchonline import (
     EpsilonGreedy,
     FixedArms,
     HeavyTailRegression,
+    HybridArms,
     LocalGLMRegression,
     RadiusSelector,
     RidgeRegression,
@@ -187,6 +188,14 @@ CASES = [
         seldom,
     ),
     Case("a user's policy", DisjointArms, lambda dim, **o: MeanPlusWidth(RidgeRegression(dim, **o)), None),
+    Case("ridge", HybridArms, RidgeRegression, None),
+    Case(
+        "embeddings, frozen",
+        HybridArms,
+        lambda dim, **o: EpsilonGreedy(RidgeRegression(dim, **o), epsilon=0.5),
+        {"freeze_after": 6},
+        {"embeddings": [[1.0, 0.0], [1.0, 1.0], [0.5, -1.0], [0.0, 2.0]]},
+    ),
     Case("ucb", RadiusSelector, RidgeRegression, {"freeze_after": 6}),
     Case(
         "exp4",

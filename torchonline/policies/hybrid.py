@@ -27,6 +27,7 @@ from torchonline.core.ops import (
 from torchonline.core.precision_matrix import add_outer_product_
 from torchonline.policies.disjoint import DisjointArms, arms_last, for_each_arm, with_estimator
 from torchonline.policies.fixed_arms import check_scores
+from torchonline.policies.moving_squares import rows_of
 from torchonline.policies.policy import in_turn
 from torchonline.policies.rules import Rule, as_rule
 from torchonline.policies.scaler import StandardScaler
@@ -210,7 +211,7 @@ class HybridArms(DisjointArms):
 
     def _learn_chosen_(self, x: Tensor, place: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
         # Both models may refuse the round, so nothing is written before they have checked it.
-        z = products(x, self.embeddings[place])
+        z = products(x, rows_of(self.embeddings, place))
         rest, residual, scale = self.arm.residuals(x, z, reward, noise_scale)
         before = 1.0 * number(self.shared.logdet)
         self.shared._learn_round(rest, residual, scale)
