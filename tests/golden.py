@@ -30,6 +30,7 @@ from torchonline import (
     DisjointArms,
     FixedArms,
     FreeGrad,
+    HybridArms,
     ParameterFree,
     RadiusSelector,
     RidgeRegression,
@@ -71,6 +72,9 @@ COMPOSED: dict[str, Callable[[], Any]] = {
     "FixedArms": lambda: FixedArms(OFUL(DIM, **RIDGE), numbers(0, ARMS, DIM)),
     "ScaledPolicy": lambda: ScaledPolicy(OFUL(DIM + 1, **RIDGE), StandardScaler(DIM, **SCALER)),
     "DisjointArms": lambda: DisjointArms(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, scaler=None),
+    "HybridArms": lambda: HybridArms(
+        RidgeRegression(DIM, **RIDGE), ARMS, embeddings=numbers(0, ARMS, 2), scaler=None
+    ),
     "RadiusSelector": lambda: RadiusSelector(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, **MASTER),
     "SharedRadiusSelector": lambda: SharedRadiusSelector(RidgeRegression(DIM, **RIDGE), **MASTER),
     "StandardScaler": lambda: StandardScaler(DIM, **SCALER),
@@ -147,6 +151,7 @@ def rounds_of(learner: Any, name: str) -> Rounds:
         "FixedArms": [(None, *both) for both in zip(action, rewards, strict=True)],
         "CatalogueArms": list(zip(x, action, rewards, strict=True)),
         "DisjointArms": list(zip(x, action, rewards, strict=True)),
+        "HybridArms": list(zip(x, action, rewards, strict=True)),
         "RadiusSelector": list(zip(x, action, rewards, strict=True)),
         "SharedRadiusSelector": list(zip(arms, action, rewards, strict=True)),
         "StandardScaler": [(each,) for each in x],

@@ -737,9 +737,9 @@ def _learn_alone(learners: list[Any], x: Any, place: Any, reward: Any, noise_sca
 
 
 def _scores_alone(learners: list[Any], dims: int, x: Any) -> Any:
-    """Return the scores of a decision of each learner of a batch, or None.
+    """Return the scores of one decision of each learner of a batch.
 
-    Shapes are ``(*B, d)`` and ``(*B, K)``.
+    For other inputs, return None. Shapes are ``(*B, d)`` and ``(*B, K)``.
     """
     if x.ndim != dims + 1:
         return None

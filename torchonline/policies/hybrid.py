@@ -36,9 +36,9 @@ from torchonline.regression.ridge import RidgeRegression
 
 
 class OwnRidge(RidgeRegression):
-    """Ridge regression of the rewards, and of the shared features, on an arm's own features.
+    """Ridge regression of rewards and shared features on an arm's own features.
 
-    The statistics of :class:`HybridArms` that belong to one arm. ``logdet`` is that of the joint model, in all arms.
+    These are the statistics of :class:`HybridArms` that belong to one arm. ``logdet`` is that of the joint model, in all arms.
 
     Shape:
         - ``slopes``, ``(*B, k, d)``: of the shared features on the own ones.
@@ -55,7 +55,7 @@ class OwnRidge(RidgeRegression):
         return super()._initial_state() | {"slopes": torch.zeros(self.shared_dim, self.dim, dtype=torch.float64)}
 
     def residuals(self, x: Tensor, z: Tensor, reward: Tensor, noise_scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the round that the shared model learns: features, reward and noise scale.
+        """Return the round of the shared model: features, reward and noise scale.
 
         Shapes: ``(*B, d)``, ``(*B, k)``, ``(*B)`` twice to ``(*B, k)``, ``(*B)`` twice.
         """
@@ -282,5 +282,5 @@ def _products_of_arrays(x: Any, rows: Any) -> Any:
 
 @on_arrays(_products_of_arrays)
 def products(x: Tensor, rows: Tensor) -> Tensor:
-    """Return all products of two features: ``(..., d)`` and ``(..., e)`` to ``(..., d e)``."""
+    """Return all products: ``(..., d)`` and ``(..., e)`` to ``(..., d e)``."""
     return (x.unsqueeze(-1) * rows.unsqueeze(-2)).flatten(-2)
