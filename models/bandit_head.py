@@ -27,7 +27,7 @@ from torchonline.models.input_scaling import (
     step_together,
 )
 from torchonline.policies.disjoint import DisjointArms
-from torchonline.policies.policy import Policy
+from torchonline.policies.policy import Policy, in_turn
 from torchonline.policies.rules import as_rule
 from torchonline.policies.scaler import StandardScaler
 from torchonline.regression.arguments import as_actions
@@ -49,14 +49,15 @@ class BanditHead(Policy):
     :math:`x_k = \phi(z_k)`. K may vary from decision to decision.
 
     *One context, K actions with separate models* (``actions=K``): the encoder maps the context to :math:`\phi(z)`, and each
-    action has its own estimator, see :class:`~torchonline.DisjointArms`. ``head.policy.add_actions`` and ``remove_actions``
-    change the set of actions. The head takes and returns action ids, ``head.policy.action_ids``, and takes the actions' names if
+    action has its own estimator, see :class:`~torchonline.DisjointArms`. :meth:`add_actions` and :meth:`remove_actions` change
+    the set of actions. The head takes and returns action ids, ``head.policy.action_ids``, and takes the actions' names if
     they have any: ``actions=["home", "sale"]``.
 
     *One context, K actions with embeddings* (``actions`` of shape (K, e)): :math:`\phi(z)` is combined with the embedding
     :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
     :math:`x_k^\top\theta = \phi(z)^\top \mathrm{diag}(\theta)\, a_k` is bilinear in context and action. ``combine="outer"``:
-    :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`.
+    :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`. :meth:`add_actions` adds embeddings at the end. A state loads into a
+    head with as many.
 
     :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode and restore its mode
     afterwards. A scripted head in training mode raises an error. The encoder gets a copy of the inputs, so it may work in place,
@@ -336,6 +337,64 @@ class BanditHead(Policy):
     def action_names(self) -> list[str] | None:
         """The actions' names in the order of scores, or None without names."""
         return self.policy.action_names
+
+    @in_turn
+    def add_actions(
+        self, actions: Any = 1, *, prior: Any = None, rounds: float | None = None, embeddings: Any = None
+    ) -> list[int]:
+        """Add actions at the end, and return their ids. Python only.
+
+        What the policy has learnt stays. With embeddings, an id is an index, and a new action is scored by the shared model.
+
+        Args:
+            actions: embeddings of the new actions, ``(n, e)``, if the head has embeddings; else a number or names, as in
+                ``head.policy.add_actions``.
+            prior: as in ``head.policy.add_actions``, with a model for each action.
+            rounds: the same.
+            embeddings: the same, under a :class:`~torchonline.HybridArms` with embeddings.
+
+        Raises:
+            TypeError, ValueError: an argument is anything else, or each action has its own inputs. Nothing has changed.
+
+        Example:
+            >>> head = BanditHead(nn.Identity(), OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])
+            >>> head.add_actions([[1.0, 1.0]]), head.number_of_actions()
+            ([2], 3)
+        """
+        known, named = self.actions, {"prior": prior, "rounds": rounds, "embeddings": embeddings}
+        options = {name: value for name, value in named.items() if value is not None}
+        if known is None:
+            return self._policy_with("add_actions").add_actions(actions, **options)
+        if options:
+            raise TypeError(f"{next(iter(options))}: expected None, because the head has embeddings, got a value")
+        rows = check_tensor("actions", actions, known).detach()
+        if rows.dim() != 2 or rows.size(-1) != known.size(-1) or not rows.size(0):
+            wanted = f"{shape_text(('n', known.size(-1)))} with n > 0"
+            raise ValueError(f"actions: expected embeddings of shape {wanted}, got {shape_text(rows.shape)}")
+        if is_readable(rows):
+            check_values("actions", rows)
+        self._buffers["actions"] = writable(torch.cat([known, rows]))
+        return list(range(known.size(0), known.size(0) + rows.size(0)))
+
+    def remove_actions(self, actions: Any) -> None:
+        """Remove actions by their ids or names. Python only.
+
+        Args:
+            actions: as in ``head.policy.remove_actions``. Embeddings cannot be removed, because indices would change: pass a
+                mask to :meth:`select`.
+
+        Raises:
+            TypeError: the head has embeddings, or each action has its own inputs; or as in ``head.policy.remove_actions``.
+            ValueError: as in ``head.policy.remove_actions``.
+        """
+        self._policy_with("remove_actions").remove_actions(actions)
+
+    def _policy_with(self, name: str) -> Any:
+        """Return the policy with a model for each action, or raise."""
+        if not hasattr(self.policy, name):
+            has = "each action has its own inputs" if self.actions is None else "its actions have embeddings"
+            raise TypeError(f"{name}: expected a head with a model for each action, got one in which {has}")
+        return self.policy
 
     def _ids_of(self, name: str, value: Any) -> Any:
         return self.policy._ids_of(name, value)

@@ -72,9 +72,7 @@ COMPOSED: dict[str, Callable[[], Any]] = {
     "FixedArms": lambda: FixedArms(OFUL(DIM, **RIDGE), numbers(0, ARMS, DIM)),
     "ScaledPolicy": lambda: ScaledPolicy(OFUL(DIM + 1, **RIDGE), StandardScaler(DIM, **SCALER)),
     "DisjointArms": lambda: DisjointArms(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, scaler=None),
-    "HybridArms": lambda: HybridArms(
-        RidgeRegression(DIM, **RIDGE), ARMS, embeddings=numbers(0, ARMS, 2), scaler=None
-    ),
+    "HybridArms": lambda: HybridArms(RidgeRegression(DIM, **RIDGE), ARMS, embeddings=numbers(0, ARMS, 2), scaler=None),
     "RadiusSelector": lambda: RadiusSelector(RidgeRegression(DIM, **RIDGE), ARMS, most_actions=ARMS, **MASTER),
     "SharedRadiusSelector": lambda: SharedRadiusSelector(RidgeRegression(DIM, **RIDGE), **MASTER),
     "StandardScaler": lambda: StandardScaler(DIM, **SCALER),

@@ -26,8 +26,8 @@ from torchonline.policies.disjoint import DisjointArms
 from torchonline.policies.exploration import EpsilonGreedy, Softmax, SquareCB
 from torchonline.policies.fixed_arms import FixedArms
 from torchonline.policies.glb_omd import GLBOMD
-from torchonline.policies.hybrid import HybridArms
 from torchonline.policies.hvt_ucb import HvtUCB
+from torchonline.policies.hybrid import HybridArms
 from torchonline.policies.local_glb import LocalGLB
 from torchonline.policies.oful import OFUL
 from torchonline.policies.radius_selector import RadiusSelector

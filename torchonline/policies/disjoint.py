@@ -15,12 +15,14 @@ from torchonline.core.all_or_nothing import SNAPSHOT_BYTES, all_or_nothing, copi
 from torchonline.core.backend import in_python, is_readable, may_hold, on_arrays
 from torchonline.core.checks import positive_integer
 from torchonline.core.compiled import LEFT, REVIEW, with_core
+from torchonline.core.inputs import ArrayLike
 from torchonline.core.messages import listed
 from torchonline.core.ops import assign_, column, in_type_of, number, of_chosen
 from torchonline.core.options import is_ours, rebuilt
 from torchonline.core.undo_journal import copies_of, restore_
 from torchonline.core.views import NumpyView, with_attributes
 from torchonline.policies.arm_ids import WithArmIds
+from torchonline.policies.arm_priors import prior_state
 from torchonline.policies.compiled_arms import add_core
 from torchonline.policies.composed import ComposedPolicy
 from torchonline.policies.policy import in_turn
@@ -162,32 +164,64 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return f"actions={self.actions}{named}, {super().extra_repr()}"
 
     @in_turn
-    def add_actions(self, actions: int | Sequence[str] = 1) -> list[int]:
-        """Add untrained arms at the end, and return their ids.
+    def add_actions(
+        self, actions: int | Sequence[str] = 1, *, prior: ArrayLike | str | None = None, rounds: float | None = None
+    ) -> list[int]:
+        r"""Add arms at the end, and return their ids.
 
-        The other arms keep what they have learnt.
+        The other arms keep what they have learnt. The new ones are untrained, or start from a prior that counts for ``rounds``
+        rounds, s:
+
+        - ``"pooled"``: as if the arm had learnt all rounds of the others, each with the weight s / n, where n is their number.
+          That is, :math:`V = \lambda I + \frac sn\sum_k(V_k - \lambda I)`, and :math:`V\hat\theta` is the sum of
+          :math:`\frac sn V_k\hat\theta_k`.
+        - a parameter :math:`\theta_0`: the estimate is :math:`\theta_0`, with :math:`V = (\lambda + s)I`, as after s rounds of
+          features with variance 1.
+
+        A prior is no round of the arm, and a restart forgets it. Guarantee, of :class:`RidgeRegression`, for the estimate
+        :math:`\theta_0` and the matrix :math:`V_0` of the prior: the arm's set holds as without a prior, if
+        :math:`\|\theta^* - \theta_0\|_{V_0} \le \sqrt\lambda` ``theta_bound`` (proof: docs/disjoint_arms_theory.md). Whether it
+        does is not known from data, so take the set for a heuristic.
 
         Args:
             actions: number of new arms; or their names, if the other arms have names. A name is never given twice, not even
                 after a removal.
+            prior: "pooled", a parameter ``(m)`` for all new arms, or None. Needs :class:`RidgeRegression`; "pooled" also takes
+                :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression`, as in :func:`torchonline.bandit`.
+            rounds: above 0, the number of rounds that the prior counts for; None without a prior.
 
         Raises:
-            TypeError, ValueError: ``actions`` is anything else. Nothing has changed.
+            TypeError, ValueError: an argument is anything else. Nothing has changed.
 
         Example:
             >>> arms = DisjointArms(RidgeRegression(1), actions=["home", "sale"])
             >>> arms.add_actions(["promo"]), arms.action_names
             ([2], ['home', 'sale', 'promo'])
+            >>> arms.learn([[1.0], [1.0]], ["home", "sale"], [1.0, 0.5])
+            >>> arms.add_actions(["news"], prior="pooled", rounds=4)
+            [3]
+            >>> arms.predict([1.0])
+            tensor([0.5000, 0.2500, 0.0000, 0.6000], dtype=torch.float64)
         """
         added, names = self._added("actions", actions)
-        return self._append(added, names, {})
+        with torch.no_grad():
+            start = prior_state(self.policy.estimator, prior, rounds)
+        return self._append(added, names, {}, start)
 
-    def _append(self, added: int, names: list[str] | None, of_arms: dict[str, Tensor]) -> list[int]:
-        """Add arms with these rows of the buffers in ``of_arms``, and return their ids."""
+    def _append(
+        self, added: int, names: list[str] | None, of_arms: dict[str, Tensor], start: dict[str, Tensor]
+    ) -> list[int]:
+        """Add arms, and return their ids.
+
+        ``of_arms`` holds their rows of the buffers in :attr:`of_arms`, and ``start``, ``(*B, 1, ...)``, the statistics that are
+        not those of an untrained arm.
+        """
         first, count, dims = self.ids_so_far, self.actions, self.batch_dims
         with torch.inference_mode(False), torch.no_grad():
             rooms = self._rooms_for(added)
             buffers = {name: room.narrow(dims, 0, count + added) for name, room in rooms.items()}
+            for name, value in start.items():
+                buffers[name].narrow(dims, count, added).copy_(value)
             own: dict[str, Any] = {name: torch.cat([self.get_buffer(name), rows]) for name, rows in of_arms.items()}
             self._take_over(buffers, own | self._ids_after(range(count), added, names), {}, rooms)
         return list(range(first, first + added))

@@ -227,7 +227,9 @@ class HybridArms(DisjointArms):
         return super().parts() | {"shared": self.shared}
 
     @in_turn
-    def add_actions(self, actions: int | Sequence[str] = 1, *, embeddings: ArrayLike | None = None) -> list[int]:
+    def add_actions(  # type: ignore[override]
+        self, actions: int | Sequence[str] = 1, *, embeddings: ArrayLike | None = None
+    ) -> list[int]:
         """Add arms at the end, which start at the shared model, and return their ids.
 
         Args:
@@ -245,7 +247,7 @@ class HybridArms(DisjointArms):
         """
         added, names = self._added("actions", actions)
         rows = self._rows_for("embeddings", embeddings, added, self.embeddings.size(-1))
-        return self._append(added, names, {"embeddings": rows})
+        return self._append(added, names, {"embeddings": rows}, {})
 
     def _means(self, x: Tensor) -> Tensor:
         return arms_last(self._joint(self._features(x), False)[0], self.batch_dims)
