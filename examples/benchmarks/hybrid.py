@@ -10,8 +10,8 @@
 
 Contexts of the last two are standardised, with a constant, and the error is the mean of 1 less the reward. All learners are UCB
 over ``RidgeRegression`` at its defaults, with seven multiples of the radius: separate models (``DisjointArms``), a shared model
-of the products of context and embedding (``UCB``), and hybrids without and with embeddings. ``bandit`` is the default, which follows
-its residuals, on the same contexts.
+of the products of context and embedding (``UCB``), and hybrids without and with embeddings. ``bandit`` is the default, which
+follows its residuals, on the same contexts.
 
 A cell has the mean over the seeds and its standard error: at multiple 1, which is proved, and at the best multiple in hindsight.
 

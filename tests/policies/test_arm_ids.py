@@ -10,7 +10,7 @@ from torch import Tensor
 
 import torchonline
 from tests.learners import differences, snapshot
-from torchonline import OFUL, DisjointArms, EpsilonGreedy, FixedArms, RidgeRegression
+from torchonline import OFUL, DisjointArms, EpsilonGreedy, FixedArms, HybridArms, RidgeRegression
 from torchonline.distributed import SharedLearner
 from torchonline.export import to_program, to_torchscript
 from torchonline.models import BanditHead
@@ -32,11 +32,21 @@ def head(**options: Any) -> BanditHead:
     return BanditHead(torch.nn.Identity(), disjoint(**options))
 
 
+def hybrid(**options: Any) -> HybridArms:
+    return HybridArms(RidgeRegression(1, **options), 4)
+
+
 def scaled_head(**options: Any) -> BanditHead:
     return BanditHead(torch.nn.Linear(1, 1).double(), disjoint(**options))
 
 
-MAKERS: dict[str, Callable[..., Any]] = {"disjoint": disjoint, "fixed": fixed, "head": head, "encoder": scaled_head}
+MAKERS: dict[str, Callable[..., Any]] = {
+    "disjoint": disjoint,
+    "hybrid": hybrid,
+    "fixed": fixed,
+    "head": head,
+    "encoder": scaled_head,
+}
 every_kind = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 
