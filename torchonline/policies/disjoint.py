@@ -253,7 +253,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         with torch.inference_mode(False), torch.no_grad():
             index = torch.tensor(kept, device=batch.theta_hat.device)
             buffers = {name: buffer.index_select(self.batch_dims, index) for name, buffer in batch.state().items()}
-            own = {name: self.get_buffer(name).index_select(0, index) for name in self.of_arms}
+            own: dict[str, Any] = {name: self.get_buffer(name).index_select(0, index) for name in self.of_arms}
             early = {} if self.early is None else {"early": self.early.with_arms(kept)}
             self._take_over(buffers, own | self._ids_after(kept, 0), early, {})
 

@@ -176,7 +176,7 @@ class HybridArms(DisjointArms):
         shared_dim = one.dim * rows.size(-1) if rows.dim() == 2 else one.dim
         own = OwnRidge(**one._arguments, shared_dim=shared_dim)
         super().__init__(with_estimator(rule, own), actions, scaler=scaler)
-        self.shared = RidgeRegression(**one._arguments | {"dim": shared_dim})
+        self.shared = RidgeRegression(**{**one._arguments, "dim": shared_dim})
         self.learns_alone = False
         self.has_embeddings = embeddings is not None
         self.register_buffer("embeddings", self._rows_for("embeddings", embeddings, self.actions, rows.size(-1)))
@@ -188,11 +188,11 @@ class HybridArms(DisjointArms):
 
         Shapes: ``(*B, K, ..., 1, d)`` to ``(*B, K, n, k)``; or ``(d)``, one row for all arms, to ``(K, k)``.
         """
-        own = self.policy.estimator
+        slopes: Tensor = self.policy.estimator.slopes  # type: ignore[assignment]
         if len(rows.shape) == 1:  # on NumPy views
-            return products(rows, self.embeddings) - matvec(own.slopes, rows)
-        x = own.grouped(rows)
-        return products(x, self.embeddings[:, None]) - matmul(x, own.slopes.mT)
+            return products(rows, self.embeddings) - matvec(slopes, rows)
+        x = self.policy.estimator.grouped(rows)
+        return products(x, self.embeddings[:, None]) - matmul(x, slopes.mT)
 
     def _joint(self, features: Tensor, with_widths: bool) -> tuple[Tensor, Tensor]:
         """Return predictors and widths: ``(*B, ..., m)`` to ``(*B, K, ..., 1)`` twice."""
