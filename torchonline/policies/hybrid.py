@@ -1,4 +1,4 @@
-"""Hybrid arms: a model shared by all arms, and one of each arm's own (Li et al., WWW 2010)."""
+"""Hybrid arms: a model shared by all arms, and one of each arm's own."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
