@@ -165,7 +165,7 @@ def test_arms_have_names() -> None:
 def test_delta_is_not_divided_and_the_template_stays() -> None:
     template = RidgeRegression(DIM, **OPTIONS)
     policy = HybridArms(template, ARMS)
-    assert policy.estimator.delta == OPTIONS["delta"]
+    assert (policy.estimator.delta, policy.shared.delta, policy.most_actions) == (0.1, 0.1, 1)
     policy.step(torch.ones(DIM), 0, 1.0)
     assert int(template.rounds) == 0
 

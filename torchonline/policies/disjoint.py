@@ -116,7 +116,9 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         options: dict[str, Any] = {"dtype": one.theta_hat.dtype, "device": one.theta_hat.device}
         options["validate"] = one.validate
         delta: Any = getattr(one, "delta", None)
-        if delta is not None and not self.has_joint_set:
+        if self.has_joint_set:
+            most = 1
+        if delta is not None:
             options["delta"] = delta / most
         one = rebuilt(one, **options)
         batch = rebuilt(one, batch_shape=(*one.batch_shape, count))
