@@ -163,11 +163,12 @@ def test_arms_have_names() -> None:
 
 
 def test_delta_is_not_divided_and_the_template_stays() -> None:
-    template = RidgeRegression(DIM, **OPTIONS)
+    template = RidgeRegression(DIM, **OPTIONS).float()
     policy = HybridArms(template, ARMS)
     assert (policy.estimator.delta, policy.shared.delta, policy.most_actions) == (0.1, 0.1, 1)
     policy.step(torch.ones(DIM), 0, 1.0)
     assert int(template.rounds) == 0
+    assert {value.dtype for value in policy.state().values()} == {torch.float32, torch.int64}
 
 
 def test_all_starts_anew_when_the_scaler_freezes() -> None:

@@ -24,6 +24,7 @@ from torchonline.core.ops import (
     sqrt,
     weighted,
 )
+from torchonline.core.options import rebuilt
 from torchonline.core.precision_matrix import add_outer_product_
 from torchonline.policies.disjoint import DisjointArms, arms_last, for_each_arm, with_estimator
 from torchonline.policies.fixed_arms import check_scores
@@ -107,9 +108,8 @@ class HybridArms(DisjointArms):
     :math:`\sqrt d`. Smaller multiples, ``radius_scale`` below 1, are a heuristic, and usually better (docs/hybrid.md). While a
     ``scaler`` moves, the set is a heuristic too.
 
-    Cost, for k = d e shared features: O(K (d + k)^2) for a decision and O((d + k)^2) for a step, independent of the number of
-    rounds and, in a step, of arms; two matrices (k, k), and for each arm two (d, d) and one (k, d). Rounds of a log are learnt in
-    order.
+    Cost, for k = d e shared features: O(K (d + k)^2) for a decision, and O((d + k)^2 + K) for a step; two matrices (k, k), and
+    for each arm two (d, d) and one (k, d). Rounds of a log are learnt in order.
 
     Args:
         policy: the rule of choice over a :class:`RidgeRegression` of d features, one that scores by ``scores_of``, such as
@@ -174,9 +174,11 @@ class HybridArms(DisjointArms):
         else:
             rows = check_tensor("embeddings", embeddings, one.theta_hat).detach()
         shared_dim = one.dim * rows.size(-1) if rows.dim() == 2 else one.dim
-        own = OwnRidge(**one._arguments, shared_dim=shared_dim)
+        # A template may have been moved.
+        place = {"dtype": one.theta_hat.dtype, "device": one.theta_hat.device, "validate": one.validate}
+        own = OwnRidge(**{**one._arguments, **place}, shared_dim=shared_dim)
         super().__init__(with_estimator(rule, own), actions, scaler=scaler)
-        self.shared = RidgeRegression(**{**one._arguments, "dim": shared_dim})
+        self.shared = rebuilt(one, dim=shared_dim, **place)
         self.learns_alone = False
         self.has_embeddings = embeddings is not None
         self.register_buffer("embeddings", self._rows_for("embeddings", embeddings, self.actions, rows.size(-1)))
