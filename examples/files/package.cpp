@@ -1,41 +1,67 @@
-// A compiled package in C++: a round is one call, which learns the last round and chooses the next arm.
-//
-//     python -c "from torchonline import OFUL; from torchonline.export import compile_program, to_program
-//     compile_program(to_program(OFUL(2)), 'oful.pt2')"
-//     TORCH=$(python -c "import os, torch; print(os.path.dirname(torch.__file__))")
-//     g++ -std=c++20 -O2 -I$TORCH/include -I$TORCH/include/torch/csrc/api/include package.cpp -o package \
-//         -L$TORCH/lib -ltorch -ltorch_cpu -lc10 -Wl,-rpath,$TORCH/lib
-//     ./package oful.pt2
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <cmath>
+#include <algorithm>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+#include <torch/csrc/jit/serialization/pickle.h>
+
+using Tensors = std::vector<at::Tensor>;
+
+// A policy of a compiled archive: its functions, and the state between calls.
+struct Policy {
+    torch::inductor::AOTIModelPackageLoader selects, steps;
+    Tensors state;
+
+    explicit Policy(const std::string& path) : selects(path, "select"), steps(path, "step") {
+        state = torch::inductor::AOTIModelPackageLoader(path, "start").run({});
+    }
+
+    // The choice of each of N decisions; -1 if there is nothing to choose.
+    at::Tensor select(const Tensors& inputs, const at::Tensor& mask) {
+        Tensors all = state;
+        all.insert(all.end(), inputs.begin(), inputs.end());
+        all.push_back(mask);
+        return selects.run(all)[0];
+    }
+
+    // Whether the round was learnt. A refused round changes nothing.
+    bool step(const Tensors& inputs, const at::Tensor& action, const at::Tensor& reward) {
+        Tensors all = state;
+        all.insert(all.end(), inputs.begin(), inputs.end());
+        all.insert(all.end(), {action, reward});
+        Tensors found = steps.run(all);
+        state.assign(found.begin() + 1, found.end());
+        return found[0].item<bool>();
+    }
+};
 
 int main(int count, char** words) {
-    if (count != 2) {
-        std::cerr << "usage: package FILE\n";
+    if (count != 3) {
+        std::cerr << "usage: package FILE ROUNDS\n";
         return 2;
     }
     at::set_num_threads(1);
     c10::InferenceMode no_gradients;
-    torch::inductor::AOTIModelPackageLoader policy(words[1]);
-    auto arms = at::tensor({1.0, 0.0, 0.6, 0.8, 0.0, 1.0}, at::kDouble).reshape({1, 3, 2});  // one decision, three arms
-    auto mask = at::ones({1, 3}, at::kBool);
-    auto past = arms[0].clone();  // the arms of the last round, of which k was chosen
-    auto k = at::zeros({}, at::kLong), reward = at::zeros({}, at::kDouble), learn = at::zeros({}, at::kBool);
-    int learnt = 0, best = 0;
-    for (int t = 0; t < 200; ++t) {
-        auto found = policy.run({past, k, reward, learn, arms, mask});  // choices, and whether the last round was learnt
-        k = found[0][0].clone();                                        // -1 if there is nothing to choose
-        learnt += found[1].item<bool>();
-        best += k.item<int64_t>() == 2;
-        reward = past[k.item<int64_t>()][1] + 0.1 * std::sin(t);
-        if (t % 10 == 9) reward = at::full({}, std::nan(""), at::kDouble);  // a reward that is missing
-        learn = at::ones({}, at::kBool);
+    Policy policy(words[1]);
+    // What torch.save writes of a dict: `rewards` (T, K), NaN where one is missing, and `inputs` (T, ...), unless the arms are fixed.
+    std::ifstream file(words[2], std::ios::binary);
+    std::vector<char> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    auto rounds = torch::jit::pickle_load(bytes).toGenericDict();
+    auto rewards = rounds.at("rewards").toTensor();
+    bool has_inputs = rounds.contains("inputs");
+    for (int64_t t = 0; t < rewards.size(0); ++t) {
+        Tensors decision, past;
+        auto mask = at::ones({rewards.size(1)}, at::kBool);
+        if (has_inputs) {
+            past = {rounds.at("inputs").toTensor()[t].clone()};
+            decision = {past[0].unsqueeze(0)};  // one decision
+            mask = mask.unsqueeze(0);
+        }
+        int64_t k = policy.select(decision, mask).item<int64_t>();
+        int64_t action = std::max<int64_t>(k, 0);
+        bool learnt = policy.step(past, at::scalar_tensor(action, at::kLong), rewards[t][action].clone());
+        std::cout << k << " " << learnt << "\n";
     }
-    auto found = policy.run({past, k, reward, learn, arms, at::zeros_like(mask)});
-    learnt += found[1].item<bool>();
-    std::cout << "learnt " << learnt << " of 200, the best arm " << best << " times, without an arm "
-              << found[0].item<int64_t>() << "\n";
 }

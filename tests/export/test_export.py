@@ -322,11 +322,12 @@ def test_programs_of_every_link(make, link: Link) -> None:
 
 @pytest.fixture(scope="module")
 def compiled_oful(tmp_path_factory: pytest.TempPathFactory, oful_program: Callable[[], ExportedProgram]) -> Path:
-    """A folder with `round.pt2`, the package of OFUL(2), and torch's cache of it."""
+    """A folder with the packages of OFUL(2): `round.pt2`, `archive.pt2`, and torch's cache of them."""
     folder = kept_folder() or tmp_path_factory.mktemp("compiled")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "cache"))
         compile_program(oful_program(), folder / "round.pt2")
+        compile_program(to_archive(OFUL(2)), folder / "archive.pt2")
     return folder
 
 
@@ -344,7 +345,7 @@ def test_files_choose_and_learn_in_cpp(name: str, request: pytest.FixtureRequest
         file = tmp_path / "oful.pt"
         to_torchscript(OFUL(2), file)
     else:
-        file = request.getfixturevalue("compiled_oful") / "round.pt2"
+        file = request.getfixturevalue("compiled_oful") / "archive.pt2"
     done = subprocess.run([f"./{name}", str(file)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     # What an eager policy does, which hears the good rounds alone.

@@ -11,7 +11,7 @@ import torch
 from torchonline.command_line.evaluation import Table, evaluate_head, evaluate_replay
 from torchonline.command_line.service import make_settings, number_of_actions, read_secret, run_service
 from torchonline.command_line.tables import share_columns
-from torchonline.export import to_onnx, to_program, to_torchscript
+from torchonline.export import to_archive, to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
 from torchonline.models.checkpoints import data_only, read_checkpoint
@@ -151,8 +151,8 @@ class OnlineTrainer(pl.Trainer):
             model: the model, whose head is written. For an OnlinePredictor, its learner is written: predict() returns the
                 weights, and the file has no encoder, scaler or loss.
             datamodule: data, whose first inputs are the example for the file.
-            path: file to write. The suffix determines the format: .pt for TorchScript, which decides and learns; .pt2 for a
-                program of torch.export; .onnx for only the scores of a policy without an encoder.
+            path: file to write. The suffix determines the format: .pt for TorchScript; .pt2 for an archive of programs, or for the
+                program of a learner's weights; .onnx for a folder of ONNX graphs.
             ckpt_path: checkpoint to start from (default: last.ckpt in the trainer's default_root_dir, where fit writes it); "new"
                 uses the untrained model of the configuration.
         """
@@ -161,19 +161,22 @@ class OnlineTrainer(pl.Trainer):
         if subject is None:
             raise ValueError(f"model: expected a model with a head or a learner, got {type(model).__name__}")
         file = Path(path)
-        check_format(subject, file)
+        if file.suffix not in (".pt", ".pt2", ".onnx"):
+            raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {str(file)!r}")
         example = None
-        if hasattr(model, "head") and datamodule is not None and file.suffix != ".onnx":
+        if hasattr(model, "head") and datamodule is not None:
             datamodule.setup("fit")
             inputs = inputs_of(next(iter(datamodule.train_dataloader())))
             example = inputs[0].to(input_type(subject).dtype) if inputs.is_floating_point() else inputs[0]
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".pt":
             to_torchscript(subject, file, example=example)
-        elif file.suffix == ".pt2":
-            to_program(subject, file, example=example)
+        elif file.suffix == ".onnx":
+            to_onnx(subject, file, example=example)
+        elif isinstance(subject, Policy):
+            to_archive(subject, file, example=example)
         else:
-            to_onnx(getattr(subject, "policy", subject), file)
+            to_program(subject, file)
         whole = "" if hasattr(model, "head") else ", the learner's weights, without encoder, scaler and loss"
         print(f"state: {ckpt_path or 'new'}; wrote {file}{whole}")
 
@@ -325,19 +328,6 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
                     stacklevel=1,
                 )
     return model.eval()
-
-
-def check_format(subject: Any, file: Path) -> None:
-    """Raise a ValueError if a file's format cannot hold the head or learner."""
-    if file.suffix not in (".pt", ".pt2", ".onnx"):
-        raise ValueError(f"path: expected a file that ends in .pt, .pt2 or .onnx, got {str(file)!r}")
-    has_encoder = type(getattr(subject, "encoder", torch.nn.Identity())) is not torch.nn.Identity
-    policy = getattr(subject, "policy", subject)
-    if file.suffix == ".onnx" and (has_encoder or not isinstance(policy, Rule)):
-        kind = "a head with an encoder" if has_encoder else type(policy).__name__
-        raise ValueError(
-            f"path: expected .pt or .pt2 for {kind}, got .onnx, which holds the scores of a policy with features for each arm"
-        )
 
 
 def print_table(table: Table) -> None:

@@ -5,7 +5,7 @@
 :class:`~torchonline.export.runner.Runner` keeps the state between calls.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -115,28 +115,33 @@ def given_to(function: Function, trial: PolicyTrial | FixedTrial) -> tuple[str, 
     return tuple(name for name in function.arguments if name in known)
 
 
-def shapes_for(state: State, given: tuple[str, ...], trial: PolicyTrial | FixedTrial) -> tuple[Any, ...]:
+def shapes_for(state: Iterable[str], given: tuple[str, ...], shapes: dict[str, Any]) -> tuple[Any, ...]:
     """Return the dimensions of a function's state and arguments that vary between calls."""
-    shapes = trial.named(trial.dynamic_shapes())
     # A function without arguments has no entry for them.
     return {name: {} for name in state}, *([tuple(shapes[one] for one in given)] if given else [])
 
 
-def functions_of(policy: Policy, trial: PolicyTrial | FixedTrial) -> dict[str, ExportedProgram]:
+def functions_of(
+    policy: Policy, trial: PolicyTrial | FixedTrial, shapes: tuple[dict[int, Any], ...] | None = None
+) -> dict[str, ExportedProgram]:
     """Return the functions of a policy as programs, ``start`` first.
 
     Args:
         policy: a copy in evaluation mode.
-        trial: its trial, which has examples of the arguments and says which of their dimensions vary.
+        trial: its trial, which has examples of the arguments.
+        shapes: the dimensions that vary, as of ``trial.dynamic_shapes()``, which is the default.
     """
+    varies = trial.named(shapes or trial.dynamic_shapes())
     state, programs, examples = state_of(policy), {}, trial.named(trial.round_arguments())
     with torch.no_grad(), generators_left_alone():
         programs["start"] = torch.export.export(Start(state), (), strict=False)
         for name, function in FUNCTIONS.items():
             given = given_to(function, trial)
-            arguments, shapes = (state, *(examples[one] for one in given)), shapes_for(state, given, trial)
             programs[name] = torch.export.export(
-                Pure(policy, function, given), arguments, dynamic_shapes=shapes, strict=False
+                Pure(policy, function, given),
+                (state, *(examples[one] for one in given)),
+                dynamic_shapes=shapes_for(state, given, varies),
+                strict=False,
             )
     return programs
 

@@ -96,7 +96,7 @@ def graphs_of(
     """
     if draws(programs["scores"]):
         raise ValueError(f"module: expected a policy with deterministic scores, got {learner}")
-    state = list(programs["start"].module()())
+    state, shapes = list(programs["start"].module()()), trial.named(trial.dynamic_shapes())
     graphs = {"start": _graph(programs["start"], [], state)}
     for name, function in FUNCTIONS.items():
         if draws(programs[name]):
@@ -106,7 +106,7 @@ def graphs_of(
             program = torch.export.export(
                 Graph(programs[name]),
                 programs[name].example_inputs[0],
-                dynamic_shapes=shapes_for(dict.fromkeys(state), given, trial),
+                dynamic_shapes=shapes_for(state, given, shapes),
                 strict=False,
             )
         following = [f"next.{one}" for one in state] if function.changes else []

@@ -48,19 +48,22 @@ class Runner:
         if isinstance(path, (str, os.PathLike)) and os.path.isdir(path):
             with open(os.path.join(path, ABOUT), encoding="utf-8") as file:
                 about = json.load(file)
-            return cls.of_graphs({name: os.path.join(path, f"{name}.onnx") for name in about["sha256"]}, about)
+            graphs = {file.removesuffix(".onnx"): os.path.join(path, file) for file in about["sha256"]}
+            return cls.of_graphs(graphs, about)
         from torch.export.pt2_archive._package import load_pt2
 
         found = load_pt2(path)
         about = json.loads(found.extra_files[ABOUT])
         functions: dict[str, Any] = {name: program.module() for name, program in found.exported_programs.items()}
-        functions |= {name: _Compiled(name, package, about["state"]) for name, package in found.aoti_runners.items()}
+        functions |= {
+            name: FlatFunction(name, package.loader.run, about["state"]) for name, package in found.aoti_runners.items()
+        }
         return cls(functions, about)
 
     @classmethod
     def of_graphs(cls, graphs: Mapping[str, Any], about: Mapping[str, Any]) -> "Runner":
         """Return the runner of ONNX graphs, given as paths or bytes."""
-        return cls({name: _Graph(name, graph, about["state"]) for name, graph in graphs.items()}, about)
+        return cls({name: FlatFunction(name, _session(graph), about["state"]) for name, graph in graphs.items()}, about)
 
     def select(self, inputs: Any = None, mask: Any = None) -> Tensor:
         """Return the chosen arm of each decision: its index or id, or -1.
@@ -158,42 +161,41 @@ class Runner:
         """Return a value as a tensor of its argument's dtype, or raise."""
         dtype = getattr(torch, self.about["types"][name])
         tensor = torch.as_tensor(value)
-        if (tensor.is_floating_point() or tensor.is_complex()) and not dtype.is_floating_point or tensor.is_complex():
+        if tensor.is_complex() or (tensor.is_floating_point() and not dtype.is_floating_point):
             raise TypeError(f"{name}: expected {self.about['types'][name]}, got {tensor.dtype}")
         return tensor.to(dtype)
 
 
-class _Graph:
-    """Function of an ONNX graph, which takes the state's buffers and arguments in order."""
+class FlatFunction:
+    """Function of a state that takes and returns flat lists of tensors.
 
-    def __init__(self, name: str, graph: Any, state: list[str]) -> None:
-        import onnxruntime
+    Args:
+        name: its name in the archive.
+        run: the runtime's call.
+        state: names of the state's buffers, in the order of the list.
+    """
 
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # it warns of what it cannot compute in advance
-        self.name, self.state = name, state
-        self.session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        self.inputs = [one.name for one in self.session.get_inputs()]
-
-    def __call__(self, state: Mapping[str, Tensor] | None = None, *arguments: Tensor) -> Any:
-        values = [*((state or {})[name] for name in self.state), *arguments] if state else []
-        named = {name: value.numpy() for name, value in zip(self.inputs, values, strict=True)}
-        return _structured(self.name, self.state, [torch.as_tensor(one) for one in self.session.run(None, named)])
-
-
-class _Compiled:
-    """Function of a compiled package, which takes and returns flat lists of tensors."""
-
-    def __init__(self, name: str, package: Any, state: list[str]) -> None:
-        self.name, self.run, self.state = name, package.loader.run, state
+    def __init__(self, name: str, run: Callable[[list[Tensor]], Any], state: list[str]) -> None:
+        self.name, self.run, self.state = name, run, state
 
     def __call__(self, state: Mapping[str, Tensor] | None = None, *arguments: Tensor) -> Any:
         found = self.run([*((state or {})[name] for name in self.state), *arguments] if state else [])
-        return _structured(self.name, self.state, found)
+        if self.name == "start":
+            return dict(zip(self.state, found, strict=True))
+        return (found[0], dict(zip(self.state, found[1:], strict=True))) if self.name == "step" else found[0]
 
 
-def _structured(name: str, state: list[str], found: list[Tensor]) -> Any:
-    """Return the flat results of a function as the function returns them."""
-    if name == "start":
-        return dict(zip(state, found, strict=True))
-    return (found[0], dict(zip(state, found[1:], strict=True))) if name == "step" else found[0]
+def _session(graph: Any) -> Callable[[list[Tensor]], list[Tensor]]:
+    """Return the call of an ONNX graph, given as a path or bytes, by onnxruntime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # it warns of what it cannot compute in advance
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+
+    def run(given: list[Tensor]) -> list[Tensor]:
+        arrays = {name: value.numpy() for name, value in zip(names, given, strict=True)}
+        return [torch.as_tensor(one) for one in session.run(None, arrays)]
+
+    return run
