@@ -8,19 +8,12 @@ from torchonline.models.batches import LoggedRounds
 from torchonline.models.builders import mlp, recommended_policy, table_head
 from torchonline.models.fitted_transformer import FittedTransformer
 from torchonline.models.hashed_embedding import HashedEmbedding
+from torchonline.models.hugging_face import HuggingFaceEncoder
 from torchonline.models.round_loader import RoundLoader
 
-__all__ = [
-    "BanditHead",
-    "FittedTransformer",
-    "HashedEmbedding",
-    "LearnerStrategy",
-    "LogDataModule",
-    "LoggedRounds",
-    "NeuralLinearBandit",
-]
-__all__ += ["OnlinePredictor", "RoundLoader", "TableDataModule", "TensorDictPolicy", "mlp", "recommended_policy"]
-__all__ += ["table_head"]
+__all__ = ["BanditHead", "FittedTransformer", "HashedEmbedding", "HuggingFaceEncoder", "LearnerStrategy", "LogDataModule"]
+__all__ += ["LoggedRounds", "NeuralLinearBandit", "OnlinePredictor", "RoundLoader", "TableDataModule", "TensorDictPolicy"]
+__all__ += ["mlp", "recommended_policy", "table_head"]
 
 if typing.TYPE_CHECKING:  # for editors and type checkers
     from torchonline.models.lightning_strategy import LearnerStrategy as LearnerStrategy

@@ -1,6 +1,6 @@
 """Bandit policy on top of an encoder, as one module."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,15 @@ from torchonline.core.messages import listed
 from torchonline.core.ops import in_type_of, of_chosen
 from torchonline.core.options import described
 from torchonline.core.state_dict_checks import load_whole
-from torchonline.models.encoding import as_inputs, encoded_items, encoder_width, evaluating, typed_like
+from torchonline.models.encoding import (
+    as_inputs,
+    encoded_items,
+    encoder_width,
+    evaluating,
+    hugging_face_encoder,
+    typed_like,
+)
+from torchonline.models.hugging_face import HuggingFaceEncoder
 from torchonline.models.input_scaling import (
     both_or_neither,
     check_inputs,
@@ -76,7 +84,8 @@ class BanditHead(Policy):
             tensor, an array or lists of numbers, kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a
             :class:`~torchonline.DisjointArms`.
         combine: ``"product"`` (e = d) or ``"outer"`` (d = m e). Only used with embeddings.
-        feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images.
+        feature_dims: number of trailing input dimensions that form one item: 1 for vectors, 3 for images. A
+            :class:`~torchonline.models.HuggingFaceEncoder` has its own.
         scaler: a :class:`~torchonline.StandardScaler` of the raw inputs, for inputs in any units; or None. The encoder gets
             ``scaler(inputs)`` in the dtype of its parameters. Give raw inputs in float64 if float32 would round away their
             differences. A step updates the scaler with the context, or with the chosen arm's inputs, after the policy has
@@ -85,6 +94,9 @@ class BanditHead(Policy):
             a scaler the policy's radius is a heuristic, even after the scaler has frozen, because the policy keeps the rounds
             that it learnt in other coordinates. For a guarantee after a freeze, give the scaler to
             :class:`~torchonline.DisjointArms` or :class:`~torchonline.ScaledPolicy`.
+        output: for a Hugging Face model as ``encoder``: which part of its output has the features, such as ``"mean"`` or
+            ``"pooler_output"``; see :class:`~torchonline.models.HuggingFaceEncoder`. Inputs may then be mappings of tensors.
+        processor: for a Hugging Face model: its tokenizer or image processor. Inputs may then be texts or images.
 
     Shape:
         - inputs: ``(*B, ..., K, *feature)``, or ``(*B, ..., *feature)`` with actions.
@@ -123,14 +135,21 @@ class BanditHead(Policy):
         combine: str = "product",
         feature_dims: int = 1,
         scaler: StandardScaler | None = None,
+        output: str | Callable[..., Tensor] | None = None,
+        processor: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__()
+        if output is not None:
+            encoder = HuggingFaceEncoder(encoder, output, processor)
+        elif processor is not None:
+            raise ValueError('output: expected "mean" or another output of the model, with a processor, got None')
         if not isinstance(encoder, nn.Module):
             raise TypeError(f"encoder: expected a torch.nn.Module, got {type(encoder).__name__}")
         self.encoder = encoder
         self.policy = chosen = _with_models(policy, actions)
         self.combine = one_of("combine", combine, ("product", "outer"))
-        self.feature_dims = positive_integer("feature_dims", feature_dims)
+        reader = hugging_face_encoder(encoder)
+        self.feature_dims = positive_integer("feature_dims", reader.feature_dims if reader else feature_dims)
         self.scaler = checked_scaler(scaler, chosen, self.feature_dims)
         self.takes_mask = self.scaler is None and chosen.takes_mask
         self.encoder_width = chosen.dim
@@ -505,7 +524,9 @@ class BanditHead(Policy):
             step_together(self, self.scaler, inputs, action, reward, noise_scale)
             return
         place = self._checked_action(action, inputs)
-        self.policy.learn(*self._encoded_log(inputs, place, ENCODED_AT_ONCE), reward, **options)
+        reader = hugging_face_encoder(self.encoder)
+        at_once = reader.items_at_once if reader else ENCODED_AT_ONCE
+        self.policy.learn(*self._encoded_log(inputs, place, at_once), reward, **options)
 
     def _encoded_log(self, inputs: Tensor, place: Tensor, at_once: int) -> tuple[Tensor, Tensor]:
         """Return :meth:`_round_at` of a log.
@@ -606,7 +627,8 @@ class BanditHead(Policy):
 
     def _check_encoded_in_python(self, encoded: Any) -> None:
         if not isinstance(encoded, Tensor):
-            raise TypeError(f"encoder: expected a torch.Tensor as output, got {type(encoded).__name__}")
+            hint = "; give output=... for a Hugging Face model" if isinstance(encoded, Mapping) else ""
+            raise TypeError(f"encoder: expected a torch.Tensor as output, got {type(encoded).__name__}{hint}")
         if encoded.dim() != 2 or encoded.size(-1) != self.encoder_width:
             raise ValueError(
                 f"encoder: expected output of shape (n, {self.encoder_width}) under a policy of dim "

@@ -74,22 +74,17 @@ def inputs_of(batch: Any) -> Tensor:
 
 
 def typed_batch(batch: Any, encoder: nn.Module | None) -> Any:
-    """Return a batch with its inputs in the dtype of an encoder's parameters.
+    """Return a batch with its inputs as :func:`typed_inputs` returns them.
 
-    See :func:`typed_inputs`. A batch without inputs is returned unchanged.
+    A batch without inputs is returned unchanged: the step raises an error.
     """
-    try:
-        inputs = inputs_of(batch)
-    except ValueError:  # the step raises it
-        return batch
-    typed = typed_inputs(encoder, inputs)
-    if typed is inputs:
-        return batch
-    if isinstance(batch, Tensor):
-        return typed
-    if isinstance(batch, Mapping):
-        return {**batch, "inputs": typed}
-    return LoggedRounds(typed, *batch[1:]) if isinstance(batch, LoggedRounds) else (typed, *batch[1:])
+    if isinstance(batch, Mapping) and "inputs" in batch:
+        return {**batch, "inputs": typed_inputs(encoder, batch["inputs"])}
+    if isinstance(batch, LoggedRounds):
+        return batch._replace(inputs=typed_inputs(encoder, batch.inputs))
+    if isinstance(batch, (tuple, list)) and batch and not isinstance(batch[0], str):
+        return (typed_inputs(encoder, batch[0]), *batch[1:])
+    return typed_inputs(encoder, batch)
 
 
 def numbered_batch(batch: Any, policy: Policy) -> Any:

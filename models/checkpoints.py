@@ -3,11 +3,14 @@
 A head is stored as bytes in a checkpoint and as hyper-parameters in a logger.
 """
 
+import enum
 import inspect
 import io
 import os
+import pickletools
 import re
 import sys
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -17,6 +20,12 @@ import torchonline
 from torchonline.core.learner import Learner
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.models.bandit_head import BanditHead
+from torchonline.models.encoding import hugging_face_encoder
+
+# Where the functions of torch.nn.functional are, those in C++ too.
+FUNCTIONAL = ("torch.nn.functional", "torch._C._nn")
+# This function of torch calls its first argument.
+REBUILDS = "torch._tensor._rebuild_from_type_v2"
 
 # Classes that had another name in version 0.1.
 FORMER_NAMES = {
@@ -91,9 +100,11 @@ def packed(head: BanditHead) -> bytes | str:
     """Return a head as bytes, or the reason why it cannot be packed as text.
 
     The bytes hold neither code nor the values of the encoder's parameters and persistent buffers. A head that contains a user's
-    function, or a class that cannot be imported, cannot be packed.
+    function, or a class that cannot be imported, cannot be packed. The processor of a Hugging Face encoder is left out.
     """
-    memo = {id(tensor): _without_values(tensor) for tensor in head.encoder.state_dict(keep_vars=True).values()}
+    memo: dict[int, Any] = {id(one): _without_values(one) for one in head.encoder.state_dict(keep_vars=True).values()}
+    if (reader := hugging_face_encoder(head.encoder)) is not None and reader.processor is not None:
+        memo[id(reader.processor)] = None
     file = io.BytesIO()
     try:
         torch.save(uncompiled_copy(head, memo), file)
@@ -106,8 +117,9 @@ def packed(head: BanditHead) -> bytes | str:
 def unpacked_head(data: bytes) -> BanditHead:
     """Return the head that :func:`packed` has packed.
 
-    The missing values are 0. torch's restricted unpickler creates the instances. It accepts module classes that are already
-    imported and functions of ``torch.nn.functional``, and refuses anything else.
+    The missing values are 0. torch's restricted unpickler creates the instances, without their constructors. It accepts module
+    classes and configurations of transformers and peft that are already imported, and functions of ``torch.nn.functional``. It
+    refuses anything else.
 
     Raises:
         ValueError: ``data`` is not a packed head, or names a class that is not imported.
@@ -116,11 +128,12 @@ def unpacked_head(data: bytes) -> BanditHead:
         head = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     if not isinstance(head, BanditHead):
         raise ValueError(f"head: expected a packed BanditHead, got {type(head).__name__}")
+    made: dict[int, Tensor] = {}  # parts may share a tensor
     for part in head.encoder.modules():
         for tensors in cast(list[dict[str, Any]], [part._parameters, part._buffers]):
             for name, tensor in list(tensors.items()):
                 if tensor is not None and tensor.is_meta:
-                    tensors[name] = _on_cpu(tensor)
+                    tensors[name] = made.setdefault(id(tensor), _on_cpu(tensor))
     return head
 
 
@@ -198,9 +211,45 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _classes_in(data: bytes) -> list[Any]:
-    """Return (class, name) for each name in packed bytes. Refuse other names."""
+    """Return (class, name) for each name in packed bytes. Refuse other names, and calls of them."""
     names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
-    return [(_allowed(_place_now(name)), name) for name in names]
+    found = {name: _allowed(_place_now(name)) for name in names}
+    for name in _calls_in(torch._C.PyTorchFileReader(io.BytesIO(data)).get_record("data.pkl")):
+        cls = found.get(name)
+        is_harmless = cls is partial or (inspect.isclass(cls) and issubclass(cls, enum.Enum))
+        if name == "?" or (name in found and not is_harmless):
+            raise ValueError(f"head: expected instances of classes only, got a call of {name}")
+    return [(value, name) for name, value in found.items()]
+
+
+def _calls_in(pickled: bytes) -> set[str]:
+    """Return the names that a pickle calls, with "?" for anything but a name. Reading the pickle runs nothing."""
+    stack: list[Any] = []
+    marks: list[int] = []
+    memo: dict[int, Any] = {}
+    calls = set()
+    for code, argument, _ in pickletools.genops(pickled):
+        if code.name == "GLOBAL":
+            stack.append(str(argument).replace(" ", "."))
+        elif code.name == "MARK":
+            marks.append(len(stack))
+        elif code.name in ("BINPUT", "LONG_BINPUT"):
+            memo[cast(int, argument)] = stack[-1]
+        elif code.name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[cast(int, argument)])
+        else:
+            has_mark = pickletools.markobject in code.stack_before
+            below = code.stack_before.index(pickletools.markobject) if has_mark else 0
+            start = marks.pop() if has_mark else len(stack) - len(code.stack_before)
+            top = stack[start:]
+            del stack[start - below :]
+            stack += [tuple(top) if "TUPLE" in code.name else None] * len(code.stack_after)
+            if code.name == "REDUCE":
+                called, arguments = top
+                if called == REBUILDS:
+                    called = arguments[0] if arguments and arguments[0] != REBUILDS else None
+                calls.add(called if isinstance(called, str) else "?")
+    return calls
 
 
 def _place_now(path: str) -> str:
@@ -221,12 +270,16 @@ def _rooms() -> list[Any]:
 
 
 def _allowed(path: str) -> Any:
-    """Return an imported module class or torch.nn.functional function, or raise."""
+    """Return an imported class of modules or configurations, or a function of torch.nn.functional, or raise."""
     place, _, name = path.rpartition(".")
-    found = getattr(sys.modules.get(place), name, None)
-    if place == "torch.nn.functional" == getattr(found, "__module__", None) and inspect.isfunction(found):
+    found = vars(sys.modules.get(place, object)).get(name)  # getattr would import lazy names
+    is_function = inspect.isfunction(found) or inspect.isbuiltin(found)
+    if found is partial or (is_function and place == found.__module__ and place in FUNCTIONAL):
         return found
-    if not inspect.isclass(found) or not issubclass(found, nn.Module):
+    is_configuration = inspect.isclass(found) and path.startswith(("transformers.", "peft.")) and (
+        name.endswith("Config") or issubclass(found, enum.Enum)
+    )
+    if not is_configuration and not (inspect.isclass(found) and issubclass(found, nn.Module)):
         raise ValueError(
             f"head: expected classes of modules that are imported, got {path}; import it, or pass head=..."
         )

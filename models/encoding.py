@@ -16,6 +16,7 @@ from torchonline.core.inputs import NUMBERS, array_of, as_indices, as_tensor
 from torchonline.export.copies import uncompiled
 from torchonline.features import ColumnEncoder
 from torchonline.models.fitted_transformer import FittedTransformer
+from torchonline.models.hugging_face import HuggingFaceEncoder
 
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 # One lock for each encoder in training mode: threads that switch its mode take turns. Reentrant, for signal handlers.
@@ -41,6 +42,12 @@ def column_encoder(encoder: nn.Module) -> ColumnEncoder | None:
     return first if isinstance(first, ColumnEncoder) else None
 
 
+def hugging_face_encoder(encoder: nn.Module) -> HuggingFaceEncoder | None:
+    """Return the module that reads texts or images, if an encoder begins with one."""
+    first = _first(encoder)
+    return first if isinstance(first, HuggingFaceEncoder) else None
+
+
 def _first(encoder: nn.Module) -> nn.Module:
     encoder = uncompiled(encoder)
     return encoder[0] if isinstance(encoder, nn.Sequential) and len(encoder) else encoder
@@ -61,9 +68,15 @@ def input_type(head: Any) -> Tensor:
     return head.scaler.mean if head.scaler is not None else typed_like(head.encoder, head.policy.estimator.theta_hat)
 
 
-def typed_inputs(encoder: nn.Module | None, inputs: Tensor) -> Tensor:
-    """Convert floating-point inputs to the dtype of an encoder's parameters."""
-    if encoder is None or not inputs.is_floating_point():
+def typed_inputs(encoder: nn.Module | None, inputs: Any) -> Any:
+    """Convert floating-point inputs to the dtype of an encoder's parameters.
+
+    Inputs of a HuggingFaceEncoder become tensors.
+    """
+    reader = None if encoder is None else hugging_face_encoder(encoder)
+    if reader is not None and not isinstance(inputs, Tensor):
+        inputs = reader.lookup(inputs)
+    if encoder is None or not isinstance(inputs, Tensor) or not inputs.is_floating_point():
         return inputs
     return inputs.to(typed_like(encoder, inputs).dtype)
 
@@ -71,10 +84,12 @@ def typed_inputs(encoder: nn.Module | None, inputs: Tensor) -> Tensor:
 def as_inputs(inputs: Any, encoder: nn.Module, state: Tensor) -> Tensor:
     """Convert arrays and lists to an encoder's inputs, in its parameters' dtype.
 
-    Integers stay integers if the encoder begins with an embedding. Rows of a table become the codes of a ColumnEncoder, or the
-    features of a FittedTransformer.
+    Integers stay integers if the encoder begins with an embedding. Rows of a table become the codes of a ColumnEncoder or the
+    features of a FittedTransformer, texts the tokens of a HuggingFaceEncoder.
     """
-    columns, transformer = column_encoder(encoder), _first(encoder)
+    columns, transformer, reader = column_encoder(encoder), _first(encoder), hugging_face_encoder(encoder)
+    if reader is not None:
+        return reader.lookup(inputs)
     if columns is not None and are_rows(inputs):
         return columns.lookup(inputs)
     if isinstance(transformer, FittedTransformer):

@@ -5,10 +5,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from torchonline.core.backend import writable
 from torchonline.core.checks import kind, positive_integer, shape_text
 from torchonline.core.options import described
+
+
+def same_length(parts: list[Tensor]) -> list[Tensor]:
+    """Return tensors with zeros at the end of their last dimension, up to the longest."""
+    longest = max(part.size(-1) for part in parts)
+    return [part if part.size(-1) == longest else functional.pad(part, (0, longest - part.size(-1))) for part in parts]
 
 
 class Replay(nn.Module):
@@ -18,6 +25,7 @@ class Replay(nn.Module):
 
     Args:
         size: number of rounds to keep. When the buffer is full, each new round overwrites the oldest.
+        pads: whether the last dimension of inputs may vary. Shorter inputs get zeros at the end.
 
     Shape:
         inputs ``(n, ...)``, action and reward ``(n, *B)``: n rounds in order.
@@ -28,9 +36,10 @@ class Replay(nn.Module):
     action: Tensor
     reward: Tensor
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, pads: bool = False) -> None:
         super().__init__()
         self.size = positive_integer("replay_size", size)
+        self.pads = pads
         self.register_buffer("rounds", writable(torch.zeros((), dtype=torch.int64)))
         for name in ("inputs", "action", "reward"):
             self.register_buffer(name, None)
@@ -41,6 +50,10 @@ class Replay(nn.Module):
 
     def push(self, inputs: Tensor, action: Tensor, reward: Tensor) -> None:
         """Add n rounds."""
+        if self.pads and self.inputs is not None:
+            kept, inputs = same_length([self.inputs, inputs])
+            if kept is not self.inputs:
+                self.inputs = writable(kept)
         new = {"inputs": inputs, "action": action, "reward": reward}
         n = len(reward)
         slots = (self.rounds + torch.arange(n, device=reward.device)) % self.size
@@ -63,6 +76,8 @@ class Replay(nn.Module):
         if self.inputs is None:
             return
         wanted, got = (tuple(one.shape[one.dim() - feature_dims :]) for one in (self.inputs, inputs))
+        if self.pads:
+            got = (*got[:-1], wanted[-1])
         is_kind = inputs.dtype == self.inputs.dtype or (inputs.is_floating_point() and self.inputs.is_floating_point())
         if wanted != got or not is_kind:
             expected = f"features of shape {shape_text(wanted)} and {self.inputs.dtype}, as in earlier rounds"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchonline.distributed.ranks import Ranks, error_from_text, text_of_error
+from torchonline.models.replay import same_length
 
 # Inputs, actions and rewards, (n, *B, ...).
 Rounds = tuple[Tensor, Tensor, Tensor]
@@ -17,10 +18,11 @@ class SharedRounds:
 
     Args:
         ranks: the processes.
+        pads: as in :class:`~torchonline.models.replay.Replay`.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
-        self.ranks = ranks
+    def __init__(self, ranks: Ranks, pads: bool = False) -> None:
+        self.ranks, self.pads = ranks, pads
         self.queue: list[Rounds] = []
         # The number of batches since the last sync, and the first error in them.
         self.batches = 0
@@ -41,7 +43,7 @@ class SharedRounds:
 
         If a batch of any rank has failed, or the learner refuses the rounds, all ranks raise the error and nothing is learnt.
         """
-        own = None if self.error else _joined([part for part in self.queue if len(part[1])])
+        own = None if self.error else self._joined([part for part in self.queue if len(part[1])])
         text = None if self.error is None else text_of_error(self.error, self.ranks.rank)
         gathered = self.ranks.gather((_on(own, "cpu"), text))
         answer, failure = (None, None) if gathered is None else self._learnt(learn, gathered, state[0].device)
@@ -83,17 +85,19 @@ class SharedRounds:
             if text is not None:
                 return text, None
         try:
-            rounds = _joined([part for part, _ in gathered if part is not None])
+            rounds = self._joined([part for part, _ in gathered if part is not None])
             if rounds is not None:
                 learn(_on(rounds, device))
         except BaseException as error:
             return text_of_error(error, self.ranks.rank), error
         return None, None
 
-
-def _joined(parts: list[Any]) -> Any:
-    """Concatenate rounds in order. Return None if there are none."""
-    return tuple(torch.cat(column) for column in zip(*parts, strict=True)) if parts else None
+    def _joined(self, parts: list[Any]) -> Any:
+        """Concatenate rounds in order. Return None if there are none."""
+        if not parts:
+            return None
+        inputs, *others = (list(column) for column in zip(*parts, strict=True))
+        return tuple(torch.cat(column) for column in (same_length(inputs) if self.pads else inputs, *others))
 
 
 def _on(rounds: Any, device: Any) -> Any:

@@ -1,0 +1,194 @@
+"""Hugging Face models as encoders of a bandit head."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchonline.core.backend import is_at_hand
+from torchonline.core.checks import shape_text
+from torchonline.core.messages import listed
+from torchonline.export.copies import uncompiled
+
+# What a text model may take for each token, in the order of the rows of an item. Zeros stand for what is missing.
+TOKENS = ("input_ids", "attention_mask", "token_type_ids")
+# Dimensions of one item of another model's main input: pixels (C, H, W), samples (T), mel features (F, T).
+OTHERS = {"pixel_values": 3, "input_values": 1, "input_features": 2}
+
+
+class HuggingFaceEncoder(nn.Module):
+    """Hugging Face model as an encoder: texts, tokens or images in, one vector of features out.
+
+    ``BanditHead(model, policy, output=..., processor=...)`` builds it. The head, its replay, its logs and its files see one
+    tensor for each item, as :meth:`lookup` returns it:
+
+    - a text of L tokens is an int64 tensor ``(rows, L)`` with the rows :attr:`names`: ``input_ids``, and ``attention_mask`` and
+      ``token_type_ids`` if the model takes them. Columns of zeros at the end are padding, which changes the features only up to
+      rounding.
+    - an image is its ``pixel_values``, ``(C, H, W)``; sound is its ``input_values`` or ``input_features``.
+
+    Cost: one pass of the model. torch.compile the model, not this module.
+
+    Args:
+        model: a model whose first input is ``input_ids``, ``pixel_values``, ``input_values`` or ``input_features``: a
+            transformers model, also inside peft's adapters or ``torch.compile``.
+        output: the features, ``(n, m)``, in the model's output. ``"mean"``: the mean of ``last_hidden_state`` over the tokens
+            that are not padding, as in sentence-transformers, or over an image's patches. ``"cls"``: its first token. Another string is the name of an entry,
+            such as ``"pooler_output"``. A function or module is called with the output and the attention mask ``(n, L)``, or
+            None without a mask. A checkpoint holds a module, but not a function of your own.
+        processor: tokenizer, image processor or feature extractor, for raw inputs; or None. A tokenizer is called with
+            ``padding=True`` and ``truncation=True``. Files and checkpoints do not hold the processor.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> tiny = BertConfig(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        >>> encoder = HuggingFaceEncoder(BertModel(tiny), "mean")
+        >>> tokens = encoder.lookup({"input_ids": [[2, 5, 3], [2, 3, 0]], "attention_mask": [[1, 1, 1], [1, 1, 0]]})
+        >>> tokens.shape, encoder(tokens).shape
+        (torch.Size([2, 3, 3]), torch.Size([2, 4]))
+    """
+
+    # Items of a log in one pass: attention takes memory for each pair of tokens.
+    items_at_once = 256
+
+    def __init__(
+        self, model: nn.Module, output: str | Callable[..., Tensor], processor: Callable[..., Any] | None = None
+    ) -> None:
+        super().__init__()
+        main = getattr(model, "main_input_name", None)
+        if not isinstance(model, nn.Module) or main not in ("input_ids", *OTHERS):
+            got = type(model).__name__ if main is None else f"{type(model).__name__} with {main}"
+            raise TypeError(f"encoder: expected a Hugging Face model of {listed(['input_ids', *OTHERS], str)}, got {got}")
+        if not isinstance(output, str) and not callable(output):
+            raise TypeError(f"output: expected a name, a function or a module, got {type(output).__name__}")
+        if processor is not None and not callable(processor):
+            raise TypeError(f"processor: expected a tokenizer or another function, got {type(processor).__name__}")
+        self.model, self.output, self.processor = model, output, processor
+        taken = inspect.signature(_without_adapters(model).forward).parameters
+        self.names: tuple[str, ...] = tuple(name for name in TOKENS if name in taken) if main == "input_ids" else (main,)
+        self.is_text = main == "input_ids"
+        self.feature_dims: int = 2 if self.is_text else OTHERS[main]
+        self.pads = "attention_mask" in self.names
+        self.pad_token = getattr(getattr(model, "config", None), "pad_token_id", None) or 0
+
+    def extra_repr(self) -> str:
+        return f"names={listed(self.names, str)}, output={self.output!r}" if isinstance(self.output, str) else ""
+
+    def lookup(self, inputs: Any) -> Tensor:
+        """Return inputs as the tensor that the head and its files take: ``(..., rows, L)`` of texts, ``(..., C, H, W)`` of images.
+
+        Python only.
+
+        Args:
+            inputs: a mapping of tensors, arrays or lists by name, such as a ``BatchEncoding``, of equal shape ``(..., L)``; or,
+                with a processor, one raw item, a list of raw items, or such lists of equal length.
+
+        Raises:
+            TypeError: inputs are raw, and there is no processor.
+            ValueError: a name is missing or unknown, the shapes differ, or the processor refuses the inputs.
+        """
+        if isinstance(inputs, Mapping):
+            return self._packed(inputs)
+        if self.processor is None:
+            raise TypeError(
+                f"inputs: expected a tensor or a mapping with {listed(self.names, str)}, got {type(inputs).__name__}; give "
+                "processor=..., or set the encoder's processor, for raw inputs"
+            )
+        items, lead = _flat(inputs)
+        if not items:
+            if not self.is_text:
+                raise ValueError("inputs: expected at least one item, got an empty list")
+            return torch.zeros(*lead, len(self.names), 1, dtype=torch.int64, device=self._device())
+        options: Any = {"padding": True, "truncation": True} if self.is_text else {}
+        try:
+            read = self.processor(items, return_tensors="pt", **options)
+        except (TypeError, ValueError) as error:
+            got = f"{type(items[0]).__name__}, for which it raised {type(error).__name__}: {error}"
+            raise ValueError(f"inputs: expected what the processor takes, got {got}") from error
+        found = self._packed(read)
+        return found.reshape(*lead, *found.shape[1:])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the features of items, ``(n, m)``.
+
+        Args:
+            inputs: items as :meth:`lookup` returns them, ``(n, rows, L)`` or ``(n, C, H, W)``.
+
+        Raises:
+            AttributeError: the model's output has no entry of the name ``output``.
+            ValueError: a row of ``inputs`` is missing, or its attention mask has other values than 0 and 1.
+        """
+        if not self.is_text:
+            return self._features(self.model(**{self.names[0]: inputs}), None)
+        if inputs.size(-2) != len(self.names):
+            raise ValueError(f"inputs: expected the rows {listed(self.names, str)}, got shape {shape_text(inputs.shape)}")
+        values = dict(zip(self.names, inputs.unbind(-2), strict=True))
+        mask = values.get("attention_mask")
+        if mask is not None:
+            if is_at_hand(mask) and bool((mask.clamp(0, 1) != mask).any()):
+                raise ValueError(f"inputs: expected an attention mask of 0 and 1 in row 1, got {int(mask.max())}")
+            values["input_ids"] = torch.where(mask != 0, values["input_ids"], self.pad_token)
+        return self._features(self.model(**values), mask)
+
+    def _features(self, output: Any, mask: Tensor | None) -> Tensor:
+        name: Any = self.output
+        if not isinstance(name, str):
+            found: Tensor = name(output, mask)
+            return found
+        entry = "last_hidden_state" if name in ("mean", "cls") else name
+        entries = output if isinstance(output, Mapping) else {}
+        if entry not in entries:
+            known = [key for key, value in entries.items() if isinstance(value, Tensor)]
+            known += ["mean", "cls"] if "last_hidden_state" in known else []
+            raise AttributeError(f"output: expected a function or one of {listed(known, str)}, got {name!r}")
+        part: Tensor = entries[entry]
+        if name == entry:
+            return part
+        states = part.flatten(2).mT if part.dim() == 4 else part  # a convolution has (n, m, H, W)
+        if name == "cls":
+            return states[:, 0]
+        if mask is None:
+            return states.mean(1)
+        weight = mask.unsqueeze(-1).to(states.dtype)
+        return (states * weight).sum(1) / weight.sum(1).clamp_min(1)
+
+    def _packed(self, inputs: Mapping[str, Any]) -> Tensor:
+        """Return a mapping as one tensor."""
+        main = self.names[0]
+        if main not in inputs or (unknown := [name for name in inputs if name not in self.names]):
+            got = listed(inputs, str) if main not in inputs else f"also {listed(unknown, str)}"
+            raise ValueError(f"inputs: expected {listed(self.names, str)}, got {got}")
+        given = {name: torch.as_tensor(value, device=self._device()) for name, value in inputs.items()}
+        for name, value in given.items():
+            if value.shape != given[main].shape:
+                expected = f"the shape of {main}, {shape_text(given[main].shape)}"
+                raise ValueError(f"inputs: expected {name} of {expected}, got {shape_text(value.shape)}")
+        if not self.is_text:
+            return given[main]
+        ids = given[main].long()
+        missing = {"attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+        return torch.stack([given[name].long() if name in given else missing[name] for name in self.names], -2)
+
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+
+def _without_adapters(model: Any) -> Any:
+    """Return the model inside ``torch.compile`` and peft's adapters."""
+    model = uncompiled(model)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _flat(items: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """Return the items of nested lists, and their leading shape."""
+    if getattr(getattr(items, "dtype", None), "kind", "") in "UOT" and hasattr(items, "tolist"):
+        items = items.tolist()
+    if not isinstance(items, (list, tuple)):
+        return [items], ()
+    parts = [_flat(part) for part in items]
+    shapes = {shape for _, shape in parts} or {()}
+    if len(shapes) > 1:
+        raise ValueError(f"inputs: expected lists of equal length, got the shapes {listed(sorted(shapes), shape_text)}")
+    return [item for flat, _ in parts for item in flat], (len(items), *shapes.pop())
