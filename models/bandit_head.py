@@ -125,6 +125,7 @@ class BanditHead(Policy):
 
     __constants__: tuple[str, ...] = (*Policy.__constants__, "has_arm_inputs")
     held_by, has_encoder, can_open = "head.policy", True, True
+    pads = False  # whether inputs may end in padding: zeros
 
     def __init__(
         self,
@@ -149,6 +150,7 @@ class BanditHead(Policy):
         self.policy = chosen = _with_models(policy, actions)
         self.combine = one_of("combine", combine, ("product", "outer"))
         reader = hugging_face_encoder(encoder)
+        self.pads = reader is not None and reader.pads
         self.feature_dims = positive_integer("feature_dims", reader.feature_dims if reader else feature_dims)
         self.scaler = checked_scaler(scaler, chosen, self.feature_dims)
         self.takes_mask = self.scaler is None and chosen.takes_mask

@@ -66,12 +66,14 @@ class HuggingFaceEncoder(nn.Module):
         if processor is not None and not callable(processor):
             raise TypeError(f"processor: expected a tokenizer or another function, got {type(processor).__name__}")
         self.model, self.output, self.processor = model, output, processor
-        taken = inspect.signature(_without_adapters(model).forward).parameters
-        self.names: tuple[str, ...] = tuple(name for name in TOKENS if name in taken) if main == "input_ids" else (main,)
+        config, taken = getattr(model, "config", None), set(inspect.signature(_without_adapters(model).forward).parameters)
+        if not hasattr(config, "type_vocab_size"):
+            taken.discard("token_type_ids")  # without types, as in GPT-2, zeros would mean token 0
         self.is_text = main == "input_ids"
+        self.names: tuple[str, ...] = tuple(name for name in TOKENS if name in taken) if self.is_text else (main,)
         self.feature_dims: int = 2 if self.is_text else OTHERS[main]
         self.pads = "attention_mask" in self.names
-        self.pad_token = getattr(getattr(model, "config", None), "pad_token_id", None) or 0
+        self.pad_token = getattr(config, "pad_token_id", None) or 0
 
     def extra_repr(self) -> str:
         return f"names={listed(self.names, str)}, output={self.output!r}" if isinstance(self.output, str) else ""

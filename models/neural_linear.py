@@ -22,7 +22,6 @@ from torchonline.models.bandit_head import BanditHead
 from torchonline.models.batches import LoggedRounds, as_real, inputs_of, numbered_batch, payoffs, typed_batch, unpacked
 from torchonline.models.checkpoints import as_head, facts, load_module, packed, plain_name
 from torchonline.models.draws import seeded_draws
-from torchonline.models.encoding import hugging_face_encoder
 from torchonline.models.lightning_strategy import LearnerStrategy
 from torchonline.models.refit import fit_encoder, relearn
 from torchonline.models.replay import Replay
@@ -180,9 +179,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         # Whether callbacks want more than the payoffs, and the values for them from the present batch.
         self.watched = False
         self._seen: list[dict[str, Tensor]] = []
-        reader = hugging_face_encoder(head.encoder)
-        self._pads = reader is not None and reader.pads
-        self.replay = None if self.train_encoder_every is None else Replay(replay_size, self._pads)
+        self.replay = None if self.train_encoder_every is None else Replay(replay_size, head.pads)
         self._arm_ids = self._ids_of_arms()
         readout = None if self.replay is None else torch.zeros_like(head.policy.estimator.theta_hat)
         self.register_buffer("readout", writable(readout))
@@ -219,7 +216,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
                 f'NeuralLinearBandit: expected feedback="batch" with several processes, got {self.feedback!r}: rewards are '
                 "learnt when the processes sync"
             )
-        self._shared = SharedRounds(Ranks(), self._pads)
+        self._shared = SharedRounds(Ranks(), self.head.pads)
 
     def on_fit_start(self) -> None:
         """Start from the first rank's state and the waiting rounds of a checkpoint."""
