@@ -32,6 +32,7 @@ from torchonline.export.onnx_graphs import graphs_of
 from torchonline.export.programs import no_blocks
 from torchonline.export.runner import ABOUT, Runner
 from torchonline.export.torchscript_classes import as_file
+from torchonline.export.tracing import not_scriptable, traced
 from torchonline.export.verification import (
     FixedTrial,
     PolicyTrial,
@@ -49,7 +50,7 @@ from torchonline.privacy.learners.base import PrivateLearner
 
 
 def to_torchscript(
-    module: nn.Module, path: str | Path | None = None, *, example: Tensor | None = None
+    module: nn.Module, path: str | Path | None = None, *, example: Any = None, trace_encoder: bool = False
 ) -> torch.jit.ScriptModule:
     """Compile a copy of a module, with its present state, to TorchScript.
 
@@ -70,9 +71,12 @@ def to_torchscript(
             or a private learner.
         path: path of the file, by custom with the suffix ``.pt``; None writes no file.
         example: inputs of a decision as in ``select``. Needed for a policy on an encoder.
+        trace_encoder: whether to trace the encoder on ``example`` instead of compiling it, for encoders that TorchScript cannot
+            compile, such as Hugging Face models. A trace takes other numbers of decisions and arms, and texts of other lengths,
+            but repeats the branches of ``example``.
 
     Raises:
-        ValueError: ``module`` has a learner that runs in Python only.
+        ValueError: ``module`` has a learner that runs in Python only, or an encoder that TorchScript cannot compile.
         RuntimeError: the compiled module differs from ``module``; no file is written.
 
     Example:
@@ -85,6 +89,8 @@ def to_torchscript(
         (tensor(0), tensor(1), tensor(0))
     """
     module = uncompiled(module)
+    if trace_encoder and not getattr(module, "has_encoder", False):
+        raise ValueError(f"trace_encoder: expected False for a {type(module).__name__}, which has no encoder, got True")
     if isinstance(module, PrivateLearner):
         public = _released(module, example)
         scripted, file = _as_script(public)
@@ -94,7 +100,10 @@ def to_torchscript(
         _refuse_python(module, "module")
         module = _with_ids(_copy(module))  # other threads may step the original meanwhile
         trial = trial_of(module, example)
-        scripted, file = _as_script(as_file(_copy(module)))
+        subject = _copy(module)
+        if trace_encoder:
+            subject.encoder = traced(subject.encoder, trial.items())
+        scripted, file = _as_script(as_file(subject))
         loaded, eager = torch.jit.load(file), _copy(module)
         trial.compare(eager, loaded)
         agree_on_state(eager, dict(loaded.named_buffers()), trial.tolerance)
@@ -410,7 +419,16 @@ def _as_script(subject: nn.Module) -> tuple[torch.jit.ScriptModule, io.BytesIO]:
             # An encoder may be a LightningModule, some properties of which raise without this flag.
             if hasattr(type(part), "_jit_is_scripting"):
                 part.__dict__["_jit_is_scripting"] = True
-        scripted = torch.jit.script(subject)
+        try:
+            scripted = torch.jit.script(subject)
+        except Exception as error:  # of many types
+            encoder = getattr(subject, "encoder", None)
+            if not isinstance(encoder, nn.Module) or (part := not_scriptable(encoder)) is None:
+                raise
+            raise ValueError(
+                f"module: expected an encoder that TorchScript can compile, got {part}. Pass trace_encoder=True to trace the "
+                "encoder on the example, or use to_program"
+            ) from error
         file = io.BytesIO()
         torch.jit.save(scripted, file)
     file.seek(0)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.export import Dim
 
 from torchonline.convex.learner import ConvexLearner
@@ -86,11 +87,20 @@ class PolicyTrial(Trial):
         # K, or None if it varies.
         self.actions = None if policy.has_arm_inputs else policy._count(example)
         # Dimensions of one item that vary if the encoder allows it, such as the length of a text.
-        self.items = range(example.dim() - len(self.batch)) if policy.has_encoder else range(0)
+        self.axes = range(example.dim() - len(self.batch)) if policy.has_encoder else range(0)
+        # Whether the length of an item varies.
+        self.pads = getattr(policy, "pads", False)
+
+    def items(self) -> Tensor:
+        """Return the example as a batch of the encoder, which may have an axis of arms."""
+        lead = len(self.batch) + (self.actions is None)
+        return self.example.flatten(0, lead - 1) if lead else self.example.unsqueeze(0)
 
     def compare(self, eager: Any, exported: Any) -> None:
         """Play both modules. Raise a RuntimeError if their results differ."""
         for number, decision in enumerate(self.decisions()):
+            if self.pads:
+                decision = decision._replace(inputs=functional.pad(decision.inputs, (0, number % 3)))
             choice = seeded(eager.select, decision.inputs, decision.mask)
             if isinstance(exported, Runner):
                 shares = seeded(eager.probabilities, decision.inputs, decision.mask)
@@ -185,8 +195,8 @@ class PolicyTrial(Trial):
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         """Return the dimensions of the arguments that vary between calls."""
         first = len(self.batch)
-        past: dict[int, Any] = {first + self.blocks + i: Dim.AUTO for i in self.items} | self.rounds_vary()
-        free: dict[int, Any] = {first + 1 + i: Dim.AUTO for i in self.items} | {first: Dim("decisions", min=1)}
+        past: dict[int, Any] = {first + self.blocks + i: Dim.AUTO for i in self.axes} | self.rounds_vary()
+        free: dict[int, Any] = {first + 1 + i: Dim.AUTO for i in self.axes} | {first: Dim("decisions", min=1)}
         if self.actions is None:
             past[first + self.blocks] = Dim("past_arms", min=1)
             free[first + 1] = Dim("arms", min=0)
@@ -326,6 +336,8 @@ def trial_of(
         return FixedTrial(policy, noise_scale)
     if policy.has_encoder and example is None:
         raise ValueError("example: expected the inputs of a decision, which an encoder needs; got None")
+    if policy.has_encoder and not isinstance(example, Tensor):
+        example = policy._given_tensor(example)
     return PolicyTrial(policy, example, blocks, noise_scale)
 
 

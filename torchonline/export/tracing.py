@@ -1,0 +1,36 @@
+"""Encoders that TorchScript cannot compile: their traces, and the part that is to blame."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def traced(encoder: nn.Module, items: Tensor) -> nn.Module:
+    """Return the TorchScript trace of an encoder, in evaluation mode.
+
+    A trace repeats the operations of one pass on other values and sizes. It ignores branches that depend on values.
+
+    Args:
+        encoder: a module in evaluation mode; its parameters are shared with the trace.
+        items: a batch of its inputs, ``(n, *feature)``.
+    """
+    with torch.no_grad(), warnings.catch_warnings():
+        # The caller asked for the format, which torch 2.13 deprecates.
+        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+        trace: Any = torch.jit.trace(encoder, (items,), check_trace=False)
+    return trace.eval()
+
+
+def not_scriptable(module: nn.Module) -> str | None:
+    """Return the class of the innermost part that cannot be scripted, and torch's reason; None if all parts can."""
+    for part in module.children():
+        if (found := not_scriptable(part)) is not None:
+            return found
+    try:
+        torch.jit.script(module)
+    except Exception as error:  # of many types
+        reason = next((line.strip(" .:") for line in str(error).splitlines() if line.strip()), "")
+        return f"{type(module).__name__}, for which torch raised {type(error).__name__}: {reason}"
+    return None
