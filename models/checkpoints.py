@@ -158,6 +158,8 @@ def facts(head: BanditHead) -> dict[str, Any]:
     policy: Any = head.policy
     found: dict[str, Any] = {"encoder": type(uncompiled(head.encoder)).__name__}
     parameters = sum(parameter.numel() for parameter in head.encoder.parameters())
+    if (reader := hugging_face_encoder(head.encoder)) is not None:
+        found |= {"encoder_model": type(uncompiled(reader.model)).__name__, "encoder_output": _plain(reader.output)}
     found |= {"encoder_parameters": parameters, "combine": head.combine, "feature_dims": head.feature_dims}
     if not head.has_arm_inputs:
         found["actions"] = head.number_of_actions()
@@ -223,7 +225,10 @@ def _classes_in(data: bytes) -> list[Any]:
 
 
 def _calls_in(pickled: bytes) -> set[str]:
-    """Return the names that a pickle calls, with "?" for anything but a name. Reading the pickle runs nothing."""
+    """Return the names that a pickle calls, without running it.
+
+    "?" stands for a call of anything but a name.
+    """
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
@@ -270,15 +275,17 @@ def _rooms() -> list[Any]:
 
 
 def _allowed(path: str) -> Any:
-    """Return an imported class of modules or configurations, or a function of torch.nn.functional, or raise."""
+    """Return an imported class, or function of torch.nn.functional, or raise.
+
+    Classes are those of modules, and of configurations of transformers and peft.
+    """
     place, _, name = path.rpartition(".")
     found = vars(sys.modules.get(place, object)).get(name)  # getattr would import lazy names
     is_function = inspect.isfunction(found) or inspect.isbuiltin(found)
     if found is partial or (is_function and place == found.__module__ and place in FUNCTIONAL):
         return found
-    is_configuration = inspect.isclass(found) and path.startswith(("transformers.", "peft.")) and (
-        name.endswith("Config") or issubclass(found, enum.Enum)
-    )
+    is_plain = inspect.isclass(found) and (name.endswith("Config") or issubclass(found, enum.Enum))
+    is_configuration = is_plain and path.startswith(("transformers.", "peft."))
     if not is_configuration and not (inspect.isclass(found) and issubclass(found, nn.Module)):
         raise ValueError(
             f"head: expected classes of modules that are imported, got {path}; import it, or pass head=..."

@@ -19,7 +19,7 @@ OTHERS = {"pixel_values": 3, "input_values": 1, "input_features": 2}
 
 
 class HuggingFaceEncoder(nn.Module):
-    """Hugging Face model as an encoder: texts, tokens or images in, one vector of features out.
+    """Encoder that is a Hugging Face model, of texts, images or sound.
 
     ``BanditHead(model, policy, output=..., processor=...)`` builds it. The head, its replay, its logs and its files see one
     tensor for each item, as :meth:`lookup` returns it:
@@ -35,9 +35,9 @@ class HuggingFaceEncoder(nn.Module):
         model: a model whose first input is ``input_ids``, ``pixel_values``, ``input_values`` or ``input_features``: a
             transformers model, also inside peft's adapters or ``torch.compile``.
         output: the features, ``(n, m)``, in the model's output. ``"mean"``: the mean of ``last_hidden_state`` over the tokens
-            that are not padding, as in sentence-transformers, or over an image's patches. ``"cls"``: its first token. Another string is the name of an entry,
-            such as ``"pooler_output"``. A function or module is called with the output and the attention mask ``(n, L)``, or
-            None without a mask. A checkpoint holds a module, but not a function of your own.
+            that are not padding, as in sentence-transformers, or over an image's patches. ``"cls"``: its first token. Another
+            string is the name of an entry, such as ``"pooler_output"``. A function or module is called with the output and the
+            attention mask ``(n, L)``, or None without a mask. A checkpoint holds a module, but not a function of your own.
         processor: tokenizer, image processor or feature extractor, for raw inputs; or None. A tokenizer is called with
             ``padding=True`` and ``truncation=True``. Files and checkpoints do not hold the processor.
 
@@ -59,14 +59,15 @@ class HuggingFaceEncoder(nn.Module):
         super().__init__()
         main = getattr(model, "main_input_name", None)
         if not isinstance(model, nn.Module) or main not in ("input_ids", *OTHERS):
-            got = type(model).__name__ if main is None else f"{type(model).__name__} with {main}"
-            raise TypeError(f"encoder: expected a Hugging Face model of {listed(['input_ids', *OTHERS], str)}, got {got}")
+            wanted, got = listed(["input_ids", *OTHERS], str), f"{type(model).__name__}, main_input_name {main}"
+            raise TypeError(f"encoder: expected a Hugging Face model of {wanted}, got {got}")
         if not isinstance(output, str) and not callable(output):
             raise TypeError(f"output: expected a name, a function or a module, got {type(output).__name__}")
         if processor is not None and not callable(processor):
             raise TypeError(f"processor: expected a tokenizer or another function, got {type(processor).__name__}")
         self.model, self.output, self.processor = model, output, processor
-        config, taken = getattr(model, "config", None), set(inspect.signature(_without_adapters(model).forward).parameters)
+        config = getattr(model, "config", None)
+        taken = set(inspect.signature(_without_adapters(model).forward).parameters)
         if not hasattr(config, "type_vocab_size"):
             taken.discard("token_type_ids")  # without types, as in GPT-2, zeros would mean token 0
         self.is_text = main == "input_ids"
@@ -79,9 +80,9 @@ class HuggingFaceEncoder(nn.Module):
         return f"names={listed(self.names, str)}, output={self.output!r}" if isinstance(self.output, str) else ""
 
     def lookup(self, inputs: Any) -> Tensor:
-        """Return inputs as the tensor that the head and its files take: ``(..., rows, L)`` of texts, ``(..., C, H, W)`` of images.
+        """Return inputs as the tensor that the head and its files take.
 
-        Python only.
+        Its shape is ``(..., rows, L)`` for texts and ``(..., C, H, W)`` for images. Python only.
 
         Args:
             inputs: a mapping of tensors, arrays or lists by name, such as a ``BatchEncoding``, of equal shape ``(..., L)``; or,
@@ -125,7 +126,8 @@ class HuggingFaceEncoder(nn.Module):
         if not self.is_text:
             return self._features(self.model(**{self.names[0]: inputs}), None)
         if inputs.size(-2) != len(self.names):
-            raise ValueError(f"inputs: expected the rows {listed(self.names, str)}, got shape {shape_text(inputs.shape)}")
+            rows = listed(self.names, str)
+            raise ValueError(f"inputs: expected the rows {rows}, got shape {shape_text(inputs.shape)}")
         values = dict(zip(self.names, inputs.unbind(-2), strict=True))
         mask = values.get("attention_mask")
         if mask is not None:

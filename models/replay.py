@@ -13,7 +13,7 @@ from torchonline.core.options import described
 
 
 def same_length(parts: list[Tensor]) -> list[Tensor]:
-    """Return tensors with zeros at the end of their last dimension, up to the longest."""
+    """Pad the last dimension of tensors with zeros to the longest of them."""
     longest = max(part.size(-1) for part in parts)
     return [part if part.size(-1) == longest else functional.pad(part, (0, longest - part.size(-1))) for part in parts]
 

@@ -1,4 +1,4 @@
-"""Encoders that TorchScript cannot compile: their traces, and the part that is to blame."""
+"""Traces of encoders that TorchScript cannot compile."""
 
 import warnings
 from typing import Any
@@ -24,7 +24,10 @@ def traced(encoder: nn.Module, items: Tensor) -> nn.Module:
 
 
 def not_scriptable(module: nn.Module) -> str | None:
-    """Return the class of the innermost part that cannot be scripted, and torch's reason; None if all parts can."""
+    """Name an innermost part that cannot be scripted, with torch's reason.
+
+    Return None if all parts can.
+    """
     for part in module.children():
         if (found := not_scriptable(part)) is not None:
             return found

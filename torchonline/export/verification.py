@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.export import Dim
+from torch.nn import functional
 
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.generators import OwnDraws
