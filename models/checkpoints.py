@@ -213,7 +213,10 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _classes_in(data: bytes) -> list[Any]:
-    """Return (class, name) for each name in packed bytes. Refuse other names, and calls of them."""
+    """Return (class, name) for each name in packed bytes.
+
+    Refuse other names, and calls of a class or function.
+    """
     names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
     found = {name: _allowed(_place_now(name)) for name in names}
     for name in _calls_in(torch._C.PyTorchFileReader(io.BytesIO(data)).get_record("data.pkl")):

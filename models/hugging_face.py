@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchonline.core.backend import is_at_hand
+from torchonline.core.backend import is_readable
 from torchonline.core.checks import shape_text
 from torchonline.core.messages import listed
 from torchonline.export.copies import uncompiled
@@ -131,7 +131,7 @@ class HuggingFaceEncoder(nn.Module):
         values = dict(zip(self.names, inputs.unbind(-2), strict=True))
         mask = values.get("attention_mask")
         if mask is not None:
-            if is_at_hand(mask) and bool((mask.clamp(0, 1) != mask).any()):
+            if mask.is_cpu and is_readable(mask) and bool((mask.clamp(0, 1) != mask).any()):
                 raise ValueError(f"inputs: expected an attention mask of 0 and 1 in row 1, got {int(mask.max())}")
             values["input_ids"] = torch.where(mask != 0, values["input_ids"], self.pad_token)
         return self._features(self.model(**values), mask)
@@ -187,7 +187,7 @@ def _without_adapters(model: Any) -> Any:
 
 def _flat(items: Any) -> tuple[list[Any], tuple[int, ...]]:
     """Return the items of nested lists, and their leading shape."""
-    if getattr(getattr(items, "dtype", None), "kind", "") in "UOT" and hasattr(items, "tolist"):
+    if getattr(getattr(items, "dtype", None), "kind", None) in ("U", "O", "T"):  # an array or a column of texts
         items = items.tolist()
     if not isinstance(items, (list, tuple)):
         return [items], ()

@@ -1,6 +1,8 @@
 """Traces of encoders that TorchScript cannot compile."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,9 +18,7 @@ def traced(encoder: nn.Module, items: Tensor) -> nn.Module:
         encoder: a module in evaluation mode; its parameters are shared with the trace.
         items: a batch of its inputs, ``(n, *feature)``.
     """
-    with torch.no_grad(), warnings.catch_warnings():
-        # The caller asked for the format, which torch 2.13 deprecates.
-        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+    with torch.no_grad(), _quiet():
         trace: Any = torch.jit.trace(encoder, (items,), check_trace=False)
     return trace.eval()
 
@@ -32,8 +32,18 @@ def not_scriptable(module: nn.Module) -> str | None:
         if (found := not_scriptable(part)) is not None:
             return found
     try:
-        torch.jit.script(module)
+        with _quiet():
+            torch.jit.script(module)
     except Exception as error:  # of many types
         reason = next((line.strip(" .:") for line in str(error).splitlines() if line.strip()), "")
         return f"{type(module).__name__}, for which torch raised {type(error).__name__}: {reason}"
     return None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide warnings of the format's deprecation, of an encoder's properties and of its checks of shapes."""
+    with warnings.catch_warnings():
+        for kind in (DeprecationWarning, FutureWarning, torch.jit.TracerWarning):
+            warnings.simplefilter("ignore", kind)
+        yield

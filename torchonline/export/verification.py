@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
-from torch.nn import functional
 
 from torchonline.convex.learner import ConvexLearner
 from torchonline.core.generators import OwnDraws
@@ -100,7 +99,8 @@ class PolicyTrial(Trial):
         """Play both modules. Raise a RuntimeError if their results differ."""
         for number, decision in enumerate(self.decisions()):
             if self.pads:
-                decision = decision._replace(inputs=functional.pad(decision.inputs, (0, number % 3)))
+                length = max(3, decision.inputs.size(-1)) - number % 3
+                decision = decision._replace(inputs=torch.cat([decision.inputs] * 3, -1)[..., :length])
             choice = seeded(eager.select, decision.inputs, decision.mask)
             if isinstance(exported, Runner):
                 shares = seeded(eager.probabilities, decision.inputs, decision.mask)
