@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -274,7 +275,6 @@ def test_the_replay_pads_only_what_may_be_padded() -> None:
         fixed.check_inputs(torch.ones(2, 5), 1)
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # by peft
 def test_adapters_alone_are_trained() -> None:
     from peft import LoraConfig, get_peft_model
 
@@ -449,6 +449,13 @@ def test_a_traced_file_takes_texts_of_any_length(tmp_path: Path) -> None:
         torch.testing.assert_close(file(items), ours(some))
         assert torch.equal(file.select(items), ours.select(some))
     reward = torch.tensor(1.0)
+    program = f"""
+import sys, torch
+file = torch.jit.load({str(tmp_path / "head.pt")!r})
+print(int(file.select(torch.tensor({items.tolist()}))[2]), "torchonline" in sys.modules, "transformers" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [str(int(ours.select(some)[2])), "False", "False"]
     ours.step("abcd", 0, reward)
     assert file.step(ours.encoder.lookup("abcd"), torch.tensor(0), reward)
     torch.testing.assert_close(file(items), ours(some))
