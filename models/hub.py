@@ -81,12 +81,12 @@ class HubHead(ModelHubMixin, library_name="torchonline", tags=["bandit", "online
         save_model(self.head, str(save_directory / NUMBERS))
         (save_directory / MODULES).write_bytes(modules)
         (save_directory / "config.json").write_text(json.dumps({"bandit_head": self._settings()}, indent=2) + "\n")
-        reader = hugging_face_encoder(self.head.encoder)
-        if reader is not None and hasattr(reader.processor, "save_pretrained"):
-            reader.processor.save_pretrained(save_directory)
+        processor: Any = getattr(hugging_face_encoder(self.head.encoder), "processor", None)
+        if hasattr(processor, "save_pretrained"):
+            processor.save_pretrained(save_directory)
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, **options: Any) -> "HubHead":  # type: ignore[override]
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> "HubHead":
         if not os.path.isdir(model_id):
             model_id = snapshot_download(model_id, allow_patterns=[MODULES, NUMBERS], **options)
         head = unpacked_head(Path(model_id, MODULES).read_bytes())

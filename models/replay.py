@@ -51,9 +51,9 @@ class Replay(nn.Module):
     def push(self, inputs: Tensor, action: Tensor, reward: Tensor) -> None:
         """Add n rounds."""
         if self.pads and self.inputs is not None:
-            kept, inputs = same_length([self.inputs, inputs])
-            if kept is not self.inputs:
-                self.inputs = writable(kept)
+            padded, inputs = same_length([self.inputs, inputs])
+            if padded is not self.inputs:
+                self.inputs = writable(padded)
         new = {"inputs": inputs, "action": action, "reward": reward}
         n = len(reward)
         slots = (self.rounds + torch.arange(n, device=reward.device)) % self.size

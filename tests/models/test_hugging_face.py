@@ -146,7 +146,7 @@ def test_arms_may_be_texts() -> None:
     [
         ({"attention_mask": [[1]]}, "inputs: expected input_ids, attention_mask, token_type_ids, got attention_mask"),
         ({"input_ids": [[1]], "pixels": [[1]]}, "inputs: expected .*, got also pixels"),
-        ({"input_ids": [[1]], "attention_mask": [[1, 1]]}, r"inputs: expected attention_mask of the shape of input_ids"),
+        ({"input_ids": [[1]], "attention_mask": [[1, 1]]}, "inputs: expected attention_mask of the shape of input_ids"),
         (["a", ["b"]], r"inputs: expected lists of equal length, got the shapes \(\), \(1\)"),
         ([1, 2], "inputs: expected what the processor takes, got int, for which it raised TypeError"),
         (torch.ones(2, 4, dtype=torch.int64), "inputs: .*expected the rows input_ids, attention_mask, token_type_ids"),
@@ -163,7 +163,9 @@ def test_bad_inputs_are_refused_by_name(inputs: Any, error: str) -> None:
 
 
 def test_bad_arguments_are_refused_by_name() -> None:
-    with pytest.raises(AttributeError, match=r"^output: expected .* last_hidden_state, pooler_output, mean, cls, got 'pool'"):
+    with pytest.raises(
+        AttributeError, match=r"^output: expected .* last_hidden_state, pooler_output, mean, cls, got 'pool'"
+    ):
         head("pool").select("abc")
     with pytest.raises(TypeError, match=r"^encoder: expected .*; give output=\.\.\. for a Hugging Face model"):
         BanditHead(bert(), policy()).select(torch.ones(3, dtype=torch.int64))
@@ -175,7 +177,9 @@ def test_bad_arguments_are_refused_by_name() -> None:
         BanditHead(bert(), policy(), output="mean", processor="words")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^output: expected .*, got None"):
         BanditHead(bert(), policy(), processor=words)
-    with pytest.raises(TypeError, match=r"^inputs: expected a tensor or a mapping with input_ids.*, got str; give processor"):
+    with pytest.raises(
+        TypeError, match=r"^inputs: expected a tensor or a mapping with input_ids.*, got str; give processor"
+    ):
         BanditHead(bert(), policy(), output="mean").select("abc")
 
 
@@ -184,7 +188,9 @@ def test_token_types_are_only_where_the_model_has_them() -> None:
 
     torch.manual_seed(0)
     gpt = GPT2Model(GPT2Config(vocab_size=50, n_embd=8, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=1)).eval()
-    roberta = RobertaModel(RobertaConfig(vocab_size=50, **SIZES)).eval()  # counts positions from tokens that are not padding
+    roberta = RobertaModel(
+        RobertaConfig(vocab_size=50, **SIZES)
+    ).eval()  # counts positions from tokens that are not padding
     tokens = words(["abc", "de"], padding=True, truncation=True, return_tensors="pt")
     for model, count in ((gpt, 2), (roberta, 3)):
         encoder = HuggingFaceEncoder(model, "mean")
@@ -200,7 +206,9 @@ def test_images() -> None:
     model, images = vit(), torch.rand(2, 3, 8, 8)
 
     def halves(images: list[Any], return_tensors: str) -> BatchFeature:
-        return BatchFeature({"pixel_values": torch.stack([0.5 * image for image in images])}, tensor_type=return_tensors)
+        return BatchFeature(
+            {"pixel_values": torch.stack([0.5 * image for image in images])}, tensor_type=return_tensors
+        )
 
     ours = BanditHead(model, policy(), output="pooler_output", processor=halves)
     assert ours.feature_dims == 3
@@ -329,7 +337,11 @@ def test_a_checkpoint_rebuilds_the_model(tmp_path: Path) -> None:
     again.head.encoder.processor = words
     assert torch.equal(again.head.predict("abc"), bandit.head.predict("abc"))
     hyper = bandit.hparams
-    assert (hyper["encoder"], hyper["encoder_model"], hyper["encoder_output"]) == ("HuggingFaceEncoder", "BertModel", "Last")
+    assert (hyper["encoder"], hyper["encoder_model"], hyper["encoder_output"]) == (
+        "HuggingFaceEncoder",
+        "BertModel",
+        "Last",
+    )
 
 
 def test_other_models_are_packed() -> None:
@@ -422,7 +434,9 @@ def test_names_are_not_imported_for_a_file() -> None:
     lazy = "transformers.models.yoso"
     assert lazy not in sys.modules
     data = with_pickle(crafted(torch.ones(1)), b"\x80\x02ctransformers\nYosoModel\nq\x00.")
-    with pytest.raises(ValueError, match=r"^head: expected classes of modules that are imported, got transformers\.YosoModel"):
+    with pytest.raises(
+        ValueError, match=r"^head: expected classes of modules that are imported, got transformers\.YosoModel"
+    ):
         unpacked_head(data)
     assert lazy not in sys.modules
 
@@ -462,7 +476,9 @@ print(int(file.select(torch.tensor({items.tolist()}))[2]), "torchonline" in sys.
 
 
 def test_what_cannot_be_scripted_is_named() -> None:
-    with pytest.raises(ValueError, match=r"^module: expected an encoder that TorchScript can compile, got BertEmbeddings, "):
+    with pytest.raises(
+        ValueError, match=r"^module: expected an encoder that TorchScript can compile, got BertEmbeddings, "
+    ):
         to_torchscript(head(), example="abc")
     with pytest.raises(ValueError, match=r"^trace_encoder: expected False for a OFUL, which has no encoder"):
         to_torchscript(torchonline.OFUL(2), trace_encoder=True)

@@ -99,7 +99,7 @@ def to_torchscript(
         check_kind(module)
         _refuse_python(module, "module")
         module = _with_ids(_copy(module))  # other threads may step the original meanwhile
-        trial = trial_of(module, example)
+        trial: Any = trial_of(module, example)
         subject = _copy(module)
         if trace_encoder:
             subject.encoder = traced(subject.encoder, trial.items())
@@ -423,10 +423,10 @@ def _as_script(subject: nn.Module) -> tuple[torch.jit.ScriptModule, io.BytesIO]:
             scripted = torch.jit.script(subject)
         except Exception as error:  # of many types
             encoder = getattr(subject, "encoder", None)
-            if not isinstance(encoder, nn.Module) or (part := not_scriptable(encoder)) is None:
+            if not isinstance(encoder, nn.Module) or (found := not_scriptable(encoder)) is None:
                 raise
             raise ValueError(
-                f"module: expected an encoder that TorchScript can compile, got {part}. Pass trace_encoder=True to trace the "
+                f"module: expected an encoder that TorchScript can compile, got {found}. Pass trace_encoder=True to trace the "
                 "encoder on the example, or use to_program"
             ) from error
         file = io.BytesIO()
