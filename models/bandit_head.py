@@ -526,15 +526,15 @@ class BanditHead(Policy):
             step_together(self, self.scaler, inputs, action, reward, noise_scale)
             return
         place = self._checked_action(action, inputs)
-        reader = hugging_face_encoder(self.encoder)
-        at_once = reader.items_at_once if reader else ENCODED_AT_ONCE
-        self.policy.learn(*self._encoded_log(inputs, place, at_once), reward, **options)
+        self.policy.learn(*self._encoded_log(inputs, place, ENCODED_AT_ONCE), reward, **options)
 
     def _encoded_log(self, inputs: Tensor, place: Tensor, at_once: int) -> tuple[Tensor, Tensor]:
         """Return :meth:`_round_at` of a log.
 
-        ``at_once`` is the number of rounds in a pass of the encoder.
+        ``at_once`` is the most rounds in a pass of the encoder.
         """
+        if (reader := hugging_face_encoder(self.encoder)) is not None:
+            at_once = min(at_once, reader.items_at_once)
         rows = inputs.dim() - self.item_dims - 1
         with torch.no_grad(), evaluating(self.encoder):
             if rows < 0 or inputs.size(rows) <= at_once:

@@ -283,7 +283,7 @@ def _allowed(path: str) -> Any:
     Classes are those of modules, and of configurations of transformers and peft.
     """
     place, _, name = path.rpartition(".")
-    found = vars(sys.modules.get(place, object)).get(name)  # getattr would import lazy names
+    found: Any = vars(sys.modules[place]).get(name) if place in sys.modules else None  # getattr would import lazy names
     is_function = inspect.isfunction(found) or inspect.isbuiltin(found)
     if found is partial or (is_function and place == found.__module__ and place in FUNCTIONAL):
         return found

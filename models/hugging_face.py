@@ -50,8 +50,8 @@ class HuggingFaceEncoder(nn.Module):
         (torch.Size([2, 3, 3]), torch.Size([2, 4]))
     """
 
-    # Items of a log in one pass: attention takes memory for each pair of tokens.
-    items_at_once = 256
+    # Most items of a log in one pass: attention takes memory for each pair of tokens.
+    items_at_once = 64
 
     def __init__(
         self, model: nn.Module, output: str | Callable[..., Tensor], processor: Callable[..., Any] | None = None
@@ -103,7 +103,7 @@ class HuggingFaceEncoder(nn.Module):
         if not items:
             if not self.is_text:
                 raise ValueError("inputs: expected at least one item, got an empty list")
-            return torch.zeros(*lead, len(self.names), 1, dtype=torch.int64, device=self._device())
+            return torch.zeros(*lead, len(self.names), 1, dtype=torch.int64, device=self._like().device)
         options: Any = {"padding": True, "truncation": True} if self.is_text else {}
         try:
             read = self.processor(items, return_tensors="pt", **options)
@@ -164,19 +164,21 @@ class HuggingFaceEncoder(nn.Module):
         if main not in inputs or (unknown := [name for name in inputs if name not in self.names]):
             got = listed(inputs, str) if main not in inputs else f"also {listed(unknown, str)}"
             raise ValueError(f"inputs: expected {listed(self.names, str)}, got {got}")
-        given = {name: torch.as_tensor(value, device=self._device()) for name, value in inputs.items()}
+        like = self._like()
+        given = {name: torch.as_tensor(value, device=like.device) for name, value in inputs.items()}
         for name, value in given.items():
             if value.shape != given[main].shape:
                 expected = f"the shape of {main}, {shape_text(given[main].shape)}"
                 raise ValueError(f"inputs: expected {name} of {expected}, got {shape_text(value.shape)}")
         if not self.is_text:
-            return given[main]
+            return given[main].to(like.dtype)
         ids = given[main].long()
         missing = {"attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
         return torch.stack([given[name].long() if name in given else missing[name] for name in self.names], -2)
 
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
+    def _like(self) -> Tensor:
+        """Return a tensor of the model's device and dtype."""
+        return next(parameter for parameter in self.model.parameters() if parameter.is_floating_point())
 
 
 def _without_adapters(model: Any) -> Any:

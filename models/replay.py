@@ -53,7 +53,7 @@ class Replay(nn.Module):
         if self.pads and self.inputs is not None:
             padded, inputs = same_length([self.inputs, inputs])
             if padded is not self.inputs:
-                self.inputs = writable(padded)
+                self.register_buffer("inputs", writable(padded))
         new = {"inputs": inputs, "action": action, "reward": reward}
         n = len(reward)
         slots = (self.rounds + torch.arange(n, device=reward.device)) % self.size
