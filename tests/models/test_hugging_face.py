@@ -17,10 +17,12 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 import torchonline
+from torchonline.distributed import Ranks
 from torchonline.export import to_torchscript
 from torchonline.models import BanditHead, HuggingFaceEncoder, LoggedRounds, NeuralLinearBandit
 from torchonline.models.checkpoints import packed, unpacked_head
 from torchonline.models.replay import Replay
+from torchonline.models.shared_rounds import SharedRounds
 
 SIZES: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 QUIET: dict[str, Any] = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
@@ -283,6 +285,14 @@ def test_the_replay_pads_only_what_may_be_padded() -> None:
         fixed.check_inputs(torch.ones(2, 5), 1)
 
 
+def test_ranks_share_texts_of_other_lengths() -> None:
+    shared, learnt = SharedRounds(Ranks(), pads=True), []
+    for length in (2, 4):
+        shared.add(torch.ones(3, 2, length, dtype=torch.int64), torch.zeros(3, dtype=torch.int64), torch.zeros(3))
+    shared.sync(learnt.append, [torch.zeros(1)])
+    assert learnt[0][0].sum(-1)[:, 0].tolist() == [2, 2, 2, 4, 4, 4]
+
+
 def test_adapters_alone_are_trained() -> None:
     from peft import LoraConfig, get_peft_model
 
@@ -391,28 +401,31 @@ def crafted(attack: Any) -> bytes:
     return file.getvalue()
 
 
-def attacks() -> dict[str, Any]:
+def configuration() -> Any:
     from transformers import BertConfig
 
-    rebuild: Any = torch._tensor._rebuild_from_type_v2  # type: ignore[attr-defined]
-    return {
-        "a module": Reduced(Trap, 1),
-        "a configuration": Reduced(BertConfig, 7),
-        "a function": Reduced(functional.relu, torch.ones(2)),
-        "a builtin": Reduced(functional.gelu, torch.ones(2)),
-        "by way of torch": Reduced(rebuild, Trap, torch.Tensor, (1,), {}),
-        "by two ways": Reduced(rebuild, rebuild, torch.Tensor, (Trap, torch.Tensor, (1,), {}), {}),
-        "a list of them": [1, {"a": (Reduced(Trap), 2)}],
-        "from memory": [Trap, Reduced(Trap)],
-        "another function": Reduced(pickle.loads, b"."),
-        "eval": Reduced(eval, "CALLED.append(1)"),
-        "a getter": Reduced(getattr, Trap, "__init__"),
-    }
+    return BertConfig
 
 
-@pytest.mark.parametrize("name", list(attacks()))
+REBUILD: Any = torch._tensor._rebuild_from_type_v2  # type: ignore[attr-defined]
+ATTACKS: dict[str, Callable[[], Any]] = {
+    "a module": lambda: Reduced(Trap, 1),
+    "a configuration": lambda: Reduced(configuration(), 7),
+    "a function": lambda: Reduced(functional.relu, torch.ones(2)),
+    "a builtin": lambda: Reduced(functional.gelu, torch.ones(2)),
+    "by way of torch": lambda: Reduced(REBUILD, Trap, torch.Tensor, (1,), {}),
+    "by two ways": lambda: Reduced(REBUILD, REBUILD, torch.Tensor, (Trap, torch.Tensor, (1,), {}), {}),
+    "inside a list": lambda: [1, {"a": (Reduced(Trap), 2)}],
+    "from memory": lambda: [Trap, Reduced(Trap)],
+    "another function": lambda: Reduced(pickle.loads, b"."),
+    "eval": lambda: Reduced(eval, "CALLED.append(1)"),
+    "a getter": lambda: Reduced(getattr, Trap, "__init__"),
+}
+
+
+@pytest.mark.parametrize("name", list(ATTACKS))
 def test_a_crafted_head_calls_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = crafted(attacks()[name])
+    data = crafted(ATTACKS[name]())
     CALLED.clear()
     for function in ("relu", "gelu"):
         monkeypatch.setattr(functional, function, CALLED.append)
