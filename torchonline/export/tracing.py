@@ -42,7 +42,7 @@ def not_scriptable(module: nn.Module) -> str | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide warnings of the format's deprecation, of an encoder's properties and of its checks of shapes."""
+    """Hide warnings about the format, and about an encoder's shapes."""
     with warnings.catch_warnings():
         for kind in (DeprecationWarning, FutureWarning, torch.jit.TracerWarning):
             warnings.simplefilter("ignore", kind)
