@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,10 @@ class HuggingFaceEncoder(nn.Module):
         >>> tokens.shape, encoder(tokens).shape
         (torch.Size([2, 3, 3]), torch.Size([2, 4]))
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, inputs: Tensor) -> Tensor: ...
 
     # Most items of a log in one pass: attention takes memory for each pair of tokens.
     items_at_once = 64
