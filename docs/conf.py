@@ -42,6 +42,7 @@ nitpick_ignore_regex = [
     ("py:class", r"torchonline\.(features\.rows\.RowReader|models\.raw_log\.RawLog)"),
     ("py:class", r"torchonline\.baselines\.private\.dp_ucb\.ReleasedDPUCB"),
     ("py:class", r"pytorch_lightning\.callbacks\.callback\.Callback"),
+    ("py:class", r"huggingface_hub\.\w+\.\w+"),
 ]
 
 # Markdown pages, which GitHub shows as well: headings have GitHub's anchors.

@@ -24,7 +24,7 @@ class HuggingFaceEncoder(nn.Module):
     ``BanditHead(model, policy, output=..., processor=...)`` builds it. The head, its replay, its logs and its files see one
     tensor for each item, as :meth:`lookup` returns it:
 
-    - a text of L tokens is an int64 tensor ``(rows, L)`` with the rows :attr:`names`: ``input_ids``, and ``attention_mask`` and
+    - a text of L tokens is an int64 tensor ``(rows, L)`` with the rows ``names``: ``input_ids``, and ``attention_mask`` and
       ``token_type_ids`` if the model takes them. Columns of zeros at the end are padding, which changes the features only up to
       rounding.
     - an image is its ``pixel_values``, ``(C, H, W)``; sound is its ``input_values`` or ``input_features``.
