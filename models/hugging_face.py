@@ -12,7 +12,7 @@ from torchonline.core.checks import shape_text
 from torchonline.core.messages import listed
 from torchonline.export.copies import uncompiled
 
-# What a text model may take for each token, in the order of the rows of an item. Zeros stand for what is missing.
+# What a text model may take for each token, in the order of an item's rows. A missing mask is 1, missing types are 0.
 TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 # Dimensions of one item of another model's main input: pixels (C, H, W), samples (T), mel features (F, T).
 OTHERS = {"pixel_values": 3, "input_values": 1, "input_features": 2}
