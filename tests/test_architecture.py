@@ -171,7 +171,7 @@ def test_heavy_packages_stay_where_they_belong() -> None:
 
 
 HEAVY = ["pytorch_lightning", "lightning", "torchmetrics", "torchvision", "matplotlib", "pandas", "sklearn", "scipy"]
-HEAVY += ["dp_accounting", "rich", "onnx", "tensorboard", "jsonargparse", "fastapi", "sqlalchemy"]
+HEAVY += ["dp_accounting", "rich", "onnx", "executorch", "tensorboard", "jsonargparse", "fastapi", "sqlalchemy"]
 
 
 def loaded_after(program: str, names: list[str]) -> list[str]:

@@ -61,8 +61,8 @@ def to_executorch(
 
     Raises:
         ImportError: executorch is not installed.
-        ValueError: ``module`` draws its choices at random, has a learner that torch.export cannot trace, or needs operations that
-            ExecuTorch lacks, such as a Cholesky factor; the message lists them.
+        ValueError: ``module`` has a learner that torch.export cannot trace, or needs operations that ExecuTorch lacks, such as
+            random draws or a Cholesky factor; the message lists them.
         RuntimeError: the file differs from ``module``; no file is written.
 
     Example:
@@ -82,8 +82,6 @@ def to_executorch(
     module = uncompiled(module)
     instance_of("module", module, Policy, "a policy")
     _refuse_python(module, "module", is_program=True)
-    if module.is_random:
-        raise ValueError(f"module: expected deterministic choices, got {type(module).__name__}, which draws its choices")
     trial, policy = trial_of(module, example), uncompiled_copy(module).eval()
     shapes = tuple(_bounded(sizes, most) for sizes in trial.dynamic_shapes())
     with _executorch_is_noisy():
@@ -142,13 +140,19 @@ def _lowered(programs: dict[str, ExportedProgram], about: dict[str, Any], learne
     programs = {name: program.run_decompositions(table) for name, program in programs.items()}
     targets = {node.target for program in programs.values() for node in program.graph.nodes}
     operators = [target for target in targets if isinstance(target, torch._ops.OpOverload)]
-    # ExecuTorch drops assertions of a trace.
-    lacking = sorted({str(op) for op in operators if torch.Tag.core not in op.tags and "_assert_" not in str(op)})
+    lacking = sorted({str(operator) for operator in operators if _is_lacking(operator)})
     if lacking:
         raise ValueError(
             f"module: expected operations that ExecuTorch has, got a {learner}, which needs {listed(lacking, str)}"
         )
     return bytes(to_edge(programs, constant_methods={"about": json.dumps(about)}).to_executorch().buffer)
+
+
+def _is_lacking(operator: torch._ops.OpOverload) -> bool:
+    """Return whether ExecuTorch has no kernel, or one that draws other numbers than torch."""
+    is_assertion = "_assert_" in str(operator)  # ExecuTorch drops assertions of the trace
+    is_random = torch.Tag.nondeterministic_seeded in operator.tags
+    return is_random or (torch.Tag.core not in operator.tags and not is_assertion)
 
 
 def _bounded(sizes: dict[int, Any], most: dict[str, int]) -> dict[int, Any]:

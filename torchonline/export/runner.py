@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
 # The entry of an archive that says what its functions take and return.
 ABOUT = "torchonline.json"
 
