@@ -125,8 +125,11 @@ def _runner(data: bytes) -> Runner:
     about = json.loads(program.load_method("about").execute([])[0])
 
     def function(name: str) -> FlatFunction:
-        method = program.load_method(name)
-        return FlatFunction(name, lambda given: method.execute([x.contiguous() for x in given]), about["state"])
+        def run(given: list[Tensor]) -> Any:
+            # A method alone would not keep the program's memory; the program keeps its methods.
+            return program.load_method(name).execute([x.contiguous() for x in given])
+
+        return FlatFunction(name, run, about["state"])
 
     return Runner({name: function(name) for name in ("start", *about["arguments"])}, about)
 
