@@ -47,7 +47,7 @@ def test_a_file_plays_200_rounds_like_its_policy(name: str, tmp_path: Path) -> N
             choices = [int(one.select(inputs)) for one in policies]
             assert len(set(choices)) == 1, t
             for one in policies:
-                one.step(inputs, torch.tensor(choices[0]), normal(seed=1000 + t))
+                one.step(inputs, torch.tensor(choices[0]), normal(seed=1000 + t).sigmoid())
 
     play([policy], range(50))
     example = None if name != "a head" else decision(0)

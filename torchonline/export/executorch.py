@@ -141,7 +141,8 @@ def _lowered(programs: dict[str, ExportedProgram], about: dict[str, Any], learne
     table = torch.export.default_decompositions()
     table.update(torch._decomp.get_decompositions([aten.linalg_vector_norm.default]) | REWRITTEN)
     programs = {name: program.run_decompositions(table) for name, program in programs.items()}
-    targets = {node.target for program in programs.values() for node in program.graph.nodes}
+    parts = [part for program in programs.values() for part in program.graph_module.modules()]
+    targets = {node.target for part in parts if isinstance(part, torch.fx.GraphModule) for node in part.graph.nodes}
     operators = [target for target in targets if isinstance(target, torch._ops.OpOverload)]
     lacking = sorted({str(operator) for operator in operators if _is_lacking(operator)})
     if lacking:
