@@ -51,7 +51,7 @@ def test_a_file_plays_200_rounds_like_its_policy(name: str, tmp_path: Path) -> N
 
     play([policy], range(50))
     example = None if name != "a head" else decision(0)
-    to_executorch(policy, tmp_path / "policy.pte", example=example, most_decisions=2, most_arms=4)
+    to_executorch(policy, tmp_path / "policy.pte", example=example, most_decisions=3, most_arms=5)
     runner = load_executorch(tmp_path / "policy.pte")
     play([policy, runner], range(50, 250))
 
@@ -80,8 +80,8 @@ def test_what_executorch_lacks_is_listed() -> None:
     [
         ({"module": nn.Linear(2, 1)}, "module: expected a policy, got"),
         ({"path": "policy.pt2"}, r"path: expected a file name that ends in \.pte, got 'policy\.pt2'"),
-        ({"most_decisions": 1}, "most_decisions: expected an integer above 1, got 1"),
-        ({"most_arms": 3}, "most_arms: expected an integer above 3, got 3"),
+        ({"most_decisions": 2}, "most_decisions: expected an integer of at least 3, got 2"),
+        ({"most_arms": 4}, "most_arms: expected an integer of at least 5, got 4"),
     ],
 )
 def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> None:

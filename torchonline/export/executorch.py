@@ -53,8 +53,8 @@ def to_executorch(
         module: a policy or a policy on an encoder, whose operations ExecuTorch has.
         path: path of the file, which must end in ``.pte``; None writes no file.
         example: as in :func:`to_torchscript`. Calls must have its number of features, and its length of a text.
-        most_decisions: largest number of decisions in a call, above 1.
-        most_arms: largest number of arms of a decision that has its own, above 3.
+        most_decisions: largest number of decisions in a call, at least 3, as the verification has.
+        most_arms: largest number of arms with features of their own, at least 5.
 
     Returns:
         A runner of the file. :func:`load_executorch` returns one for a path.
@@ -75,14 +75,15 @@ def to_executorch(
     if path is not None and Path(path).suffix != ".pte":
         raise ValueError(f"path: expected a file name that ends in .pte, got {str(path)!r}")
     most = {
-        "decisions": _above(1, "most_decisions", most_decisions),
-        "arms": _above(3, "most_arms", most_arms),
+        "decisions": _at_least(3, "most_decisions", most_decisions),
+        "arms": _at_least(5, "most_arms", most_arms),
         "past_arms": most_arms,
     }
     module = uncompiled(module)
     instance_of("module", module, Policy, "a policy")
     _refuse_python(module, "module", is_program=True)
-    trial, policy = trial_of(module, example), uncompiled_copy(module).eval()
+    trial: Any = trial_of(module, example)
+    policy = uncompiled_copy(module).eval()
     shapes = tuple(_bounded(sizes, most) for sizes in trial.dynamic_shapes())
     with _executorch_is_noisy():
         _runtime()
@@ -168,10 +169,10 @@ def _bounded(sizes: dict[int, Any], most: dict[str, int]) -> dict[int, Any]:
     }
 
 
-def _above(least: int, name: str, value: Any) -> int:
-    """Return an integer above a bound, or raise."""
-    if positive_integer(name, value) <= least:
-        raise ValueError(f"{name}: expected an integer above {least}, got {value}")
+def _at_least(least: int, name: str, value: Any) -> int:
+    """Return an integer that reaches a bound, or raise."""
+    if positive_integer(name, value) < least:
+        raise ValueError(f"{name}: expected an integer of at least {least}, got {value}")
     return int(value)
 
 
