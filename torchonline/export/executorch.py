@@ -239,7 +239,7 @@ def _cat(tensors: list[Tensor], dim: int = 0) -> Any:
 
 
 def _with_number(name: str) -> Callable[..., Any]:
-    """Return a rewriting of an operator of two tensors, one of which may be a number.
+    """Return a rewriting of an operator for an argument that is a number.
 
     ExecuTorch rounds such a number to float32. The operator of a tensor and a number keeps it.
     """
