@@ -154,14 +154,14 @@ def _lowered(programs: dict[str, ExportedProgram], about: dict[str, Any], learne
 
 
 def _is_lacking(operator: torch._ops.OpOverload) -> bool:
-    """Return whether ExecuTorch has no kernel, or one that draws other numbers than torch."""
+    """Return whether ExecuTorch has no kernel, or one that draws other numbers."""
     is_assertion = "_assert_" in str(operator)  # ExecuTorch drops assertions of the trace
     is_random = torch.Tag.nondeterministic_seeded in operator.tags
     return is_random or (torch.Tag.core not in operator.tags and not is_assertion)
 
 
 def _bounded(sizes: dict[int, Any], most: dict[str, int]) -> dict[int, Any]:
-    """Return varying dimensions with upper bounds. The dimensions of an item are fixed."""
+    """Return varying dimensions with upper bounds. Those of an item are fixed."""
     return {
         axis: Dim(size.__name__, min=size.min, max=most[size.__name__])
         for axis, size in sizes.items()
