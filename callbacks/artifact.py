@@ -8,20 +8,20 @@ import pytorch_lightning as pl
 from torch import Tensor
 
 from torchonline.core.checks import one_of, positive_integer
-from torchonline.export import to_program, to_torchscript
+from torchonline.export import to_archive, to_torchscript
 from torchonline.models.batches import inputs_of
 from torchonline.models.encoding import typed_inputs
 
 WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "torchscript": ("head.pt", to_torchscript),
-    "program": ("head.pt2", to_program),
+    "program": ("head.pt2", to_archive),
 }
 
 
 class ArtifactExporter(pl.Callback):
     """Callback that exports ``module.head`` to files that run without torchonline.
 
-    The files in ``directory`` are ``head.pt`` (TorchScript) and ``head.pt2`` (a torch.export program). Each new file is verified
+    The files in ``directory`` are ``head.pt`` (TorchScript) and ``head.pt2`` (an archive of programs). Each new file is verified
     against the head and then replaces the old one atomically, so a server that reads the directory always sees a complete file.
     The files skip rounds with NaN, and their steps return which rounds were learnt (docs/files.md). With several processes, the
     first one exports its head.

@@ -11,8 +11,22 @@ from torchonline.models.hashed_embedding import HashedEmbedding
 from torchonline.models.hugging_face import HuggingFaceEncoder
 from torchonline.models.round_loader import RoundLoader
 
-__all__ = ["BanditHead", "FittedTransformer", "HashedEmbedding", "HuggingFaceEncoder", "LearnerStrategy", "LogDataModule"]
-__all__ += ["LoggedRounds", "NeuralLinearBandit", "OnlinePredictor", "RoundLoader", "TableDataModule", "TensorDictPolicy"]
+__all__ = [
+    "BanditHead",
+    "FittedTransformer",
+    "HashedEmbedding",
+    "HuggingFaceEncoder",
+    "LearnerStrategy",
+    "LogDataModule",
+]
+__all__ += [
+    "LoggedRounds",
+    "NeuralLinearBandit",
+    "OnlinePredictor",
+    "RoundLoader",
+    "TableDataModule",
+    "TensorDictPolicy",
+]
 __all__ += ["mlp", "recommended_policy", "table_head"]
 
 if typing.TYPE_CHECKING:  # for editors and type checkers

@@ -9,7 +9,6 @@ With ``--smoke`` it plays two learners in three kinds of files.
 """
 
 import argparse
-import os
 import subprocess
 import tempfile
 import warnings

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from torchonline import GLBOMD, OFUL, DisjointArms, FixedArms, RidgeRegression, ThompsonSampling, bandit
-from torchonline.export import load_executorch, to_executorch
+from torchonline.export import to_executorch
 from torchonline.export.executorch import REWRITTEN
+from torchonline.export.runner import Runner
 from torchonline.models import BanditHead
 
 aten = torch.ops.aten
@@ -52,7 +53,7 @@ def test_a_file_plays_200_rounds_like_its_policy(name: str, tmp_path: Path) -> N
     play([policy], range(50))
     example = None if name != "a head" else decision(0)
     to_executorch(policy, tmp_path / "policy.pte", example=example, most_decisions=3, most_arms=5)
-    runner = load_executorch(tmp_path / "policy.pte")
+    runner = Runner.load(tmp_path / "policy.pte")
     play([policy, runner], range(50, 250))
 
     before, inputs = copy.deepcopy(runner.state), decision(0)

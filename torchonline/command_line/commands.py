@@ -19,7 +19,6 @@ from torchonline.models.encoding import input_type
 from torchonline.models.file_data import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
-from torchonline.policies.rules import Rule
 from torchonline.privacy import private_learners
 from torchonline.reporting import report
 from torchonline.serving import ServiceSettings

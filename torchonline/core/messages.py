@@ -1,5 +1,6 @@
 """Words of messages: numbers with nouns, names, and how to install."""
 
+import importlib.util
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,3 +27,10 @@ def install_extra(extra: str) -> str:
     The command needs a clone, because the package index does not have torchonline.
     """
     return f'pip install ".[{extra}]" in a clone of torchonline'
+
+
+def needs(caller: str, extra: str, *packages: str) -> None:
+    """Raise an ImportError for the first of the packages of an extra that is not installed."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise ImportError(f"{caller}: expected {', '.join(packages)}, got no {package}; {install_extra(extra)}")

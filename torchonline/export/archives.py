@@ -10,9 +10,18 @@ from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import package_pt2
 
 import torchonline
+from torchonline.core.checks import instance_of
+from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.functions import FUNCTIONS, functions_of, given_to, state_of
 from torchonline.export.runner import ABOUT, Runner
-from torchonline.export.verification import FixedTrial, PolicyTrial
+from torchonline.export.verification import (
+    FixedTrial,
+    PolicyTrial,
+    agree_on_state,
+    make_blind,
+    refuse_python,
+    trial_of,
+)
 from torchonline.policies.policy import Policy
 
 
@@ -33,9 +42,28 @@ class Archive(NamedTuple):
         return Runner({name: program.module() for name, program in self.programs.items()}, self.about)
 
 
-def archive_of(policy: Policy, trial: PolicyTrial | FixedTrial) -> Archive:
-    """Return the functions of a policy, which this function may change."""
-    programs = functions_of(policy, trial)
+def for_functions(module: Any, example: Any, noise_scale: bool = False) -> tuple[Policy, PolicyTrial | FixedTrial]:
+    """Return a copy of a policy whose functions can be exported, and its trial; or raise."""
+    instance_of("noise_scale", noise_scale, bool, "True or False")
+    module = uncompiled(module)
+    instance_of("module", module, Policy, "a policy")
+    refuse_python(module, "module", is_program=True)
+    policy = uncompiled_copy(module).eval()
+    trial: Any = trial_of(policy, example, noise_scale=noise_scale)
+    return policy, trial
+
+
+def verify_functions(policy: Policy, trial: PolicyTrial | FixedTrial, runner: Runner) -> None:
+    """Raise a RuntimeError if a runner differs from its policy."""
+    eager = uncompiled_copy(policy)
+    make_blind(eager)
+    trial.compare(eager, runner)
+    agree_on_state(eager, dict(eager.named_buffers()) | runner.state, trial.tolerance)
+
+
+def archive_of(policy: Policy, trial: PolicyTrial | FixedTrial, shapes: Any = None) -> Archive:
+    """Return the functions of a policy; ``shapes`` is as in :func:`functions_of`."""
+    programs = functions_of(policy, trial, shapes)
     return Archive(programs, facts_of(policy, trial, programs["scores"]))
 
 

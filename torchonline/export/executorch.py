@@ -17,15 +17,12 @@ import torch
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
-from torchonline.core.checks import instance_of, positive_integer
+from torchonline.core.checks import positive_integer
 from torchonline.core.files import replace_file
-from torchonline.core.messages import install_extra, listed
-from torchonline.export.archives import facts_of
-from torchonline.export.copies import uncompiled, uncompiled_copy
-from torchonline.export.files import _beside, _refuse_python
-from torchonline.export.functions import functions_of
-from torchonline.export.runner import FlatFunction, Runner
-from torchonline.export.verification import agree_on_state, make_blind, trial_of
+from torchonline.core.messages import listed, needs
+from torchonline.export.archives import archive_of, for_functions, verify_functions
+from torchonline.export.files import beside
+from torchonline.export.runner import Runner
 from torchonline.policies.policy import Policy
 
 aten = torch.ops.aten
@@ -57,7 +54,7 @@ def to_executorch(
         most_arms: largest number of arms with features of their own, at least 5.
 
     Returns:
-        A runner of the file. :func:`load_executorch` returns one for a path.
+        A runner of the file. ``Runner.load(path)`` of :mod:`torchonline.export.runner` returns one, too.
 
     Raises:
         ImportError: executorch is not installed.
@@ -79,60 +76,16 @@ def to_executorch(
         "arms": _at_least(5, "most_arms", most_arms),
         "past_arms": most_arms,
     }
-    module = uncompiled(module)
-    instance_of("module", module, Policy, "a policy")
-    _refuse_python(module, "module", is_program=True)
-    trial: Any = trial_of(module, example)
-    policy = uncompiled_copy(module).eval()
+    needs("to_executorch", "executorch", "executorch")
+    policy, trial = for_functions(module, example)
     shapes = tuple(_bounded(sizes, most) for sizes in trial.dynamic_shapes())
     with _executorch_is_noisy():
-        _runtime()
-        programs = functions_of(uncompiled_copy(policy), trial, shapes)
-        data = _lowered(programs, facts_of(policy, trial, programs["scores"]), type(module).__name__)
-        runner = _runner(data)
-    make_blind(policy)
-    trial.compare(policy, runner)
-    agree_on_state(policy, dict(policy.named_buffers()) | runner.state, trial.tolerance)
-    if path is not None:
-        replace_file(path, data, _beside(path))
-    return _runner(data)
-
-
-def load_executorch(path: str | Path) -> Runner:
-    """Return a runner of a file of :func:`to_executorch`.
-
-    Raises:
-        ImportError: executorch is not installed.
-        FileNotFoundError: the file does not exist.
-    """
-    with _executorch_is_noisy():
-        return _runner(Path(path).read_bytes())
-
-
-def _runtime() -> Any:
-    """Return ExecuTorch's runtime, or raise."""
-    try:
-        from executorch.runtime import Runtime
-    except ImportError as error:
-        raise ImportError(
-            f"to_executorch: expected executorch, got no {error.name}; {install_extra('executorch')}"
-        ) from error
-    return Runtime.get()
-
-
-def _runner(data: bytes) -> Runner:
-    """Return a runner of a file's bytes."""
-    program = _runtime().load_program(data)
-    about = json.loads(program.load_method("about").execute([])[0])
-
-    def function(name: str) -> FlatFunction:
-        def run(given: list[Tensor]) -> Any:
-            # A method alone would not keep the program's memory; the program keeps its methods.
-            return program.load_method(name).execute([x.contiguous() for x in given])
-
-        return FlatFunction(name, run, about["state"])
-
-    return Runner({name: function(name) for name in ("start", *about["arguments"])}, about)
+        archive = archive_of(policy, trial, shapes)
+        data = _lowered(archive.programs, archive.about, type(policy).__name__)
+        verify_functions(policy, trial, Runner.of_executorch(data))
+        if path is not None:
+            replace_file(path, data, beside(path))
+        return Runner.of_executorch(data)
 
 
 def _lowered(programs: dict[str, ExportedProgram], about: dict[str, Any], learner: str) -> bytes:

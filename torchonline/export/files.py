@@ -8,7 +8,6 @@ state, see :mod:`torchonline.export.guard` and docs/files.md. A file of a privat
 
 import copy
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -23,9 +22,8 @@ from torch import Tensor, nn
 from torchonline.core.checks import instance_of
 from torchonline.core.files import has_seal, replace_file, sealed
 from torchonline.core.generators import generators_left_alone
-from torchonline.core.learner import Learner
-from torchonline.core.messages import install_extra
-from torchonline.export.archives import Archive, archive_of, as_pt2, unpacked
+from torchonline.core.messages import needs
+from torchonline.export.archives import Archive, archive_of, as_pt2, for_functions, unpacked, verify_functions
 from torchonline.export.compiled import CompiledProgram, place_in_cache, torch_warns_about_itself
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.onnx_graphs import graphs_of
@@ -34,16 +32,12 @@ from torchonline.export.runner import ABOUT, Runner
 from torchonline.export.torchscript_classes import as_file
 from torchonline.export.tracing import not_scriptable, traced
 from torchonline.export.verification import (
-    FixedTrial,
-    PolicyTrial,
     agree,
     agree_on_state,
     check_kind,
-    make_blind,
     trial_of,
 )
 from torchonline.policies.arm_ids import WithArmIds
-from torchonline.policies.catalogue_arms import CatalogueArms
 from torchonline.policies.policy import Policy
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
@@ -97,7 +91,7 @@ def to_torchscript(
         _agree_on_released(public, torch.jit.load(file))
     else:
         check_kind(module)
-        _refuse_python(module, "module")
+        refuse_python(module, "module")
         module = _with_ids(_copy(module))  # other threads may step the original meanwhile
         trial: Any = trial_of(module, example)
         subject = _copy(module)
@@ -181,7 +175,7 @@ def to_program(
         _write(path, file)
         return program
     check_kind(module)
-    _refuse_python(module, "module", is_program=True)
+    refuse_python(module, "module", is_program=True)
     module = _with_ids(_copy(module))
     trial = trial_of(module, example, blocks, noise_scale)
     _refuse_blocks(module, blocks)
@@ -231,13 +225,10 @@ def to_archive(
     """
     if path is not None:
         _check_suffix(path)
-    policy, trial = _for_functions(module, example, noise_scale)
+    policy, trial = for_functions(module, example, noise_scale)
     archive = archive_of(policy, trial)
-    file, eager = as_pt2(archive.about, exported_programs=archive.programs), _copy(policy)
-    make_blind(eager)
-    runner = Runner.load(file)
-    trial.compare(eager, runner)
-    agree_on_state(eager, dict(eager.named_buffers()) | runner.state, trial.tolerance)
+    file = as_pt2(archive.about, exported_programs=archive.programs)
+    verify_functions(policy, trial, Runner.load(file))
     file.seek(0)
     _write(path, file)
     return archive
@@ -298,15 +289,13 @@ def _compiled(program: torch.export.ExportedProgram) -> bytes:
         return cached.read_bytes()
 
 
-def to_onnx(
-    module: Policy, path: str | Path, *, example: Tensor | None = None, noise_scale: bool = False
-) -> list[str]:
+def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, noise_scale: bool = False) -> list[str]:
     """Write a policy as a folder of ONNX graphs: select, step, probabilities and scores.
 
-    The graphs are the functions of :func:`to_archive`. Each takes the buffers of the state and the arguments by name. ``start.onnx``
-    returns the first state, ``select.onnx`` the ``choices``, and ``step.onnx`` returns ``learnt`` and ``next.NAME`` for each buffer.
-    They are verified with onnxruntime: choices are those of the policy, and states agree up to rounding.
-    ``Runner.load(path)`` of :mod:`torchonline.export.runner` runs them. It needs the ``onnx`` extra.
+    The graphs are the functions of :func:`to_archive`. Each takes the buffers of the state and the arguments, by name.
+    ``start.onnx`` returns the first state, ``select.onnx`` the ``choices``, and ``step.onnx`` returns ``learnt`` and ``next.NAME``
+    for each buffer. They are verified with onnxruntime: choices are those of the policy, and states agree up to rounding.
+    ``Runner.load(path)`` runs them. It needs the ``onnx`` extra.
 
     A rule that draws its choices, such as :class:`~torchonline.SquareCB`, has no ``select.onnx``: draw from its probabilities.
 
@@ -330,40 +319,24 @@ def to_onnx(
         >>> sorted(file.name for file in (folder / "policy").iterdir())
         ['probabilities.onnx', 'scores.onnx', 'select.onnx', 'start.onnx', 'step.onnx', 'torchonline.json']
     """
-    for needed in ("onnx", "onnxscript", "onnxruntime"):
-        if importlib.util.find_spec(needed) is None:
-            raise ImportError(
-                f"to_onnx: expected onnx, onnxscript and onnxruntime, got no {needed}; {install_extra('onnx')}"
-            )
-    policy, trial = _for_functions(module, example, noise_scale)
+    needs("to_onnx", "onnx", "onnx", "onnxscript", "onnxruntime")
+    policy, trial = for_functions(module, example, noise_scale)
     archive = archive_of(policy, trial)
     graphs = graphs_of(archive.programs, trial, type(policy).__name__)
-    eager = _copy(policy)
-    make_blind(eager)
-    runner = Runner.of_graphs(graphs, archive.about)
-    trial.compare(eager, runner)
-    agree_on_state(eager, dict(eager.named_buffers()) | runner.state, trial.tolerance)
+    verify_functions(policy, trial, Runner.of_graphs(graphs, archive.about))
     files = {f"{name}.onnx": graph for name, graph in graphs.items()}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    for old in (folder / ABOUT, *folder.glob("*.onnx")):  # a crash must not leave graphs of two calls with the facts of one
+    for old in (
+        folder / ABOUT,
+        *folder.glob("*.onnx"),
+    ):  # a crash must not leave graphs of two calls with the facts of one
         old.unlink(missing_ok=True)
     files[ABOUT] = json.dumps(archive.about | {"sha256": digests}).encode()  # the last one
     for name, data in files.items():
-        replace_file(folder / name, data, _beside(folder / name))
-    return list(runner.state)
-
-
-def _for_functions(module: Any, example: Tensor | None, noise_scale: bool) -> tuple[Policy, PolicyTrial | FixedTrial]:
-    """Return a copy of a policy whose functions can be exported, and its trial; or raise."""
-    instance_of("noise_scale", noise_scale, bool, "True or False")
-    module = uncompiled(module)
-    instance_of("module", module, Policy, "a policy")
-    _refuse_python(module, "module", is_program=True)
-    policy = _copy(module)
-    trial: Any = trial_of(policy, example, noise_scale=noise_scale)
-    return policy, trial
+        replace_file(folder / name, data, beside(folder / name))
+    return list(archive.about["state"])
 
 
 def released(module: nn.Module) -> Any:
@@ -448,19 +421,6 @@ def _as_program(
     return program, file
 
 
-def _refuse_python(module: Any, name: str, is_program: bool = False) -> None:
-    """Refuse learners that cannot be compiled or, for a program, exported."""
-    for part in module.modules() if isinstance(module, nn.Module) else ():
-        if not isinstance(part, (Learner, CatalogueArms)):
-            continue
-        got = type(part).__name__
-        if is_program and not part.is_exportable:
-            way_out = "to_torchscript accepts it" if part.is_scriptable else "it runs in Python only"
-            raise ValueError(f"{name}: expected learners that torch.export can trace, got {got}; {way_out}")
-        if not part.is_scriptable:
-            raise ValueError(f"{name}: expected learners that can be compiled, got {got}, which runs in Python only")
-
-
 def _refuse_blocks(module: nn.Module, blocks: bool) -> None:
     """Refuse ``blocks`` for a module that learns rounds in order."""
     if blocks and (why := no_blocks(module)) is not None:
@@ -494,14 +454,15 @@ def _write(path: str | Path | None, file: io.BytesIO) -> None:
         return
     data = file.getvalue()
     # A package from torch's cache may already have a seal.
-    replace_file(path, data if has_seal(data) else sealed(data), _beside(path))
+    replace_file(path, data if has_seal(data) else sealed(data), beside(path))
 
 
 def check_file(path: str | Path) -> None:
     """Raise unless a file's bytes match its SHA-256.
 
     Call it before ``torch.jit.load`` or ``torch.export.load``, which do not detect changed bytes. Files of this library hold
-    their SHA-256 at the end, as the comment of a zip archive. A folder of ONNX graphs has those of its graphs in ``torchonline.json``.
+    their SHA-256 at the end, as the comment of a zip archive. A folder of ONNX graphs has the SHA-256 of each graph in its file
+    ``torchonline.json``.
 
     Args:
         path: a file of :func:`to_torchscript`, :func:`to_program`, :func:`compile_program`, :func:`to_onnx` or
@@ -526,5 +487,5 @@ def check_file(path: str | Path) -> None:
         raise ValueError(f"path: {error}, in {str(path)!r}") from None
 
 
-def _beside(path: str | Path) -> str:
+def beside(path: str | Path) -> str:
     return f".{Path(path).name}.{os.getpid()}"

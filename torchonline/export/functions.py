@@ -26,9 +26,7 @@ def scores(policy: Policy, inputs: Tensor | None) -> Tensor:
     return policy(inputs)
 
 
-def step(
-    policy: Policy, inputs: Tensor | None, action: Tensor, reward: Tensor, noise_scale: Tensor | None
-) -> Tensor:
+def step(policy: Policy, inputs: Tensor | None, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
     """Learn a round, and return whether it was learnt: a refused round changes nothing."""
     return learn_round(policy, inputs, action, reward, torch.ones_like(reward, dtype=torch.bool), noise_scale)
 

@@ -52,7 +52,9 @@ class ForONNX(torch.fx.Interpreter):
         if not isinstance(found, Tensor) or not any(isinstance(one, float) for one in (*args, *kwargs.values())):
             return found
         dtype = next((one.dtype for one in args if isinstance(one, Tensor) and one.is_floating_point()), found.dtype)
-        args, kwargs = tree_map(lambda one: torch.tensor(one, dtype=dtype) if isinstance(one, float) else one, (args, kwargs))
+        args, kwargs = tree_map(
+            lambda one: torch.tensor(one, dtype=dtype) if isinstance(one, float) else one, (args, kwargs)
+        )
         if target in FILLED:
             return args[FILLED[target]].to(found.dtype).expand(found.shape)
         if target is aten.scatter.value:
@@ -76,16 +78,14 @@ def mantissa(x: Tensor) -> Tensor:
     size = x.abs().clamp(max=torch.finfo(x.dtype).max)
     power = torch.where(size == 0.0, 1.0, size).log2().floor() + 1.0
     half = (0.5 * power).floor()
-    twos = torch.ldexp(torch.ones(2 * MOST + 1, dtype=x.dtype), torch.arange(-MOST, MOST + 1))
+    twos = torch.tensor([2.0**n for n in range(-MOST, MOST + 1)], dtype=x.dtype)
     for part in (half, power - half):
         x = x * twos[MOST - part.to(torch.int64)]
     # The logarithm may be rounded to the next power.
     return torch.where(x.abs() >= 1.0, 0.5 * x, torch.where(x.abs() < 0.5, 2.0 * x, x))
 
 
-def graphs_of(
-    programs: dict[str, ExportedProgram], trial: PolicyTrial | FixedTrial, learner: str
-) -> dict[str, bytes]:
+def graphs_of(programs: dict[str, ExportedProgram], trial: PolicyTrial | FixedTrial, learner: str) -> dict[str, bytes]:
     """Return the functions of a policy as ONNX graphs, without a random ``select``.
 
     The inputs are the state's buffers and the arguments, by name. ``start`` returns the buffers, ``select`` the ``choices``, and

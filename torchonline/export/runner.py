@@ -6,6 +6,7 @@ This file imports torch alone. Copy it to where torchonline is not installed.
 import json
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,12 +44,15 @@ class Runner:
 
     @classmethod
     def load(cls, path: Any) -> "Runner":
-        """Return the runner of an archive, of programs or of compiled code, or of a folder of ONNX graphs."""
+        """Return the runner of an archive, of programs or of compiled code; of a folder of ONNX graphs; or of a ``.pte`` file."""
         if isinstance(path, (str, os.PathLike)) and os.path.isdir(path):
             with open(os.path.join(path, ABOUT), encoding="utf-8") as file:
                 about = json.load(file)
             graphs = {file.removesuffix(".onnx"): os.path.join(path, file) for file in about["sha256"]}
             return cls.of_graphs(graphs, about)
+        if str(path).endswith(".pte"):
+            with open(path, "rb") as file:
+                return cls.of_executorch(file.read())
         from torch.export.pt2_archive._package import load_pt2
 
         found = load_pt2(path)
@@ -63,6 +67,21 @@ class Runner:
     def of_graphs(cls, graphs: Mapping[str, Any], about: Mapping[str, Any]) -> "Runner":
         """Return the runner of ONNX graphs, given as paths or bytes."""
         return cls({name: FlatFunction(name, _session(graph), about["state"]) for name, graph in graphs.items()}, about)
+
+    @classmethod
+    def of_executorch(cls, data: bytes) -> "Runner":
+        """Return the runner of an ExecuTorch file, given as bytes."""
+        from executorch.runtime import Runtime
+
+        program = Runtime.get().load_program(data)
+        about = json.loads(program.load_method("about").execute([])[0])
+
+        def run(name: str, given: list[Tensor]) -> Any:
+            # A method alone would not keep the program's memory; the program keeps its methods.
+            return program.load_method(name).execute([x.contiguous() for x in given])
+
+        names = ("start", *about["arguments"])
+        return cls({name: FlatFunction(name, partial(run, name), about["state"]) for name in names}, about)
 
     def select(self, inputs: Any = None, mask: Any = None) -> Tensor:
         """Return the chosen arm of each decision: its index or id, or -1.
@@ -151,7 +170,9 @@ class Runner:
         """Return inputs with the right shape after one of the numbers of leading dimensions, or raise."""
         x, item = self._tensor("inputs", inputs), self.about["item_shape"]
         for lead in leads:
-            if x.dim() == lead + len(item) and all(size in (None, n) for size, n in zip(item, x.shape[lead:], strict=True)):
+            if x.dim() == lead + len(item) and all(
+                size in (None, n) for size, n in zip(item, x.shape[lead:], strict=True)
+            ):
                 return x
         shape = ", ".join("*" if size is None else str(size) for size in item)
         raise ValueError(f"inputs: expected shape (..., {shape}), got {tuple(x.shape)}")

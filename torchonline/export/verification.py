@@ -15,6 +15,7 @@ from torchonline.core.learner import Learner
 from torchonline.core.ops import of_chosen
 from torchonline.export.programs import BlockRound, ConvexRound, FixedRound, Round
 from torchonline.export.runner import Runner
+from torchonline.policies.catalogue_arms import CatalogueArms
 from torchonline.policies.fixed_arms import FixedArms
 from torchonline.policies.policy import Policy
 from torchonline.regression.glm.local import LocalGLMRegression
@@ -358,6 +359,19 @@ def make_blind(eager: nn.Module) -> None:
     for part in eager.modules():
         if isinstance(part, LocalGLMRegression):
             part.block_steps = part.blind_steps
+
+
+def refuse_python(module: Any, name: str, is_program: bool = False) -> None:
+    """Refuse learners that cannot be compiled or, for a program, exported."""
+    for part in module.modules() if isinstance(module, nn.Module) else ():
+        if not isinstance(part, (Learner, CatalogueArms)):
+            continue
+        got = type(part).__name__
+        if is_program and not part.is_exportable:
+            way_out = "to_torchscript accepts it" if part.is_scriptable else "it runs in Python only"
+            raise ValueError(f"{name}: expected learners that torch.export can trace, got {got}; {way_out}")
+        if not part.is_scriptable:
+            raise ValueError(f"{name}: expected learners that can be compiled, got {got}, which runs in Python only")
 
 
 def seeded(function: Any, *arguments: Any) -> Any:

@@ -153,7 +153,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         options: dict[str, Any] = {"dtype": like.dtype, "device": like.device, "validate": arm.validate}
         if hasattr(arm, "delta"):  # checkpoints of version 0.1 hold only an arm's share
             options["delta"] = self.__dict__.get("delta", arm.delta * self.most_actions)
-        return _with_estimator(self.policy, rebuilt(arm, **options))
+        return with_estimator(self.policy, rebuilt(arm, **options))
 
     def _params(self) -> dict[str, Any]:
         most = max(self.most_actions, self.actions)
