@@ -21,8 +21,7 @@ from torch import Tensor
 
 import torchonline
 from torchonline import OFUL, AnytimeHeavyTailUCB, FixedArms, HybridArms, LocalGLB, RidgeRegression
-from torchonline.export import compile_program, to_archive, to_onnx, to_torchscript
-from torchonline.export.runner import Runner
+from torchonline.export import Runner, compile_program, to_archive, to_executorch, to_onnx, to_torchscript
 from torchonline.models import BanditHead
 
 ROUNDS, POISONED, DIM, ARMS = 220, 20, 4, 3
@@ -127,10 +126,14 @@ def kinds_of(policy: Any, example: Tensor | None, folder: Path) -> dict[str, Cal
         to_archive(policy, folder / "archive.pt2", **options)
         return Runner.load(folder / "archive.pt2")
 
+    def executorch() -> Any:
+        return to_executorch(policy, folder / "policy.pte", most_decisions=3, most_arms=5, **options)
+
     return {
         "TorchScript": lambda rounds: played(to_torchscript(policy, **options), rounds),
         "archive": lambda rounds: played(archive(), rounds),
         "ONNX": lambda rounds: played(onnx(), rounds),
+        "ExecuTorch": lambda rounds: played(executorch(), rounds),
         "compiled": lambda rounds: played(compiled(), rounds),
         "compiled, in C++": lambda rounds: in_cpp(package, rounds, folder.parent),
     }

@@ -36,7 +36,7 @@ from torchonline import (
     ThompsonSampling,
 )
 from torchonline.core.ops import along, dot, increase_
-from torchonline.export import compile_program, files, to_onnx, to_program, to_torchscript
+from torchonline.export import compile_program, files, to_archive, to_onnx, to_program, to_torchscript
 from torchonline.export.compiled import place_in_cache
 from torchonline.export.programs import Round
 from torchonline.links import Link
@@ -276,41 +276,6 @@ def test_encoder_and_head_are_one_artifact(shape: str, batch: tuple[int, ...], t
         script.step(first, action, reward)
         past = (first, action, reward, torch.ones(batch, dtype=torch.bool))
     torch.testing.assert_close(script.policy.estimator.theta_hat, head.policy.estimator.theta_hat, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("name", "batch"), [*((name, ()) for name in POLICIES if name != "Thompson"), ("OFUL", (3,)), ("LocalGLB", (3,))]
-)
-def test_onnx_scores_follow_the_state_that_is_fed(name: str, batch: tuple[int, ...], tmp_path: Path) -> None:
-    from onnxruntime import InferenceSession
-
-    policy = POLICIES[name](batch_shape=batch)
-    names = to_onnx(policy, tmp_path / "scores.onnx")
-    session = InferenceSession(tmp_path / "scores.onnx", providers=["CPUExecutionProvider"])
-    assert [each.name for each in session.get_inputs()] == names
-    state = dict(policy.named_buffers())
-    for t in range(6):
-        arms = torch.randn(*batch, 1 + t % 2, 2 + t, 4, dtype=DOUBLE)
-        fed = {"arms": arms.numpy()} | {key: state[key].numpy() for key in names[1:]}
-        scores = torch.from_numpy(session.run(None, fed)[0])
-        # torch's exporter stores Python numbers in single precision.
-        torch.testing.assert_close(scores, policy(arms), rtol=1e-7, atol=1e-7)
-        reward = policy.estimator.possible_reward(torch.randn(batch, dtype=DOUBLE))
-        policy.step(arms.select(len(batch), 0), torch.zeros(batch, dtype=torch.int64), reward)
-
-
-@pytest.mark.parametrize("batch", [(), (2,)])
-def test_an_onnx_graph_of_one_decision(batch: tuple[int, ...], tmp_path: Path) -> None:
-    from onnxruntime import InferenceSession
-
-    policy = OFUL(4, batch_shape=batch)
-    names = to_onnx(policy, tmp_path / "scores.onnx", decisions=False)
-    session = InferenceSession(tmp_path / "scores.onnx", providers=["CPUExecutionProvider"])
-    state = dict(policy.named_buffers())
-    for arms in (torch.randn(*batch, 1, 4, dtype=DOUBLE), torch.randn(*batch, 5, 4, dtype=DOUBLE)):
-        policy.step(arms, torch.zeros(batch, dtype=torch.int64), torch.ones(batch))
-        scores = session.run(None, {"arms": arms.numpy()} | {key: state[key].numpy() for key in names[1:]})[0]
-        torch.testing.assert_close(torch.from_numpy(scores), policy(arms), rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("make", [GLBOMD, LocalGLB])

@@ -19,6 +19,7 @@ from torchonline.models.encoding import input_type
 from torchonline.models.file_data import FileDataModule
 from torchonline.models.log_data import LogDataModule
 from torchonline.off_policy import BanditLog, from_decisions
+from torchonline.policies.policy import Policy
 from torchonline.privacy import private_learners
 from torchonline.reporting import report
 from torchonline.serving import ServiceSettings
@@ -150,8 +151,8 @@ class OnlineTrainer(pl.Trainer):
             model: the model, whose head is written. For an OnlinePredictor, its learner is written: predict() returns the
                 weights, and the file has no encoder, scaler or loss.
             datamodule: data, whose first inputs are the example for the file.
-            path: file to write. The suffix determines the format: .pt for TorchScript; .pt2 for an archive of programs, or for the
-                program of a learner's weights; .onnx for a folder of ONNX graphs.
+            path: file to write. The suffix determines the format: .pt for TorchScript; .pt2 for an archive of programs, or the
+                program of a learner; .onnx for a folder of ONNX graphs.
             ckpt_path: checkpoint to start from (default: last.ckpt in the trainer's default_root_dir, where fit writes it); "new"
                 uses the untrained model of the configuration.
         """

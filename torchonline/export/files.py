@@ -35,6 +35,7 @@ from torchonline.export.verification import (
     agree,
     agree_on_state,
     check_kind,
+    refuse_python,
     trial_of,
 )
 from torchonline.policies.arm_ids import WithArmIds
@@ -195,7 +196,7 @@ def to_archive(
     """Export a policy as programs of their own: select, step, probabilities and scores.
 
     The programs are pure functions: each takes the state, and ``step`` returns the next one. ``start()`` returns the first, which
-    is the policy's present state. A :class:`~torchonline.export.runner.Runner` keeps the state, and is called like the policy; it
+    is the policy's present state. A :class:`Runner` keeps the state, and is called like the policy; it
     imports torch alone.
     The archive is verified, then written to ``path``.
 
@@ -248,16 +249,15 @@ def compile_program(program: torch.export.ExportedProgram | Archive, path: str |
     The package is the fastest way to play small rounds one by one. For d up to some tens, a round is 1.5 to 3 times as fast as in
     eager mode (docs/speed.md). If matrix products dominate a round, nothing is gained. It needs a C++ compiler.
 
-    Compiling takes half a minute, or minutes on a busy machine; a program of blocks takes a minute or two, and an archive has five
-    programs. The packages are kept in torch's cache of compiled code, in the folder ``TORCHINDUCTOR_CACHE_DIR``. Compiling the same
-    program in the same state again then takes a second.
+    Compiling takes half a minute, or minutes on a busy machine; a program of blocks takes a minute or two, and an archive has
+    five programs. The packages are kept in torch's cache of compiled code, in the folder ``TORCHINDUCTOR_CACHE_DIR``. Compiling
+    the same program in the same state again then takes a second.
 
     Args:
         program: result of :func:`to_program` or :func:`to_archive`.
         path: path of the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads that of a program, in
             Python without torchonline or in C++, on the kind of machine it was compiled on.
-            :class:`~torchonline.export.runner.Runner` loads that of an archive, and in C++ ``AOTIModelPackageLoader(path, "step")``
-            loads one of its functions.
+            :class:`Runner` loads that of an archive, and in C++ ``AOTIModelPackageLoader(path, "step")`` loads a function of it.
 
     Returns:
         The loaded package. That of a program has its own state: ``choices, learnt = compiled(past, action, reward, learn, arms,
@@ -293,9 +293,9 @@ def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, 
     """Write a policy as a folder of ONNX graphs: select, step, probabilities and scores.
 
     The graphs are the functions of :func:`to_archive`. Each takes the buffers of the state and the arguments, by name.
-    ``start.onnx`` returns the first state, ``select.onnx`` the ``choices``, and ``step.onnx`` returns ``learnt`` and ``next.NAME``
-    for each buffer. They are verified with onnxruntime: choices are those of the policy, and states agree up to rounding.
-    ``Runner.load(path)`` runs them. It needs the ``onnx`` extra.
+    ``start.onnx`` returns the first state, ``select.onnx`` the ``choices``, and ``step.onnx`` returns ``learnt`` and
+    ``next.NAME`` for each buffer. They are verified with onnxruntime: choices are those of the policy, and states agree up to
+    rounding. ``Runner.load(path)`` runs them. It needs the ``onnx`` extra.
 
     A rule that draws its choices, such as :class:`~torchonline.SquareCB`, has no ``select.onnx``: draw from its probabilities.
 
