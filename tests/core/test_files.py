@@ -10,7 +10,7 @@ import torch
 
 from torchonline import DPTOFW, OFUL
 from torchonline.core.files import has_seal, replace_file
-from torchonline.export import check_file, to_onnx, to_program, to_torchscript
+from torchonline.export import check_file, to_archive, to_program, to_torchscript
 from torchonline.feedback import Snapshot, load_snapshot, save_snapshot
 
 FLIPS = 600
@@ -28,7 +28,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "snapshot": lambda path: save_snapshot(path, OFUL(3), Snapshot(position=7)),
     "script.pt": lambda path: to_torchscript(OFUL(3), path=path),
     "program.pt2": lambda path: to_program(OFUL(3), path=path),
-    "graph.onnx": lambda path: to_onnx(OFUL(3), path),
+    "archive.pt2": lambda path: to_archive(OFUL(3), path=path),
 }
 
 

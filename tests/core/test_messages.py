@@ -13,7 +13,7 @@ import torchonline
 from torchonline.core.axes import axes_or_new
 from torchonline.core.messages import counted, install_extra
 from torchonline.datasets import digits
-from torchonline.export import to_onnx
+from torchonline.export import to_executorch, to_onnx
 from torchonline.off_policy import BanditLog
 
 ROOT = Path(__file__).parents[2]
@@ -62,13 +62,17 @@ def test_extras_exist_and_are_installed_from_a_clone() -> None:
 MISSING: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "matplotlib.pyplot": ("plot: expected matplotlib, got none", lambda _: axes_or_new()),
     "sklearn.datasets": ("digits: expected scikit-learn, got none", lambda _: digits()),
-    "onnx.reference": (
-        "to_onnx: expected onnx and onnxscript",
+    "onnx": (
+        "to_onnx: expected onnx, onnxscript, onnxruntime, got no onnx",
         lambda folder: to_onnx(torchonline.OFUL(2), folder / "a.onnx"),
     ),
     "onnxscript": (
-        "to_onnx: expected onnx and onnxscript",
+        "to_onnx: expected onnx, onnxscript, onnxruntime, got no onnxscript",
         lambda folder: to_onnx(torchonline.OFUL(2), folder / "a.onnx"),
+    ),
+    "executorch": (
+        "to_executorch: expected executorch, got no executorch",
+        lambda folder: to_executorch(torchonline.OFUL(2), folder / "a.pte"),
     ),
 }
 

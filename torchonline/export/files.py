@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, overload
 
@@ -325,7 +326,8 @@ def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, 
     graphs = graphs_of(archive.programs, trial, type(policy).__name__)
     verify_functions(policy, trial, Runner.of_graphs(graphs, archive.about))
     files = {f"{name}.onnx": graph for name, graph in graphs.items()}
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    facts = json.dumps(archive.about).encode()
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in (files | {ABOUT: facts}).items()}
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     for old in (
@@ -478,13 +480,25 @@ def check_file(path: str | Path) -> None:
     """
     try:
         if Path(path).is_dir():
-            for name, digest in json.loads(Path(path, ABOUT).read_text())["sha256"].items():
-                if hashlib.sha256(Path(path, name).read_bytes()).hexdigest() != digest:
+            for name, wanted, found in _digests(Path(path)):
+                if found != wanted:
                     raise ValueError(f"expected bytes with the SHA-256 in {ABOUT}, got other bytes of {name}")
         elif not has_seal(Path(path).read_bytes()):
             raise ValueError("expected a file with a SHA-256, got one without")
     except ValueError as error:
         raise ValueError(f"path: {error}, in {str(path)!r}") from None
+
+
+def _digests(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield the files of a folder of ONNX graphs, the SHA-256 that each should have, and the one that it has."""
+    try:
+        about = json.loads((folder / ABOUT).read_bytes())
+        wanted = about.pop("sha256")
+        files = {name: json.dumps(about).encode() if name == ABOUT else (folder / name).read_bytes() for name in wanted}
+    except (AttributeError, KeyError, OSError, TypeError, ValueError):
+        raise ValueError(f"expected {ABOUT} with the SHA-256 of each graph, got other bytes") from None
+    for name, data in files.items():
+        yield name, wanted[name], hashlib.sha256(data).hexdigest()
 
 
 def beside(path: str | Path) -> str:

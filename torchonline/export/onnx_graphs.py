@@ -75,8 +75,9 @@ class Graph(nn.Module):
 
 def mantissa(x: Tensor) -> Tensor:
     """Return the first result of ``torch.frexp``, exactly."""
-    size = x.abs().clamp(max=torch.finfo(x.dtype).max)
-    power = torch.where(size == 0.0, 1.0, size).log2().floor() + 1.0
+    size = x.abs()
+    is_ordinary = (size > 0.0) & (size <= torch.tensor(torch.finfo(x.dtype).max, dtype=x.dtype))
+    power = torch.where(is_ordinary, size, 1.0).log2().floor() + 1.0
     half = (0.5 * power).floor()
     twos = torch.tensor([2.0**n for n in range(-MOST, MOST + 1)], dtype=x.dtype)
     for part in (half, power - half):

@@ -32,8 +32,8 @@ class Runner:
         about: what the archive says of them.
 
     Attributes:
-        state: the present state, by the names of the learner's buffers. ``policy.load_state_dict(runner.state, strict=False)``
-            takes it back to Python, ``torch.save(runner.state, path)`` writes it, and an assignment replaces it.
+        state: the present state, by the names of the learner's buffers. ``torch.save(runner.state, path)`` writes it, and an
+            assignment replaces it. ``policy.load_state_dict(policy.state_dict() | runner.state)`` takes it back to the learner.
     """
 
     state: dict[str, Tensor]
@@ -48,8 +48,8 @@ class Runner:
         if isinstance(path, (str, os.PathLike)) and os.path.isdir(path):
             with open(os.path.join(path, ABOUT), encoding="utf-8") as file:
                 about = json.load(file)
-            graphs = {file.removesuffix(".onnx"): os.path.join(path, file) for file in about["sha256"]}
-            return cls.of_graphs(graphs, about)
+            names = [name for name in ("start", *about["arguments"]) if f"{name}.onnx" in about["sha256"]]
+            return cls.of_graphs({name: os.path.join(path, f"{name}.onnx") for name in names}, about)
         if str(path).endswith(".pte"):
             with open(path, "rb") as file:
                 return cls.of_executorch(file.read())
@@ -123,7 +123,11 @@ class Runner:
         """
         about, state = self.about, self.state
         given = {"action": self._tensor("action", action), "reward": self._tensor("reward", reward)}
-        if "noise_scale" in about["arguments"]["step"]:
+        takes_scale = "noise_scale" in about["arguments"]["step"]
+        if takes_scale == (noise_scale is None):
+            wanted = "a number, since the file takes noise scales" if takes_scale else "None, since the file takes none"
+            raise ValueError(f"noise_scale: expected {wanted}, got {noise_scale}")
+        if takes_scale:
             given["noise_scale"] = self._tensor("reward", noise_scale)
         for name, value in given.items():
             if list(value.shape) != about["batch_shape"]:

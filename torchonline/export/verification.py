@@ -110,13 +110,15 @@ class PolicyTrial(Trial):
             if not isinstance(exported, Runner) or "select" in exported.functions:
                 agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
             past = self.past(decision, choice)
-            eager.step(*self.first(past))
-            agree_on_all(exported.step(*self.first(past)))
+            first = self.first(past)
+            scales = {"noise_scale": scale for scale in self.scales(first[-1], number)}
+            eager.step(*first, **scales)
+            agree_on_all(exported.step(*first, **scales))
             if number % 2 and hasattr(exported, "learn"):
                 eager.learn(*past)
                 agree_on_all(exported.learn(*past))
-        nan = (*past[:-1], torch.full_like(past[-1], torch.nan))
-        check_poison(exported, lambda: exported.step(*self.first(nan)))
+        nan = self.first((*past[:-1], torch.full_like(past[-1], torch.nan)))
+        check_poison(exported, lambda: exported.step(*nan, **scales))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         """Play an eager round module and its program. Raise if their results differ."""
@@ -224,13 +226,14 @@ class FixedTrial(Trial):
         self.count, self.estimator, self.has_scales = arms.arms.size(-2), arms.estimator, noise_scale
 
     def compare(self, eager: Any, exported: Any) -> None:
-        for mask, reward in self.decisions():
+        for number, (mask, reward) in enumerate(self.decisions()):
             choice = seeded(eager.select, None, mask)
             agree("a score", eager(), exported(), self.tolerance)
             self.agree_on_choice(eager, eager(), choice, seeded(exported.select, None, mask))
-            eager.step(None, choice, reward)
-            agree_on_all(exported.step(None, choice, reward))
-        check_poison(exported, lambda: exported.step(None, choice, torch.full_like(reward, torch.nan)))
+            scales = {"noise_scale": scale for scale in self.scales(reward, number)}
+            eager.step(None, choice, reward, **scales)
+            agree_on_all(exported.step(None, choice, reward, **scales))
+        check_poison(exported, lambda: exported.step(None, choice, torch.full_like(reward, torch.nan), **scales))
 
     def compare_rounds(self, eager: Any, program: Any) -> None:
         choice = self.round_arguments()[0]
