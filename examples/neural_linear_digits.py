@@ -39,6 +39,7 @@ from torchonline import OFUL, AnytimeHeavyTailUCB, Greedy, RidgeRegression, Thom
 from torchonline.callbacks import ArtifactExporter, RegretLogger
 from torchonline.datasets import ClassificationBandit, digits
 from torchonline.environments import StudentT
+from torchonline.export import runner
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
 from torchonline.policies.rules import Rule
 
@@ -196,7 +197,7 @@ def serve_again(head: BanditHead, output: Path, rounds: tuple[Tensor, ...], cons
         choices.append(choice)
     torch.save({"inputs": inputs, "rewards": rewards, "choices": torch.stack(choices)}, output / "more_rounds.pt")
     done = subprocess.run(
-        [sys.executable, "-c", FRESH_PROCESS, str(output)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", FRESH_PROCESS, str(output), runner.__file__], capture_output=True, text=True, check=False
     )
     console.print(done.stdout.rstrip() or done.stderr)
     if done.returncode:
@@ -204,25 +205,23 @@ def serve_again(head: BanditHead, output: Path, rounds: tuple[Tensor, ...], cons
 
 
 FRESH_PROCESS = """
-import sys, torch
+import os, sys, torch
 sys.modules["torchonline"] = None  # makes `import torchonline` fail
-folder = sys.argv[1]
+folder, runner = sys.argv[1:]
+sys.path.append(os.path.dirname(runner))
+from runner import Runner
 data = torch.load(f"{folder}/more_rounds.pt", weights_only=True)
 script = torch.jit.load(f"{folder}/head.pt")
-program = torch.export.load(f"{folder}/head.pt2").module()
-seeds, arms = data["rewards"].shape[1:]
-past = (data["inputs"][0], torch.zeros(seeds, dtype=torch.int64), torch.zeros(seeds, dtype=torch.float64))
-learn, mask = torch.zeros(seeds, dtype=torch.bool), torch.ones(seeds, 1, arms, dtype=torch.bool)
+archive = Runner.load(f"{folder}/head.pt2")
 start = script.policy.estimator.rounds[0].item()
-same = {"TorchScript": 0, "program": 0}
+same = {"TorchScript": 0, "archive": 0}
 for images, table, expected in zip(data["inputs"], data["rewards"], data["choices"]):
     choice = script.select(images)
-    by_program = program(*past, learn, images.unsqueeze(1), mask)[0].squeeze(1)
     same["TorchScript"] += int((choice == expected).sum())
-    same["program"] += int((by_program == expected).sum())
+    same["archive"] += int((archive.select(images) == expected).sum())
     reward = table.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
     script.step(images, choice, reward)
-    past, learn = (images, choice, reward.double()), torch.ones(seeds, dtype=torch.bool)
+    archive.step(images, choice, reward)
 total = data["choices"].numel()
 for name, count in same.items():
     print(f"{name} file, in a process without torchonline: {count} of {total} choices are the head's")
@@ -273,9 +272,7 @@ def main() -> None:
         " at scale 1 is each theorem's, but no theorem covers this stream to the letter: mean rewards are not exactly linear"
         " in the features, and OFUL's and Thompson sampling's theorems ask for sub-Gaussian noise as well."
     )
-    console.print(
-        f"written to {output}: regret.png, logs (TensorBoard), head.pt (TorchScript), head.pt2 (torch.export)"
-    )
+    console.print(f"written to {output}: regret.png, logs (TensorBoard), head.pt (TorchScript), head.pt2 (an archive)")
     serve_again(served, output, stream(100, seed=2), console)
 
 

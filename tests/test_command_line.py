@@ -242,7 +242,6 @@ WRONG = {
     "report --log clicks.yaml": "log: expected a service's log, such as decisions.db, or the URL of its database, got",
     "report --log none.db": "log: expected a log of decisions, got none at none.db",
     "export --config clicks.yaml --ckpt_path clicks.yaml": "ckpt_path: expected a checkpoint",
-    "export --config clicks.yaml --ckpt_path new --path a.onnx": "path: expected .pt or .pt2 for DisjointArms, got",
     "learn --config clicks.yaml": "expected one of fit, test",
 }
 

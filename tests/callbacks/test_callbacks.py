@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tests.versions import weights_only
 from torchonline import OFUL, RidgeRegression, ThompsonSampling
 from torchonline.callbacks import ArtifactExporter, RegretLogger
+from torchonline.export import Runner
 from torchonline.models import BanditHead, NeuralLinearBandit, RoundLoader
 
 # Lightning 2.6 itself uses what torch 2.13 has deprecated.
@@ -145,10 +146,10 @@ class TestArtifactExporter:
         folder = tmp_path / "deep" / "er"
         assert sorted(os.listdir(folder)) == ["head.pt", "head.pt2"]
         scripted = torch.jit.load(folder / "head.pt")
-        program = torch.export.load(folder / "head.pt2").module()
+        archive = Runner.load(folder / "head.pt2")
         theta_hat = module.head.policy.estimator.theta_hat
         assert torch.equal(scripted.policy.estimator.theta_hat, theta_hat)
-        assert torch.equal(dict(program.named_buffers())["policy.policy.estimator.theta_hat"], theta_hat)
+        assert torch.equal(archive.state["policy.estimator.theta_hat"], theta_hat)
         inputs = data(1, batch, context=context)[0][0]
         torch.testing.assert_close(scripted(inputs), module.head(inputs))
         scripted.step(inputs, scripted.select(inputs), torch.zeros(batch))
@@ -225,7 +226,9 @@ print(int(head.policy.estimator.rounds))
                 return super().forward(*args, **kwargs)
 
         module = NeuralLinearBandit(BanditHead(Unscriptable(FEATURES, DIM), OFUL(DIM)))
-        with pytest.raises(torch.jit.frontend.NotSupportedError):
+        with pytest.raises(
+            ValueError, match="module: expected an encoder that TorchScript can compile, got Unscriptable"
+        ):
             trainer(ArtifactExporter(tmp_path, formats=("torchscript",))).fit(module, RoundLoader(*data(20)))
         assert (tmp_path / "head.pt").read_bytes() == before
         assert os.listdir(tmp_path) == ["head.pt"]

@@ -16,6 +16,7 @@ import yaml
 from tests.features.texts import bits
 from torchonline.command_line import main
 from torchonline.command_line.tables import with_head, with_saved
+from torchonline.export import Runner
 from torchonline.features import ColumnEncoder, reader
 
 # Lightning calls jsonargparse in ways that the latest one warns of.
@@ -114,8 +115,9 @@ def test_fit_evaluate_export_and_serve(
     assert bits(codes) == bits(encoder.lookup({**numbers, **texts}))
     assert reader.read_schema(file.encoder.schema) == encoder.reader.schema
     assert run("export --path head.pt2") == 0, capsys.readouterr().err
-    program = torch.export.load(folder / "head.pt2")
-    assert [name for name in program.state_dict if name.endswith("encoder.schema")]
+    program = Runner.load(folder / "head.pt2")
+    assert program.about["schema"] == encoder.reader.schema
+    assert program.select(reader.codes_of({**numbers, **texts}, program.about["schema"])) == file.select(codes)
 
     made, (role, *_) = settings("serve --role replica", monkeypatch)
     assert (made.names, made.actions, role) == (("book", "mug", "none"), 3, "replica")

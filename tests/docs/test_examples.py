@@ -86,6 +86,7 @@ WRITTEN = {
     "examples/counts.py": ["counts.md"],
     "examples/demo.py": ["demo.png", "bandit.pt"],
     "examples/drift.py": ["drift.png"],
+    "examples/files/matrix.py": [],
     "examples/files/poison.py": ["poison.md"],
     "examples/fit_blt.py": ["fit_blt.png"],
     "examples/health_insurance.py": ["hill.png", "running_cost.png"],
@@ -191,6 +192,11 @@ SAID = {
     "examples/serving/log_speed.py": ["| SQLite, full |", "| SQLite, normal |"],
     "examples/serving/service_speed.py": ["| FastAPI alone |", "| and the policy |"],
     "examples/configs/data.py": ["clicks.csv", "money.csv", "sensors.csv", "salaries.csv"],
+    "examples/files/matrix.py": [
+        "| learner | TorchScript | archive | ONNX |",
+        "| `OFUL(4)` | equal | equal | equal |",
+        "| `bandit(4, actions=3)` | equal | equal | equal |",
+    ],
     "examples/files/poison.py": [
         "50 poisoned rounds",
         "| `OFUL`, `FreeGrad` | 0 wrong, state equal | 0 wrong, state equal |",

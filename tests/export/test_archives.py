@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline import (
+    GLBOMD,
     OFUL,
     DisjointArms,
     FixedArms,
@@ -189,6 +190,27 @@ class Texts(nn.Module):
         return self.table(tokens).mean(-2)
 
 
+def test_a_transformer_takes_texts_of_any_length(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = BertModel(BertConfig(vocab_size=50, max_position_embeddings=32, **sizes)).eval()
+    head = BanditHead(model, DisjointArms(RidgeRegression(8), actions=3), output="mean")
+
+    def text(length: int) -> Tensor:
+        return head.encoder.lookup({"input_ids": torch.randint(1, 50, (1, length))})[0]
+
+    to_archive(head, tmp_path / "head.pt2", example=text(6))
+    to_onnx(head, tmp_path / "head", example=text(6))
+    for path in (tmp_path / "head.pt2", tmp_path / "head"):
+        file = Runner.load(path)
+        for length in (2, 6, 21):
+            tokens = text(length)
+            torch.testing.assert_close(file(tokens), head(tokens), rtol=1e-4, atol=1e-4)
+            assert file.step(tokens, 1, 0.5)
+
+
 @pytest.mark.parametrize("kind", ["archive", "onnx"])
 def test_the_length_of_a_text_may_vary(kind: str, tmp_path: Path) -> None:
     head = BanditHead(Texts(), DisjointArms(RidgeRegression(4), actions=3))
@@ -301,6 +323,8 @@ def test_a_rule_that_draws_has_no_select_in_onnx(tmp_path: Path) -> None:
     assert file.step(torch.eye(2), k, 1.0)
     with pytest.raises(ValueError, match="got ThompsonSampling"):
         to_onnx(ThompsonSampling(RidgeRegression(2)), tmp_path / "no")
+    with pytest.raises(ValueError, match=r"operations that ONNX has, got a GLBOMD, which needs aten\._linalg_solve_ex"):
+        to_onnx(GLBOMD(2), tmp_path / "no")
     assert not (tmp_path / "no").exists()
 
 

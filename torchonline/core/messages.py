@@ -30,7 +30,7 @@ def install_extra(extra: str) -> str:
 
 
 def needs(caller: str, extra: str, *packages: str) -> None:
-    """Raise an ImportError for the first of the packages of an extra that is not installed."""
+    """Raise an ImportError if a package of an extra is not installed."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise ImportError(f"{caller}: expected {', '.join(packages)}, got no {package}; {install_extra(extra)}")

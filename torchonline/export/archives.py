@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import package_pt2
 
-import torchonline
 from torchonline.core.checks import instance_of
+from torchonline.core.versions import version
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.functions import FUNCTIONS, functions_of, given_to, state_of
 from torchonline.export.runner import ABOUT, Runner
@@ -22,6 +22,8 @@ from torchonline.export.verification import (
     refuse_python,
     trial_of,
 )
+from torchonline.features import ColumnEncoder
+from torchonline.features.reader import read_schema
 from torchonline.policies.policy import Policy
 
 
@@ -43,7 +45,7 @@ class Archive(NamedTuple):
 
 
 def for_functions(module: Any, example: Any, noise_scale: bool = False) -> tuple[Policy, PolicyTrial | FixedTrial]:
-    """Return a copy of a policy whose functions can be exported, and its trial; or raise."""
+    """Return a copy of a policy and its trial. Raise if it cannot be exported."""
     instance_of("noise_scale", noise_scale, bool, "True or False")
     module = uncompiled(module)
     instance_of("module", module, Policy, "a policy")
@@ -68,7 +70,7 @@ def archive_of(policy: Policy, trial: PolicyTrial | FixedTrial, shapes: Any = No
 
 
 def as_pt2(about: dict[str, Any], **parts: Any) -> io.BytesIO:
-    """Return a file of torch's PT2 format with the facts of an archive and other parts."""
+    """Return a file in torch's PT2 format with the facts of an archive."""
     file = io.BytesIO()
     package_pt2(file, extra_files={ABOUT: json.dumps(about)}, **parts)
     file.seek(0)
@@ -83,7 +85,7 @@ def unpacked(package: bytes, folder: Path) -> list[str]:
 
 
 def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedProgram) -> dict[str, Any]:
-    """Return what a runner must know of a policy's functions, one of which are its scores."""
+    """Return what a runner must know of a policy's functions."""
     examples, item = trial.named(trial.round_arguments()), None
     if "inputs" in examples:
         # The inputs are the last argument of the scores. An encoder may have fixed dimensions that could vary.
@@ -91,8 +93,9 @@ def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedPr
         sizes = inputs.shape[len(trial.batch) + 1 :]
         item = [size if isinstance(size, int) else size.node.maybe_as_int() for size in sizes]
     owner = policy.with_ids()
+    columns = next((part for part in policy.modules() if isinstance(part, ColumnEncoder)), None)
     return {
-        "torchonline": torchonline.__version__,
+        "torchonline": version(),
         "learner": type(policy).__name__,
         "state": list(state_of(policy)),
         "batch_shape": list(trial.batch),
@@ -101,5 +104,6 @@ def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedPr
         "types": {name: str(value.dtype).removeprefix("torch.") for name, value in examples.items()},
         "arguments": {name: list(given_to(function, trial)) for name, function in FUNCTIONS.items()},
         "ids": None if owner is None else owner.action_ids,
+        "schema": None if columns is None else read_schema(columns.schema),
         "names": {} if owner is None else owner.names_by_id(),
     }

@@ -194,7 +194,9 @@ def to_program(
 def to_archive(
     module: Policy, path: str | Path | None = None, *, example: Tensor | None = None, noise_scale: bool = False
 ) -> Archive:
-    """Export a policy as programs of their own: select, step, probabilities and scores.
+    """Export a policy as separate programs that share one file.
+
+    They are ``select``, ``step``, ``probabilities`` and ``scores``, and ``start``.
 
     The programs are pure functions: each takes the state, and ``step`` returns the next one. ``start()`` returns the first, which
     is the policy's present state. A :class:`Runner` keeps the state, and is called like the policy; it
@@ -245,7 +247,7 @@ def compile_program(program: Archive, path: str | Path) -> Runner: ...
 
 
 def compile_program(program: torch.export.ExportedProgram | Archive, path: str | Path) -> CompiledProgram | Runner:
-    """Compile a program, or each program of an archive, to machine code with AOTInductor.
+    """Compile a program or an archive to machine code with AOTInductor.
 
     The package is the fastest way to play small rounds one by one. For d up to some tens, a round is 1.5 to 3 times as fast as in
     eager mode (docs/speed.md). If matrix products dominate a round, nothing is gained. It needs a C++ compiler.
@@ -291,7 +293,7 @@ def _compiled(program: torch.export.ExportedProgram) -> bytes:
 
 
 def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, noise_scale: bool = False) -> list[str]:
-    """Write a policy as a folder of ONNX graphs: select, step, probabilities and scores.
+    """Write a policy as a folder of ONNX graphs.
 
     The graphs are the functions of :func:`to_archive`. Each takes the buffers of the state and the arguments, by name.
     ``start.onnx`` returns the first state, ``select.onnx`` the ``choices``, and ``step.onnx`` returns ``learnt`` and
@@ -402,7 +404,7 @@ def _as_script(subject: nn.Module) -> tuple[torch.jit.ScriptModule, io.BytesIO]:
                 raise
             raise ValueError(
                 f"module: expected an encoder that TorchScript can compile, got {found}. Pass trace_encoder=True to trace the "
-                "encoder on the example, or use to_program"
+                "encoder on the example, or use to_archive"
             ) from error
         file = io.BytesIO()
         torch.jit.save(scripted, file)
@@ -490,7 +492,7 @@ def check_file(path: str | Path) -> None:
 
 
 def _digests(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the files of a folder of ONNX graphs, the SHA-256 that each should have, and the one that it has."""
+    """Yield names in a folder of ONNX graphs, with the wanted and the found SHA-256."""
     try:
         about = json.loads((folder / ABOUT).read_bytes())
         wanted = about.pop("sha256")
@@ -502,4 +504,5 @@ def _digests(folder: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def beside(path: str | Path) -> str:
+    """Return the name of a temporary file beside a path."""
     return f".{Path(path).name}.{os.getpid()}"

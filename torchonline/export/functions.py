@@ -1,4 +1,4 @@
-"""Pure functions of a policy: each takes the state, and ``step`` returns the next one.
+"""Pure functions of a policy: they take its state, and return the next one.
 
 :func:`functions_of` makes one set of programs for archives, compiled packages and ONNX graphs. No program holds a state, so that
 ``select``, ``step``, ``probabilities`` and ``scores`` can be programs of their own. A
@@ -27,7 +27,7 @@ def scores(policy: Policy, inputs: Tensor | None) -> Tensor:
 
 
 def step(policy: Policy, inputs: Tensor | None, action: Tensor, reward: Tensor, noise_scale: Tensor | None) -> Tensor:
-    """Learn a round, and return whether it was learnt: a refused round changes nothing."""
+    """Learn a round. Return whether it was learnt; a refused round changes nothing."""
     return learn_round(policy, inputs, action, reward, torch.ones_like(reward, dtype=torch.bool), noise_scale)
 
 
@@ -67,7 +67,9 @@ class Call(nn.Module):
 
 
 class Pure(nn.Module):
-    """Function of a state and of arguments. If it changes the state, it returns the next one, too.
+    """Function of a state and of arguments, as a module.
+
+    If it changes the state, it returns the next one, too.
 
     Args:
         policy: the policy.
@@ -114,7 +116,7 @@ def given_to(function: Function, trial: PolicyTrial | FixedTrial) -> tuple[str, 
 
 
 def shapes_for(state: Iterable[str], given: tuple[str, ...], shapes: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the dimensions of a function's state and arguments that vary between calls."""
+    """Return the dimensions of state and arguments that vary between calls."""
     # A function without arguments has no entry for them.
     return {name: {} for name in state}, *([tuple(shapes[one] for one in given)] if given else [])
 

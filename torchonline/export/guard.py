@@ -90,7 +90,7 @@ def chosen(policy: Policy, inputs: Tensor | None, mask: Tensor) -> Tensor:
 
 
 def shares(policy: Policy, inputs: Tensor | None, mask: Tensor) -> Tensor:
-    """Return the probability of each arm, and zeros for a decision that cannot be made.
+    """Return the probability of each arm; 0 if a decision cannot be made.
 
     Arguments, shapes and decisions that cannot be made are those of :func:`chosen`.
     """
@@ -100,7 +100,7 @@ def shares(policy: Policy, inputs: Tensor | None, mask: Tensor) -> Tensor:
 
 
 def _decision(policy: Policy, inputs: Tensor | None, mask: Tensor) -> tuple[Policy, Tensor | None, Tensor, Tensor]:
-    """Return what decides, features, a mask with an arm in each decision, and which can be made."""
+    """Return what decides, its features and mask, and which decisions can be made."""
     is_empty = ~mask.any(-1)
     if inputs is None:
         return policy, None, mask | is_empty.unsqueeze(-1), ~is_empty

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_map
 
 from torchonline.core.generators import generators_left_alone
+from torchonline.core.messages import listed
 from torchonline.export.compiled import torch_warns_about_itself
 from torchonline.export.functions import FUNCTIONS, State, given_to, shapes_for
 from torchonline.export.verification import FixedTrial, PolicyTrial
@@ -37,8 +39,9 @@ class ForONNX(torch.fx.Interpreter):
             return tree_map(lambda one, other: torch.where(condition, one, other), yes, no)
         if target is aten.frexp.Tensor:
             return mantissa(*args), None
-        if target is aten.linalg_vector_norm.default and args[1] == math.inf:
-            return args[0].abs().amax(*args[2:])
+        if target is aten.linalg_vector_norm.default and args[1] in (2.0, math.inf):
+            x, power, *axes = args
+            return x.abs().amax(*axes) if power == math.inf else (x * x).sum(*axes).sqrt()
         if target is aten.any.dim:  # an empty one is True as a largest number
             return args[0].to(torch.int64).sum(*args[1:]) > 0
         if target is aten.sum.dim_IntList and args[0].dtype == torch.int64:  # onnxruntime does not wrap around
@@ -52,6 +55,8 @@ class ForONNX(torch.fx.Interpreter):
         if not isinstance(found, Tensor) or not any(isinstance(one, float) for one in (*args, *kwargs.values())):
             return found
         dtype = next((one.dtype for one in args if isinstance(one, Tensor) and one.is_floating_point()), found.dtype)
+        if dtype != torch.float64:
+            return found
         args, kwargs = tree_map(
             lambda one: torch.tensor(one, dtype=dtype) if isinstance(one, float) else one, (args, kwargs)
         )
@@ -93,7 +98,7 @@ def graphs_of(programs: dict[str, ExportedProgram], trial: PolicyTrial | FixedTr
     ``step`` returns ``learnt`` and ``next.NAME`` for each buffer.
 
     Raises:
-        ValueError: the scores are random. The error names the ``learner``.
+        ValueError: the scores are random, or ONNX lacks an operation. The error names the ``learner``.
     """
     if draws(programs["scores"]):
         raise ValueError(f"module: expected a policy with deterministic scores, got {learner}")
@@ -111,14 +116,31 @@ def graphs_of(programs: dict[str, ExportedProgram], trial: PolicyTrial | FixedTr
                 strict=False,
             )
         following = [f"next.{one}" for one in state] if function.changes else []
-        graphs[name] = _graph(program, [*state, *given], [function.result, *following])
+        try:
+            graphs[name] = _graph(program, [*state, *given], [function.result, *following])
+        except RuntimeError as error:
+            if not (
+                lacking := sorted(set(re.findall(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", str(error))))
+            ):
+                raise
+            wanted = f"expected operations that ONNX has, got a {learner}, which needs {listed(lacking, str)}"
+            raise ValueError(f"module: {wanted}") from error
     return graphs
 
 
 def draws(program: ExportedProgram) -> bool:
     """Return whether a program draws random numbers."""
-    tags = [getattr(node.target, "tags", ()) for node in program.graph.nodes]
-    return any(torch.Tag.nondeterministic_seeded in each for each in tags)
+    return any(_is_random(node) for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload))
+
+
+def _is_random(node: torch.fx.Node) -> bool:
+    """Return whether an operator draws numbers. Dropout in evaluation does not."""
+    operator: Any = node.target
+    if torch.Tag.nondeterministic_seeded not in operator.tags:
+        return False
+    names = {argument.name: argument.default_value for argument in operator._schema.arguments}
+    given = names | dict(zip(names, node.args, strict=False)) | node.kwargs
+    return given.get("dropout_p") != 0.0 and given.get("train") is not False
 
 
 @contextmanager
@@ -136,7 +158,7 @@ def silent(*names: str) -> Iterator[None]:
 
 
 def _graph(program: ExportedProgram, inputs: list[str], outputs: list[str]) -> bytes:
-    with torch_warns_about_itself(), silent("torch.onnx", "onnx_ir"):
+    with torch_warns_about_itself(), generators_left_alone(), silent("torch.onnx", "onnx_ir"):
         graph: Any = torch.onnx.export(
             program, input_names=inputs, output_names=outputs, dynamo=True, optimize=False, verbose=False
         )

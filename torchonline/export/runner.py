@@ -44,7 +44,12 @@ class Runner:
 
     @classmethod
     def load(cls, path: Any) -> "Runner":
-        """Return the runner of an archive, of programs or of compiled code; of a folder of ONNX graphs; or of a ``.pte`` file."""
+        """Return the runner of a file.
+
+        Args:
+            path: path of an archive, of programs or compiled, ``.pt2``; of a folder of ONNX graphs; or of an ExecuTorch file,
+                ``.pte``.
+        """
         if isinstance(path, (str, os.PathLike)) and os.path.isdir(path):
             with open(os.path.join(path, ABOUT), encoding="utf-8") as file:
                 about = json.load(file)
@@ -95,7 +100,7 @@ class Runner:
         return self._decided("select", inputs, mask)
 
     def select_with_probability(self, inputs: Any = None, mask: Any = None) -> tuple[Tensor, Tensor]:
-        """Draw an arm from the probabilities of each decision, and return its probability: -1 and 0 if there is none."""
+        """Draw an arm for each decision. Return it and its probability, or -1 and 0."""
         probabilities = self.probabilities(inputs, mask)
         possible = probabilities.sum(-1) > 0.0
         rows = torch.where(possible.unsqueeze(-1), probabilities, 1.0).reshape(-1, probabilities.size(-1))
@@ -159,7 +164,7 @@ class Runner:
         return found.squeeze(first) if is_one else found
 
     def _mask(self, mask: Any, lead: tuple[int, ...], count: int, first: int | None) -> Tensor:
-        """Return a mask of shape ``(*lead, count)``; ``first`` is the place of N, which one decision lacks."""
+        """Return a mask, ``(*lead, count)``; ``first`` is the axis that it may lack."""
         if mask is None:
             return torch.ones(*lead, count, dtype=torch.bool)
         mask = torch.as_tensor(mask)
@@ -171,7 +176,7 @@ class Runner:
         return mask
 
     def _inputs(self, inputs: Any, *leads: int) -> Tensor:
-        """Return inputs with the right shape after one of the numbers of leading dimensions, or raise."""
+        """Return inputs whose shape is right after as many leading dimensions, or raise."""
         x, item = self._tensor("inputs", inputs), self.about["item_shape"]
         for lead in leads:
             if x.dim() == lead + len(item) and all(

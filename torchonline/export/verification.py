@@ -87,7 +87,8 @@ class PolicyTrial(Trial):
         # K, or None if it varies.
         self.actions = None if policy.has_arm_inputs else policy._count(example)
         # Dimensions of one item that vary if the encoder allows it, such as the length of a text.
-        self.axes = range(example.dim() - len(self.batch)) if policy.has_encoder else range(0)
+        sizes = example.shape[len(self.batch) :] if policy.has_encoder else ()
+        self.axes = [axis for axis, size in enumerate(sizes) if size > 1]
         # Whether the length of an item varies.
         self.pads = getattr(policy, "pads", False)
 
@@ -111,7 +112,7 @@ class PolicyTrial(Trial):
                 agree("a choice", choice, seeded(exported.select, decision.inputs, decision.mask))
             past = self.past(decision, choice)
             first = self.first(past)
-            scales = {"noise_scale": scale for scale in self.scales(first[-1], number)}
+            scales = by_name(self.scales(first[-1], number))
             eager.step(*first, **scales)
             agree_on_all(exported.step(*first, **scales))
             if number % 2 and hasattr(exported, "learn"):
@@ -230,7 +231,7 @@ class FixedTrial(Trial):
             choice = seeded(eager.select, None, mask)
             agree("a score", eager(), exported(), self.tolerance)
             self.agree_on_choice(eager, eager(), choice, seeded(exported.select, None, mask))
-            scales = {"noise_scale": scale for scale in self.scales(reward, number)}
+            scales = by_name(self.scales(reward, number))
             eager.step(None, choice, reward, **scales)
             agree_on_all(exported.step(None, choice, reward, **scales))
         check_poison(exported, lambda: exported.step(None, choice, torch.full_like(reward, torch.nan), **scales))
@@ -352,6 +353,11 @@ def check_kind(module: Any) -> None:
         path = next((path for path, part in parts if isinstance(part, (Policy, ConvexLearner))), None)
         instead = "" if path is None else f"; give its .{path}"
         raise TypeError(f"module: expected a Policy or a ConvexLearner, got {type(module).__name__}{instead}")
+
+
+def by_name(scales: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    """Return a round's noise scale, if there is one, by its argument's name."""
+    return {"noise_scale": scales[0]} if scales else {}
 
 
 def make_blind(eager: nn.Module) -> None:
