@@ -345,7 +345,7 @@ SAID = {
     ],
     "examples/neural_linear_digits.py": [
         "TorchScript file, in a process without torchonline: 500 of 500 choices are the head's",
-        "program file, in a process without torchonline: 500 of 500 choices are the head's",
+        "archive file, in a process without torchonline: 500 of 500 choices are the head's",
         "rounds learnt: 200 when the file was written, 300 now",
     ],
     "examples/linear_mdp.py": [
