@@ -103,6 +103,11 @@ def test_values_of_people_are_converted(file: Runner) -> None:
     assert file.step(arms, 1, True)
     assert file.step(torch.tensor(arms).numpy(), 0, 0.5)
     assert int(file.state["estimator.rounds"]) == 4
+    policy = OFUL(2)  # Python's numbers are not rounded to float32
+    policy.load_state_dict(policy.state_dict() | file.state)
+    policy.step([[0.1, 0.7]], 0, 0.3)
+    assert file.step([[0.1, 0.7]], 0, 0.3)
+    torch.testing.assert_close(file.state["estimator.theta_hat"], policy.theta_hat, rtol=1e-12, atol=1e-12)
     assert file.select(arms, [True, False]) == 0
 
 
@@ -116,7 +121,8 @@ def test_values_of_people_are_converted(file: Runner) -> None:
         (lambda file: file.step(torch.eye(2), [0, 1], 1.0), r"action: expected shape \(\), got \(2,\)"),
         (lambda file: file.step(torch.eye(2), 0.5, 1.0), r"action: expected int64, got torch\.float32"),
         (lambda file: file.step(torch.eye(2), 0, [1.0, 2.0]), r"reward: expected shape \(\), got \(2,\)"),
-        (lambda file: file.step(torch.eye(2), 0, 1.0j), r"reward: expected float64, got torch\.complex"),
+        (lambda file: file.step(torch.eye(2), 0, 1.0j), r"reward: expected float64, got complex"),
+        (lambda file: file.step(torch.eye(2), 0, "high"), r"reward: expected float64, got str"),
         (lambda file: file.select(torch.eye(2), torch.ones(2)), r"mask: expected a bool tensor, got torch\.float32"),
         (lambda file: file.select(torch.eye(2), [True]), r"mask: expected shape \(1, 2\), got \(1, 1\)"),
         (lambda file: file.step(torch.eye(2), 0, 1.0, 2.0), r"noise_scale: expected None, since the file takes none"),

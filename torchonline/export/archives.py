@@ -105,5 +105,5 @@ def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedPr
         "arguments": {name: list(given_to(function, trial)) for name, function in FUNCTIONS.items()},
         "ids": None if owner is None else owner.action_ids,
         "schema": None if columns is None else read_schema(columns.schema),
-        "names": {} if owner is None else owner.names_by_id(),
+        "names": {} if owner is None else {str(one): name for one, name in owner.names_by_id().items()},
     }

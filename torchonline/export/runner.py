@@ -165,9 +165,10 @@ class Runner:
 
     def _mask(self, mask: Any, lead: tuple[int, ...], count: int, first: int | None) -> Tensor:
         """Return a mask, ``(*lead, count)``; ``first`` is the axis that it may lack."""
+        device = next(iter(self.state.values())).device
         if mask is None:
-            return torch.ones(*lead, count, dtype=torch.bool)
-        mask = torch.as_tensor(mask)
+            return torch.ones(*lead, count, dtype=torch.bool, device=device)
+        mask = torch.as_tensor(mask, device=device)
         if mask.dtype != torch.bool:
             raise TypeError(f"mask: expected a bool tensor, got {mask.dtype}")
         mask = mask if first is None else mask.unsqueeze(first)
@@ -188,11 +189,17 @@ class Runner:
 
     def _tensor(self, name: str, value: Any) -> Tensor:
         """Return a value as a tensor of its argument's dtype, or raise."""
-        dtype = getattr(torch, self.about["types"][name])
-        tensor = torch.as_tensor(value)
+        wanted = self.about["types"][name]
+        dtype, device = getattr(torch, wanted), next(iter(self.state.values())).device
+        try:
+            # Otherwise torch rounds Python's numbers to float32.
+            double = torch.float64 if dtype.is_floating_point and not isinstance(value, Tensor) else None
+            tensor = torch.as_tensor(value, dtype=double).detach()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}: {error}") from None
         if tensor.is_complex() or (tensor.is_floating_point() and not dtype.is_floating_point):
-            raise TypeError(f"{name}: expected {self.about['types'][name]}, got {tensor.dtype}")
-        return tensor.to(dtype)
+            raise TypeError(f"{name}: expected {wanted}, got {tensor.dtype}")
+        return tensor.to(device, dtype)
 
 
 class FlatFunction:
