@@ -1,7 +1,7 @@
 """ExecuTorch files: the functions of a policy for phones and other devices.
 
 A file has the methods of an archive (:mod:`torchonline.export.functions`), and a method ``about`` that returns what a
-:class:`~torchonline.export.runner.Runner` must know, as JSON. ExecuTorch has kernels for the core operators of torch.
+:class:`~torchonline.export.Runner` must know, as JSON. ExecuTorch has kernels for the core operators of torch.
 ``REWRITTEN`` replaces other operators, and those that ExecuTorch 1.5 computes differently from torch.
 """
 
@@ -54,7 +54,7 @@ def to_executorch(
         most_arms: largest number of arms with features of their own, at least 5.
 
     Returns:
-        A runner of the file. ``Runner.load(path)`` of :mod:`torchonline.export.runner` returns one, too.
+        A runner of the file. ``Runner.load(path)`` returns one, too.
 
     Raises:
         ImportError: executorch is not installed.

@@ -2,7 +2,7 @@
 
 :func:`functions_of` makes one set of programs for archives, compiled packages and ONNX graphs. No program holds a state, so that
 ``select``, ``step``, ``probabilities`` and ``scores`` can be programs of their own. A
-:class:`~torchonline.export.runner.Runner` keeps the state between calls.
+:class:`~torchonline.export.Runner` keeps the state between calls.
 """
 
 from collections.abc import Callable, Iterable
