@@ -304,7 +304,7 @@ def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, 
 
     Args:
         module: as in :func:`to_archive`.
-        path: path of the folder, which is made if there is none. Graphs of an earlier call are replaced.
+        path: path of the folder, which is made if there is none. Graphs of an earlier call are replaced; other files stay.
         example: as in :func:`to_torchscript`.
         noise_scale: as in :func:`to_archive`.
 
@@ -312,7 +312,7 @@ def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, 
         The names of the state's buffers.
 
     Raises:
-        ValueError: the policy's scores are random, or it has a learner that runs in Python only.
+        ValueError: the policy's scores are random, or it has a learner that runs in Python only; or ``path`` is a file.
         ImportError: onnx, onnxruntime or onnxscript is not installed.
         RuntimeError: the graphs do not compute what the policy does; nothing is written.
 
@@ -322,6 +322,9 @@ def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, 
         >>> sorted(file.name for file in (folder / "policy").iterdir())
         ['probabilities.onnx', 'scores.onnx', 'select.onnx', 'start.onnx', 'step.onnx', 'torchonline.json']
     """
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"path: expected a folder, got the file {str(path)!r}")
     needs("to_onnx", "onnx", "onnx", "onnxscript", "onnxruntime")
     policy, trial = for_functions(module, example, noise_scale)
     archive = archive_of(policy, trial)
@@ -330,13 +333,10 @@ def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, 
     files = {f"{name}.onnx": graph for name, graph in graphs.items()}
     facts = json.dumps(archive.about).encode()
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in (files | {ABOUT: facts}).items()}
-    folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    for old in (
-        folder / ABOUT,
-        *folder.glob("*.onnx"),
-    ):  # a crash must not leave graphs of two calls with the facts of one
-        old.unlink(missing_ok=True)
+    # A crash must not leave graphs of two calls with the facts of one.
+    for name in (ABOUT, *(f"{function}.onnx" for function in archive.programs)):
+        (folder / name).unlink(missing_ok=True)
     files[ABOUT] = json.dumps(archive.about | {"sha256": digests}).encode()  # the last one
     for name, data in files.items():
         replace_file(folder / name, data, beside(folder / name))
