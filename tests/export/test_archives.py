@@ -26,7 +26,7 @@ from torchonline import (
     bandit,
 )
 from torchonline.baselines import OFUGLB
-from torchonline.export import Runner, check_file, runner, to_archive, to_onnx
+from torchonline.export import Runner, check_file, runner, to_archive, to_onnx, to_program
 from torchonline.export.onnx_graphs import ForONNX, mantissa
 from torchonline.models import BanditHead
 
@@ -112,6 +112,28 @@ def test_values_of_people_are_converted(file: Runner) -> None:
 
 
 @pytest.mark.fast
+def test_numbers_keep_their_precision_and_tensors_no_graph(file: Runner) -> None:
+    policy = OFUL(2)
+    file.state = policy.state_dict()  # a copy
+    reward = torch.tensor(0.1, dtype=DOUBLE, requires_grad=True)
+    for arms, outcome in (([[0.1, 0.7], [0.3, 0.2]], 0.1), (torch.eye(2, dtype=DOUBLE).requires_grad_(), reward)):
+        policy.step(arms, 0, outcome)
+        assert file.step(arms, 0, outcome)
+        assert not any(value.requires_grad for value in file.state.values())
+    for name, value in file.state.items():
+        torch.testing.assert_close(value, policy.state_dict()[name], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.fast
+def test_nothing_is_drawn_where_there_is_no_arm(file: Runner) -> None:
+    for shape in ((0, 2), (3, 0, 2), (0, 3, 2)):
+        k, probability = file.select_with_probability(torch.zeros(shape))
+        assert k.tolist() == file.select(torch.zeros(shape)).tolist()
+        assert k.shape == probability.shape
+        assert not probability.any()
+
+
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -126,6 +148,19 @@ def test_values_of_people_are_converted(file: Runner) -> None:
         (lambda file: file.select(torch.eye(2), torch.ones(2)), r"mask: expected a bool tensor, got torch\.float32"),
         (lambda file: file.select(torch.eye(2), [True]), r"mask: expected shape \(1, 2\), got \(1, 1\)"),
         (lambda file: file.step(torch.eye(2), 0, 1.0, 2.0), r"noise_scale: expected None, since the file takes none"),
+        (lambda file: file.select(), r"inputs: expected float64, got NoneType"),
+        (lambda file: file.step(torch.eye(2), None, 1.0), r"action: expected int64, got NoneType"),
+        (lambda file: file.step(torch.eye(2), 0, "a"), r"reward: expected float64, got str"),
+        (lambda file: file.step(torch.zeros(0, 2), 0, 1.0), r"inputs: expected at least one arm, got shape \(0, 2\)"),
+        (
+            lambda file: setattr(file, "state", OFUL(3).state_dict()),
+            r"state: expected estimator\.theta_hat of shape \(2,\) and torch\.float64, got \(3,\)",
+        ),
+        (
+            lambda file: setattr(file, "state", OFUL(2, dtype=torch.float32).state_dict()),
+            r"state: expected estimator\.theta_hat of shape \(2,\) and torch\.float64, got \(2,\) and torch\.float32",
+        ),
+        (lambda file: setattr(file, "state", {}), r"state: expected the buffer estimator\.theta_hat, got none"),
     ],
 )
 def test_wrong_shapes_and_types_are_named(call: Callable[[Runner], Any], message: str, file: Runner) -> None:
@@ -137,6 +172,10 @@ def test_wrong_shapes_and_types_are_named(call: Callable[[Runner], Any], message
 
 @pytest.mark.fast
 def test_archives_of_other_modules_are_refused(tmp_path: Path) -> None:
+    to_program(OFUL(2), tmp_path / "program.pt2")
+    with pytest.raises(ValueError, match=r"path: expected a file of to_archive, got one without torchonline\.json"):
+        Runner.load(tmp_path / "program.pt2")
+    (tmp_path / "program.pt2").unlink()
     with pytest.raises(ValueError, match=r"path: expected a file name that ends in \.pt2"):
         to_archive(OFUL(2), tmp_path / "policy.pt")
     with pytest.raises(TypeError, match="module: expected a policy, got Linear"):
@@ -145,6 +184,10 @@ def test_archives_of_other_modules_are_refused(tmp_path: Path) -> None:
         to_archive(OFUGLB(2, horizon=10))
     with pytest.raises(TypeError, match="noise_scale: expected True or False"):
         to_archive(OFUL(2), noise_scale=1)  # type: ignore[arg-type]
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="path: expected a folder, got the file"):
+        to_onnx(OFUL(2), tmp_path / "file")
+    (tmp_path / "file").unlink()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,6 +204,9 @@ def test_archives_of_many_policies(name: str, tmp_path: Path) -> None:
     to_archive(make(), tmp_path / "policy.pt2")
     file = Runner.load(tmp_path / "policy.pt2")
     assert_plays_like(file, make(), shape, range(25))
+    if name == "fixed arms":
+        with pytest.raises(TypeError, match=r"^inputs: expected None, because the arms are fixed, got Tensor"):
+            file.select(torch.ones(3))
     if name == "arms with names":
         assert file.name_of(2) == "c"
         assert file.name_of(9) == ""
@@ -171,6 +217,8 @@ def test_ids_and_noise_scales(tmp_path: Path) -> None:
     policy.remove_actions([1])
     file = to_archive(policy, noise_scale=True).runner()
     x = torch.eye(2)[0]
+    with pytest.raises(TypeError, match=r"^noise_scale: expected float64, got torch\.complex"):
+        file.step(x, 0, 1.0, 1.0j)
     for action, scale in ((2, 0.5), (0, 3.0), (2, 2.0)):
         policy.step(x, action, 1.0, noise_scale=scale)
         assert file.step(x, action, 1.0, scale)
@@ -336,8 +384,10 @@ def test_a_rule_that_draws_has_no_select_in_onnx(tmp_path: Path) -> None:
 
 def test_a_second_call_leaves_no_graph_of_the_first(graphs: Path, tmp_path: Path) -> None:
     shutil.copytree(graphs, tmp_path / "policy")
+    (tmp_path / "policy" / "encoder.onnx").write_bytes(b"of someone else")
     to_onnx(SquareCB(2), tmp_path / "policy")
     assert not (tmp_path / "policy" / "select.onnx").exists()
+    assert (tmp_path / "policy" / "encoder.onnx").exists()
     check_file(tmp_path / "policy")
     assert json.loads((tmp_path / "policy" / "torchonline.json").read_text())["learner"] == "SquareCB"
 

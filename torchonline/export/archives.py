@@ -32,7 +32,7 @@ class Archive(NamedTuple):
 
     Attributes:
         programs: ``start``, ``select``, ``probabilities``, ``scores`` and ``step``.
-        about: what a :class:`~torchonline.export.Runner` must know: names of the state's buffers, of arguments and of
+        about: what a :class:`~torchonline.export.runner.Runner` must know: names of the state's buffers, of arguments and of
             actions, shapes and dtypes.
     """
 
@@ -105,5 +105,6 @@ def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedPr
         "arguments": {name: list(given_to(function, trial)) for name, function in FUNCTIONS.items()},
         "ids": None if owner is None else owner.action_ids,
         "schema": None if columns is None else read_schema(columns.schema),
+        # The keys of JSON are strings.
         "names": {} if owner is None else {str(one): name for one, name in owner.names_by_id().items()},
     }

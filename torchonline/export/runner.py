@@ -30,17 +30,32 @@ class Runner:
         functions: ``start()``, which returns the first state, and functions of a state and of tensors: ``select``, ``scores``,
             ``probabilities`` and ``step``, which also returns the next state.
         about: what the archive says of them.
-
-    Attributes:
-        state: the present state, by the names of the learner's buffers. ``torch.save(runner.state, path)`` writes it, and an
-            assignment replaces it. ``policy.load_state_dict(policy.state_dict() | runner.state)`` takes it back to the learner.
     """
-
-    state: dict[str, Tensor]
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], about: Mapping[str, Any]) -> None:
         self.functions, self.about = functions, about
-        self.state = dict(functions["start"]())
+        self._state: dict[str, Tensor] = dict(functions["start"]())
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """The present state, by the names of the learner's buffers.
+
+        ``torch.save(runner.state, path)`` writes it. An assignment replaces it by a copy of those buffers, from another runner's
+        state or the policy's ``state_dict()``; a ValueError names one that is missing or has another shape or dtype.
+        ``policy.load_state_dict(policy.state_dict() | runner.state)`` takes it back to the learner.
+        """
+        return self._state
+
+    @state.setter
+    def state(self, state: Mapping[str, Tensor]) -> None:
+        for name, now in self._state.items():
+            if name not in state:
+                raise ValueError(f"state: expected the buffer {name}, got none")
+            new = state[name]
+            if (new.shape, new.dtype) != (now.shape, now.dtype):
+                wanted = f"expected {name} of shape {tuple(now.shape)} and {now.dtype}"
+                raise ValueError(f"state: {wanted}, got {tuple(new.shape)} and {new.dtype}")
+        self._state = {name: state[name].detach().clone() for name in self._state}
 
     @classmethod
     def load(cls, path: Any) -> "Runner":
@@ -61,6 +76,8 @@ class Runner:
         from torch.export.pt2_archive._package import load_pt2
 
         found = load_pt2(path)
+        if ABOUT not in found.extra_files:
+            raise ValueError(f"path: expected a file of to_archive, got one without {ABOUT}: {path}")
         about = json.loads(found.extra_files[ABOUT])
         functions: dict[str, Any] = {name: program.module() for name, program in found.exported_programs.items()}
         functions |= {
@@ -103,6 +120,8 @@ class Runner:
         """Draw an arm for each decision. Return it and its probability, or -1 and 0."""
         probabilities = self.probabilities(inputs, mask)
         possible = probabilities.sum(-1) > 0.0
+        if not possible.any():  # there may be no arm at all
+            return possible.to(torch.int64) - 1, probabilities.sum(-1)
         rows = torch.where(possible.unsqueeze(-1), probabilities, 1.0).reshape(-1, probabilities.size(-1))
         place = torch.multinomial(rows, 1).reshape(possible.shape)
         probability = probabilities.gather(-1, place.unsqueeze(-1)).squeeze(-1)
@@ -126,21 +145,25 @@ class Runner:
             reward: its reward.
             noise_scale: its noise scale, if the archive takes noise scales.
         """
-        about, state = self.about, self.state
-        given = {"action": self._tensor("action", action), "reward": self._tensor("reward", reward)}
+        about = self.about
+        given: dict[str, Tensor] = {"action": self._tensor("action", action), "reward": self._tensor("reward", reward)}
         takes_scale = "noise_scale" in about["arguments"]["step"]
         if takes_scale == (noise_scale is None):
             wanted = "a number, since the file takes noise scales" if takes_scale else "None, since the file takes none"
             raise ValueError(f"noise_scale: expected {wanted}, got {noise_scale}")
         if takes_scale:
-            given["noise_scale"] = self._tensor("reward", noise_scale)
+            given["noise_scale"] = self._tensor("noise_scale", noise_scale)
         for name, value in given.items():
             if list(value.shape) != about["batch_shape"]:
                 raise ValueError(f"{name}: expected shape {tuple(about['batch_shape'])}, got {tuple(value.shape)}")
         if "past" in about["arguments"]["step"]:
-            given["past"] = self._inputs(inputs, len(about["batch_shape"]))
-        learnt, state = self.functions["step"](state, *(given[name] for name in about["arguments"]["step"]))
-        self.state = dict(state)
+            given["past"] = past = self._inputs(inputs, len(about["batch_shape"]))
+            if about["actions"] is None and not past.size(len(about["batch_shape"])):
+                raise ValueError(f"inputs: expected at least one arm, got shape {tuple(past.shape)}")
+        else:
+            self._no_inputs(inputs)
+        learnt, state = self.functions["step"](self._state, *(given[name] for name in about["arguments"]["step"]))
+        self._state = dict(state)
         return learnt
 
     def name_of(self, action: Any) -> str:
@@ -158,17 +181,18 @@ class Runner:
             x = x.unsqueeze(first) if is_one else x
             lead, given["inputs"] = tuple(x.shape[: first + 1]), x
             count = x.size(first + 1) if count is None else count
+        else:
+            self._no_inputs(inputs)
         if "mask" in about["arguments"][name]:
             given["mask"] = self._mask(mask, lead, count, first if is_one else None)
-        found = self.functions[name](self.state, *(given[one] for one in about["arguments"][name]))
+        found = self.functions[name](self._state, *(given[one] for one in about["arguments"][name]))
         return found.squeeze(first) if is_one else found
 
     def _mask(self, mask: Any, lead: tuple[int, ...], count: int, first: int | None) -> Tensor:
         """Return a mask, ``(*lead, count)``; ``first`` is the axis that it may lack."""
-        device = next(iter(self.state.values())).device
         if mask is None:
-            return torch.ones(*lead, count, dtype=torch.bool, device=device)
-        mask = torch.as_tensor(mask, device=device)
+            return torch.ones(*lead, count, dtype=torch.bool)
+        mask = torch.as_tensor(mask)
         if mask.dtype != torch.bool:
             raise TypeError(f"mask: expected a bool tensor, got {mask.dtype}")
         mask = mask if first is None else mask.unsqueeze(first)
@@ -187,19 +211,23 @@ class Runner:
         shape = ", ".join("*" if size is None else str(size) for size in item)
         raise ValueError(f"inputs: expected shape (..., {shape}), got {tuple(x.shape)}")
 
+    def _no_inputs(self, inputs: Any) -> None:
+        """Refuse inputs of fixed arms."""
+        if inputs is not None:
+            raise TypeError(f"inputs: expected None, because the arms are fixed, got {type(inputs).__name__}")
+
     def _tensor(self, name: str, value: Any) -> Tensor:
         """Return a value as a tensor of its argument's dtype, or raise."""
         wanted = self.about["types"][name]
-        dtype, device = getattr(torch, wanted), next(iter(self.state.values())).device
+        dtype = getattr(torch, wanted)
         try:
-            # Otherwise torch rounds Python's numbers to float32.
-            double = torch.float64 if dtype.is_floating_point and not isinstance(value, Tensor) else None
-            tensor = torch.as_tensor(value, dtype=double).detach()
-        except (TypeError, ValueError, RuntimeError) as error:
+            found = torch.as_tensor(value)
+        except (RuntimeError, TypeError, ValueError) as error:
             raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}: {error}") from None
-        if tensor.is_complex() or (tensor.is_floating_point() and not dtype.is_floating_point):
-            raise TypeError(f"{name}: expected {wanted}, got {tensor.dtype}")
-        return tensor.to(device, dtype)
+        if found.is_complex() or (found.is_floating_point() and not dtype.is_floating_point):
+            raise TypeError(f"{name}: expected {wanted}, got {found.dtype}")
+        # From the value, because torch would round Python's numbers to single precision first.
+        return torch.as_tensor(value, dtype=dtype).detach()
 
 
 class FlatFunction:
