@@ -18,6 +18,7 @@ from torchonline import (
     DisjointArms,
     EpsilonGreedy,
     FixedArms,
+    HybridArms,
     RadiusSelector,
     RidgeRegression,
     ScaledPolicy,
@@ -65,6 +66,8 @@ COMPOSED: dict[str, Any] = {
     "delta": lambda: DisjointArms(
         EpsilonGreedy(RidgeRegression(2, delta=0.07, dtype=torch.float32)), 3, most_actions=7
     ),
+    "hybrid": lambda: HybridArms(EpsilonGreedy(RidgeRegression(2, delta=0.07, dtype=torch.float32)), ["a", "b"]),
+    "hybrid with embeddings": lambda: HybridArms(RidgeRegression(2), 2, embeddings=[[1.0, 2.0], [0.0, 1.0]]),
     "selector": lambda: RadiusSelector(RidgeRegression(2), 3, scales=(1.0, 0.5), rule="exp4", reward_range=(0.0, 1.0)),
     "shared selector": lambda: SharedRadiusSelector(RidgeRegression(3), scales=(1.0, 0.5), scaler=StandardScaler(2)),
     "fixed": lambda: FixedArms(OFUL(2), torch.eye(2), names=["a", "b"]),

@@ -227,6 +227,11 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "Thompson": (lambda: HybridArms(ThompsonSampling(2), 2), TypeError, "policy: expected one that scores arms"),
     "restarts": (lambda: HybridArms(UCB(2, restart_every=5), 2), ValueError, "restart_every: expected None"),
     "one row": (lambda: HybridArms(UCB(2), 2, embeddings=[1.0, 2.0]), ValueError, "embeddings: expected shape"),
+    "no features": (
+        lambda: HybridArms(UCB(2), 2, embeddings=torch.zeros(2, 0)),
+        ValueError,
+        r"embeddings: expected shape \(K, e\), got \(2, 0\)",
+    ),
     "count": (lambda: HybridArms(UCB(2), 2, embeddings=[[1.0]]), ValueError, "embeddings: expected shape"),
     "NaN": (lambda: HybridArms(UCB(2), 1, embeddings=[[np.nan]]), ValueError, "embeddings: expected finite"),
     "none for new": (lambda: hybrid(SIZE).add_actions(), TypeError, "embeddings: expected those"),

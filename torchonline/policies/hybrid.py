@@ -172,8 +172,10 @@ class HybridArms(DisjointArms):
         if embeddings is None:
             rows = one.theta_hat.new_ones(1, 1)
         else:
-            rows = check_tensor("embeddings", embeddings, one.theta_hat).detach()
-        shared_dim = one.dim * rows.size(-1) if rows.dim() == 2 else one.dim
+            rows = check_tensor("embeddings", embeddings, one.theta_hat)
+            if rows.dim() != 2 or not rows.size(-1):
+                raise ValueError(f"embeddings: expected shape {shape_text(('K', 'e'))}, got {shape_text(rows.shape)}")
+        shared_dim = one.dim * rows.size(-1)
         # A template may have been moved.
         place = {"dtype": one.theta_hat.dtype, "device": one.theta_hat.device, "validate": one.validate}
         own = OwnRidge(**{**one._arguments, **place}, shared_dim=shared_dim)
@@ -224,6 +226,15 @@ class HybridArms(DisjointArms):
         self.shared._forget_(due)
 
     # TorchScript does not compile the methods below.
+
+    def _template(self) -> Rule:
+        options = self.shared._params() | {"dim": self.arm.dim, "validate": self.arm.validate}
+        return with_estimator(self.policy, RidgeRegression(**options))
+
+    def _params(self) -> dict[str, Any]:
+        found = super()._params()
+        del found["most_actions"]  # of separate models
+        return found if self.has_embeddings else found | {"embeddings": None}
 
     def parts(self) -> dict[str, Learner]:
         return super().parts() | {"shared": self.shared}
