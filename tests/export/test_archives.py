@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,20 @@ def test_numbers_keep_their_precision_and_tensors_no_graph(file: Runner) -> None
         assert not any(value.requires_grad for value in file.state.values())
     for name, value in file.state.items():
         torch.testing.assert_close(value, policy.state_dict()[name], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.fast
+def test_threads_lose_no_step(file: Runner) -> None:
+    def play() -> None:
+        for _ in range(20):
+            file.step(torch.eye(2), 0, 1.0)
+
+    before, threads = int(file.state["estimator.rounds"]), [threading.Thread(target=play) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert int(file.state["estimator.rounds"]) == before + 80
 
 
 @pytest.mark.fast

@@ -5,6 +5,7 @@ This file imports torch alone. Copy it to where torchonline is not installed.
 
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ class Runner:
         learnt = runner.step(inputs, k, reward)
 
     Nothing raises for the *values* of arguments. A choice is -1 if it cannot be made, and a refused round changes no number.
+    Threads may share a runner; steps wait for one another.
 
     Args:
         functions: ``start()``, which returns the first state, and functions of a state and of tensors: ``select``, ``scores``,
@@ -35,6 +37,7 @@ class Runner:
     def __init__(self, functions: Mapping[str, Callable[..., Any]], about: Mapping[str, Any]) -> None:
         self.functions, self.about = functions, about
         self._state: dict[str, Tensor] = dict(functions["start"]())
+        self._lock = threading.Lock()
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -162,8 +165,10 @@ class Runner:
                 raise ValueError(f"inputs: expected at least one arm, got shape {tuple(past.shape)}")
         else:
             self._no_inputs(inputs)
-        learnt, state = self.functions["step"](self._state, *(given[name] for name in about["arguments"]["step"]))
-        self._state = dict(state)
+        arguments = [given[name] for name in about["arguments"]["step"]]
+        with self._lock:  # a step of another thread would be lost
+            learnt, state = self.functions["step"](self._state, *arguments)
+            self._state = dict(state)
         return learnt
 
     def name_of(self, action: Any) -> str:
