@@ -23,6 +23,7 @@ from torchonline import (
     LocalGLB,
     RidgeRegression,
     SquareCB,
+    StandardScaler,
     ThompsonSampling,
     bandit,
 )
@@ -364,6 +365,16 @@ def test_onnx_graphs_by_onnxruntime_alone(graphs: Path) -> None:
         if learnt:
             policy.step(arms, int(k), float(reward))
     assert int(state["estimator.rounds"]) == 180
+
+
+def test_a_scaler_freezes_in_onnx_graphs(tmp_path: Path) -> None:
+    """The arms start anew, which writes diagonals."""
+
+    def make() -> DisjointArms:
+        return DisjointArms(RidgeRegression(3), 3, scaler=StandardScaler(2, freeze_after=20))
+
+    to_onnx(make(), tmp_path)
+    assert_plays_like(Runner.load(tmp_path), make(), (2,), range(40))
 
 
 def test_changed_bits_of_a_folder_are_found(graphs: Path) -> None:

@@ -36,7 +36,7 @@ from torchonline import (
     ThompsonSampling,
 )
 from torchonline.core.ops import along, dot, increase_
-from torchonline.export import compile_program, files, to_archive, to_onnx, to_program, to_torchscript
+from torchonline.export import Runner, compile_program, files, to_archive, to_onnx, to_program, to_torchscript
 from torchonline.export.compiled import place_in_cache
 from torchonline.export.programs import Round
 from torchonline.links import Link
@@ -347,12 +347,16 @@ def test_compiled_program_agrees(
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", None)
     compiled = compile_program(program, tmp_path / "round.pt2")
     again = compile_program(program, tmp_path / "again.pt2")
+    runner = Runner.load(compiled_oful / "archive.pt2")
     learn, action = torch.tensor(True), torch.tensor(1)
     for arms, reward in rounds(50, dim=2):
         decision, mask = arms.unsqueeze(0), torch.ones(1, len(arms), dtype=torch.bool)
         choice, _ = compiled(arms, action, reward, learn, decision, mask)
-        assert torch.equal(again(arms, action, reward, learn, decision, mask)[0], choice)
+        columns = arms.T.contiguous().T  # in another order of memory
+        assert torch.equal(again(columns, action, reward, learn, columns.unsqueeze(0), mask)[0], choice)
         policy.step(arms, action, reward)
+        runner.step(columns, action, reward)
+        torch.testing.assert_close(runner(columns), policy(arms))
         assert choice.item() == policy.select(arms).item()
 
 

@@ -49,6 +49,9 @@ class ForONNX(torch.fx.Interpreter):
             return upper * (1 << 32) + lower
         if target is aten.copy.default:  # which the exporter does not broadcast
             return args[1].to(args[0].dtype).expand(args[0].shape)
+        if target is aten.diagonal_scatter.default and is_of_matrices(*args):  # torch's decomposition writes in place
+            place = torch.arange(args[0].size(-1), device=args[0].device)
+            return torch.where(place == place.unsqueeze(-1), args[1].unsqueeze(-1), args[0])
         if target is aten.where.self and args[1].dtype == torch.bool:  # which onnxruntime lacks
             return (args[0] & args[1]) | (~args[0] & args[2])
         found = super().call_function(target, args, kwargs)
@@ -76,6 +79,12 @@ class Graph(nn.Module):
 
     def forward(self, state: State, *arguments: Tensor) -> Any:
         return self._run(state, *arguments)
+
+
+def is_of_matrices(x: Tensor, diagonal: Tensor, offset: int = 0, one: int = 0, other: int = 1) -> bool:
+    """Return whether ``diagonal_scatter`` writes the diagonals of square matrices, the last two dimensions."""
+    last = {one % x.dim(), other % x.dim()} == {x.dim() - 2, x.dim() - 1}
+    return last and offset == 0 and x.size(-1) == x.size(-2)
 
 
 def mantissa(x: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ class Runner:
 
         def run(name: str, given: list[Tensor]) -> Any:
             # A method alone would not keep the program's memory; the program keeps its methods.
-            return program.load_method(name).execute([x.contiguous() for x in given])
+            return program.load_method(name).execute(given)
 
         names = ("start", *about["arguments"])
         return cls({name: FlatFunction(name, partial(run, name), about["state"]) for name in names}, about)
@@ -248,7 +248,9 @@ class FlatFunction:
         self.name, self.run, self.state = name, run, state
 
     def __call__(self, state: Mapping[str, Tensor] | None = None, *arguments: Tensor) -> Any:
-        found = self.run([*((state or {})[name] for name in self.state), *arguments] if state else [])
+        given = [*(state[name] for name in self.state), *arguments] if state else []
+        # Compiled code reads strides of its own, and checks none.
+        found = self.run([x.contiguous() for x in given])
         if self.name == "start":
             return dict(zip(self.state, found, strict=True))
         return (found[0], dict(zip(self.state, found[1:], strict=True))) if self.name == "step" else found[0]
