@@ -441,6 +441,8 @@ def test_a_graph_for_onnx_computes_the_same() -> None:
                 torch.where(flags[:2], flags[1:3], flags[:2]),
                 *filled,
                 x.clamp(0.1, 0.7),
+                torch.diagonal_scatter(x.new_ones(3, 4, 4), x.expand(3, 4), dim1=-2, dim2=-1),
+                torch.diagonal_scatter(x.new_ones(5, 4), x, offset=-1),
             ]
 
     arguments = (normal(4), torch.tensor([True, False, True]), torch.tensor([0, 1, 3]))

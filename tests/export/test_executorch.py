@@ -109,6 +109,7 @@ CALLS = {
     aten.sort.default: (normal(2, 5),),
     torch.ops.prims.convert_element_type.default: (normal(3), torch.float32),
     aten.sum.dim_IntList: (normal(2, 3), [-1], True),
+    aten.diagonal_scatter.default: (normal(2, 3, 3), normal(2, 3), 0, -2, -1),
     aten.cat.default: ([normal(3), torch.arange(2)],),
     aten.add.Tensor: (normal(3), 0.1),
     aten.sub.Tensor: (0.1, normal(3)),

@@ -22,6 +22,7 @@ from torchonline.core.files import replace_file
 from torchonline.core.messages import listed, needs
 from torchonline.export.archives import archive_of, for_functions, verify_functions
 from torchonline.export.files import beside
+from torchonline.export.onnx_graphs import diagonal_scatter
 from torchonline.export.runner import Runner
 from torchonline.policies.policy import Policy
 
@@ -218,6 +219,7 @@ REWRITTEN: dict[Any, Callable[..., Any]] = {
     aten.sort.default: _sort,
     torch.ops.prims.convert_element_type.default: _convert,
     aten.sum.dim_IntList: _sum,
+    aten.diagonal_scatter.default: diagonal_scatter,
     aten.cat.default: _cat,
     **{getattr(aten, name).Tensor: _with_number(name) for name in ("add", "sub", "mul", "div")},
 }

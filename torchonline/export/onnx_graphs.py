@@ -49,9 +49,10 @@ class ForONNX(torch.fx.Interpreter):
             return upper * (1 << 32) + lower
         if target is aten.copy.default:  # which the exporter does not broadcast
             return args[1].to(args[0].dtype).expand(args[0].shape)
-        if target is aten.diagonal_scatter.default and is_of_matrices(*args):  # torch's decomposition writes in place
-            place = torch.arange(args[0].size(-1), device=args[0].device)
-            return torch.where(place == place.unsqueeze(-1), args[1].unsqueeze(-1), args[0])
+        if target is aten.diagonal_scatter.default:  # torch's decomposition writes in place
+            found = diagonal_scatter(*args)
+            if found is not NotImplemented:
+                return found
         if target is aten.where.self and args[1].dtype == torch.bool:  # which onnxruntime lacks
             return (args[0] & args[1]) | (~args[0] & args[2])
         found = super().call_function(target, args, kwargs)
@@ -81,10 +82,16 @@ class Graph(nn.Module):
         return self._run(state, *arguments)
 
 
-def is_of_matrices(x: Tensor, diagonal: Tensor, offset: int = 0, one: int = 0, other: int = 1) -> bool:
-    """Return whether ``diagonal_scatter`` writes the diagonals of square matrices, the last two dimensions."""
+def diagonal_scatter(x: Tensor, diagonal: Tensor, offset: int = 0, one: int = 0, other: int = 1) -> Any:
+    """Return square matrices, the last two dimensions, with other diagonals.
+
+    It is ``NotImplemented`` for other arguments of ``torch.diagonal_scatter``.
+    """
     last = {one % x.dim(), other % x.dim()} == {x.dim() - 2, x.dim() - 1}
-    return last and offset == 0 and x.size(-1) == x.size(-2)
+    if not last or offset != 0 or x.size(-1) != x.size(-2):
+        return NotImplemented
+    place = torch.arange(x.size(-1), device=x.device)
+    return torch.where(place == place.unsqueeze(-1), diagonal.unsqueeze(-1), x)
 
 
 def mantissa(x: Tensor) -> Tensor:
