@@ -91,7 +91,7 @@ def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> N
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "executorch.runtime", None)
+    monkeypatch.setitem(sys.modules, "executorch", None)
     with pytest.raises(ImportError, match=r'^to_executorch: expected executorch, .*pip install "\.\[executorch\]"'):
         to_executorch(OFUL(2))
 
