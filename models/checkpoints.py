@@ -119,7 +119,7 @@ def unpacked_head(data: bytes) -> BanditHead:
 
     The missing values are 0. torch's restricted unpickler creates the instances, without their constructors. It accepts module
     classes and configurations of transformers and peft that are already imported, and functions of ``torch.nn.functional``. It
-    refuses anything else.
+    refuses anything else, and torch's modules outside ``torch.nn``, because some of them run programs.
 
     Raises:
         ValueError: ``data`` is not a packed head, or names a class that is not imported.
@@ -215,27 +215,31 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 def _classes_in(data: bytes) -> list[Any]:
     """Return (class, name) for each name in packed bytes.
 
-    Refuse other names, and calls of a class or function.
+    Refuse other names, calls of a class or function, and classes as values, which a method of an instance might call.
     """
     names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
     found = {name: _allowed(_place_now(name)) for name in names}
-    for name in _calls_in(torch._C.PyTorchFileReader(io.BytesIO(data)).get_record("data.pkl")):
+    calls, values = _uses_in(torch._C.PyTorchFileReader(io.BytesIO(data)).get_record("data.pkl"))
+    for name in calls:
         cls = found.get(name)
         is_harmless = cls is partial or (inspect.isclass(cls) and issubclass(cls, enum.Enum))
         if name == "?" or (name in found and not is_harmless):
             raise ValueError(f"head: expected instances of classes only, got a call of {name}")
+    for name in values:
+        if inspect.isclass(found.get(name)):
+            raise ValueError(f"head: expected instances of classes only, got the class {name}")
     return [(value, name) for name, value in found.items()]
 
 
-def _calls_in(pickled: bytes) -> set[str]:
-    """Return the names that a pickle calls, without running it.
+def _uses_in(pickled: bytes) -> tuple[set[str], set[str]]:
+    """Return the names that a pickle calls, and those that it uses as values, without running it.
 
     "?" stands for a call of anything but a name.
     """
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
-    calls = set()
+    calls, values = set(), set()
     for code, argument, _ in pickletools.genops(pickled):
         if code.name == "GLOBAL":
             stack.append(str(argument).replace(" ", "."))
@@ -257,7 +261,9 @@ def _calls_in(pickled: bytes) -> set[str]:
                 if called == REBUILDS:
                     called = arguments[0] if arguments and arguments[0] != REBUILDS else None
                 calls.add(called if isinstance(called, str) else "?")
-    return calls
+            # The first operand of these two is called, or the class of the instance.
+            values |= {one for one in top[int(code.name in ("REDUCE", "NEWOBJ")) :] if isinstance(one, str)}
+    return calls, values
 
 
 def _place_now(path: str) -> str:
@@ -280,7 +286,8 @@ def _rooms() -> list[Any]:
 def _allowed(path: str) -> Any:
     """Return an imported class, or function of torch.nn.functional, or raise.
 
-    Classes are those of modules, and of configurations of transformers and peft.
+    Classes are those of modules, and of configurations of transformers and peft. torch's modules outside of torch.nn are
+    refused: ``torch.export.unflatten.InterpreterModule`` calls any method that its attributes name.
     """
     place, _, name = path.rpartition(".")
     found: Any = vars(sys.modules[place]).get(name) if place in sys.modules else None  # getattr would import lazy names
@@ -289,7 +296,9 @@ def _allowed(path: str) -> Any:
         return found
     is_plain = inspect.isclass(found) and (name.endswith("Config") or issubclass(found, enum.Enum))
     is_configuration = is_plain and path.startswith(("transformers.", "peft."))
-    if not is_configuration and not (inspect.isclass(found) and issubclass(found, nn.Module)):
+    is_module = inspect.isclass(found) and issubclass(found, nn.Module)
+    is_internal = is_module and found.__module__.startswith("torch.") and not found.__module__.startswith("torch.nn.")
+    if not is_configuration and (not is_module or is_internal):
         raise ValueError(
             f"head: expected classes of modules that are imported, got {path}; import it, or pass head=..."
         )

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -407,6 +408,22 @@ def configuration() -> Any:
     return BertConfig
 
 
+def shadowed(modules: Any) -> BanditHead:
+    """Return a head whose encoder has a value in the place of its method ``modules``, which a load calls."""
+    ours = BanditHead(nn.Linear(4, 2), policy())
+    ours.encoder.__dict__["modules"] = modules
+    return ours
+
+
+def interpreter() -> nn.Module:
+    """Return a module that runs a graph of its attributes, without its constructor."""
+    from torch.export.unflatten import InterpreterModule
+
+    found = InterpreterModule.__new__(InterpreterModule)
+    nn.Module.__init__(found)
+    return found
+
+
 REBUILD: Any = torch._tensor._rebuild_from_type_v2  # type: ignore[attr-defined]
 ATTACKS: dict[str, Callable[[], Any]] = {
     "a module": lambda: Reduced(Trap, 1),
@@ -420,6 +437,9 @@ ATTACKS: dict[str, Callable[[], Any]] = {
     "another function": lambda: Reduced(pickle.loads, b"."),
     "eval": lambda: Reduced(eval, "CALLED.append(1)"),
     "a getter": lambda: Reduced(getattr, Trap, "__init__"),
+    "a class as a method": lambda: shadowed(Trap),
+    "a partial class as a method": lambda: shadowed(partial(Trap, 1)),
+    "an interpreter": lambda: shadowed(interpreter()),
 }
 
 
