@@ -26,7 +26,7 @@ class HuggingFaceEncoder(nn.Module):
 
     - a text of L tokens is an int64 tensor ``(rows, L)`` with the rows ``names``: ``input_ids``, and ``attention_mask`` and
       ``token_type_ids`` if the model takes them. Columns of zeros at the end are padding, which changes the features only up to
-      rounding.
+      rounding. Padding at the start is refused, because it moves the positions of the tokens.
     - an image is its ``pixel_values``, ``(C, H, W)``; sound is its ``input_values`` or ``input_features``.
 
     Cost: one pass of the model. torch.compile the model, not this module.
@@ -94,7 +94,8 @@ class HuggingFaceEncoder(nn.Module):
 
         Raises:
             TypeError: inputs are raw, and there is no processor.
-            ValueError: a name is missing or unknown, the shapes differ, or the processor refuses the inputs.
+            ValueError: a name is missing or unknown, the shapes differ, tokens are not integers, a text has padding at the start,
+                or the processor refuses the inputs.
         """
         if isinstance(inputs, Mapping):
             return self._packed(inputs)
@@ -135,8 +136,8 @@ class HuggingFaceEncoder(nn.Module):
         values = dict(zip(self.names, inputs.unbind(-2), strict=True))
         mask = values.get("attention_mask")
         if mask is not None:
-            if mask.is_cpu and is_readable(mask) and bool((mask.clamp(0, 1) != mask).any()):
-                raise ValueError(f"inputs: expected an attention mask of 0 and 1 in row 1, got {int(mask.max())}")
+            if mask.is_cpu and is_readable(mask) and len(wrong := mask[mask.clamp(0, 1) != mask]):
+                raise ValueError(f"inputs: expected an attention mask of 0 and 1 in row 1, got {int(wrong[0])}")
             values["input_ids"] = torch.where(mask != 0, values["input_ids"], self.pad_token)
         return self._features(self.model(**values), mask)
 
@@ -169,16 +170,31 @@ class HuggingFaceEncoder(nn.Module):
             got = listed(inputs, str) if main not in inputs else f"also {listed(unknown, str)}"
             raise ValueError(f"inputs: expected {listed(self.names, str)}, got {got}")
         like = self._like()
-        given = {name: torch.as_tensor(value, device=like.device) for name, value in inputs.items()}
+        given = {name: self._converted(name, value, like) for name, value in inputs.items()}
         for name, value in given.items():
             if value.shape != given[main].shape:
                 expected = f"the shape of {main}, {shape_text(given[main].shape)}"
                 raise ValueError(f"inputs: expected {name} of {expected}, got {shape_text(value.shape)}")
         if not self.is_text:
             return given[main].to(like.dtype)
+        mask = given.get("attention_mask")
+        if mask is not None and bool((mask[..., :1].logical_not() & mask.any(-1, True)).any()):
+            raise ValueError('inputs: expected padding at the end, as of padding_side="right", got some at the start')
         ids = given[main].long()
         missing = {"attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
         return torch.stack([given[name].long() if name in given else missing[name] for name in self.names], -2)
+
+    def _converted(self, name: str, value: Any, like: Tensor) -> Tensor:
+        """Return an entry of a mapping as a tensor, or raise an error that names it."""
+        try:
+            found = torch.as_tensor(value, device=like.device)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise ValueError(f"inputs: expected {name} as a tensor or lists of equal lengths, got {error}") from error
+        if self.is_text and found.numel() and (found.is_floating_point() or found.is_complex()):
+            raise ValueError(f"inputs: expected {name} of integers, got {found.dtype}")
+        if found.dim() < self.feature_dims - self.is_text:
+            raise ValueError(f"inputs: expected {name} of shape (..., L), got {shape_text(found.shape)}")
+        return found
 
     def _like(self) -> Tensor:
         """Return a tensor of the model's device and dtype."""
