@@ -92,7 +92,7 @@ class FittedTransformer(nn.Module):
         table, shape = self._table(rows)
         try:
             found = self.transformer.transform(table)
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
             name = type(self.transformer).__name__
             raise ValueError(
                 f"rows: expected what the {name} takes, which raised {type(error).__name__}: {error}"
@@ -149,7 +149,10 @@ class FittedTransformer(nn.Module):
         except ImportError as error:
             raise ImportError(f"FittedTransformer: expected pandas, got none; {install_extra('tables')}") from error
         table = pandas.DataFrame(list(cells.flat), columns=self.columns)
-        return table.fillna(np.nan).infer_objects(), cells.shape
+        table = table.fillna(np.nan)
+        # A column of gaps alone may be one of texts, and transformers of texts refuse floating-point columns.
+        gaps = table.columns[table.isna().all()]
+        return table.infer_objects().astype(dict.fromkeys(gaps, object)), cells.shape
 
     def get_extra_state(self) -> Tensor:
         """Return the names of the features, as the bytes of JSON."""

@@ -111,6 +111,7 @@ def test_arms_may_have_features() -> None:
         (lambda: TableBandit(CONTEXTS[:3], REWARDS), r"^contexts: expected shape \(6, ...\), got \(3, 2\)"),
         (lambda: TableBandit(CONTEXTS[:, 0], REWARDS), r"^contexts: expected shape \(6, ...\), got \(6,\)"),
         (lambda: TableBandit(CONTEXTS * np.nan, REWARDS), "^contexts: expected finite numbers"),
+        (lambda: TableBandit(CONTEXTS, [[np.inf, 0.0]] * 6), "^rewards: expected finite numbers, or NaN"),
         (lambda: TableBandit.from_log(CONTEXTS, [3] * 6, [0.0] * 6, 3), "^actions: expected values from 0 to 2"),
         (lambda: TableBandit.from_log(CONTEXTS, [1] * 6, [0.0] * 5, 3), r"^rewards: expected shape \(6\)"),
         (lambda: TableBandit.from_log(CONTEXTS, [1] * 6, [np.nan] * 6, 3), "^rewards: expected"),
@@ -129,6 +130,7 @@ def test_a_step_needs_a_reset_and_a_known_action() -> None:
     with pytest.raises(RuntimeError, match=r"^step: expected a call of reset\(\)"):
         environment.step(0)
     environment.reset()
-    with pytest.raises(ValueError, match=r"^action: expected an integer from 0 to 2, got 3"):
-        environment.step(3)
+    for action in (3, True):
+        with pytest.raises(ValueError, match=f"^action: expected an integer from 0 to 2, got {action}"):
+            environment.step(action)
     assert environment.step(2)[2]

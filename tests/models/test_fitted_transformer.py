@@ -65,6 +65,15 @@ def test_features_are_those_of_the_transformer() -> None:
     torch.testing.assert_close(encoder.lookup(frame), expected)
 
 
+def test_a_gap_of_one_row_is_that_of_many() -> None:
+    rows = [{"age": 20.0}, {"country": "CH"}, {"age": None, "country": None}, {"age": 40.0, "country": "DE"}]
+    encoder = FittedTransformer(fitted())
+    expected = encoder.lookup(rows)
+    assert expected[0, 1:].tolist() == [0.0, 0.0, 0.0]
+    for row, features in zip(rows, expected, strict=True):
+        torch.testing.assert_close(encoder.lookup(row), features)
+
+
 def test_a_head_learns_wine_from_rows() -> None:
     frame, labels = load_wine(return_X_y=True, as_frame=True)
     frame["strong"] = np.where(frame["alcohol"] > 13.0, "yes", "no")
@@ -95,6 +104,7 @@ def test_it_is_first_in_a_sequence() -> None:
         ({"age": 3.0, "land": "CH"}, "^rows: expected columns 'age', 'country', got 'land'"),
         (FRAME[["age"]], "^rows: expected columns 'country', got a table with 'age'"),
         ({"age": "x", "country": "CH"}, "^rows: expected what the ColumnTransformer takes, which raised ValueError"),
+        ({"age": 10**400, "country": "CH"}, "^rows: expected what the ColumnTransformer takes, which raised Overflow"),
         ({"country": "CH"}, "^rows: expected finite features.*got NaN or infinity in 'standardscaler__age'"),
         ([1.0, 2.0], "^rows: expected a table, or dicts of values.*got float"),
         (np.ones((2, 4)), "^rows: expected a table, or dicts of values.*got float"),

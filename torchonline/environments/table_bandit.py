@@ -39,7 +39,7 @@ class TableBandit(gymnasium.Env[np.ndarray, np.int64]):
 
     Raises:
         ImportError: gymnasium is not installed.
-        TypeError, ValueError: an array has a wrong type or shape, or a context is not finite.
+        TypeError, ValueError: an array has a wrong type or shape, a context is not finite, or a reward is infinite.
 
     Example:
         >>> from torchonline import bandit
@@ -64,6 +64,8 @@ class TableBandit(gymnasium.Env[np.ndarray, np.int64]):
             raise ValueError(f"contexts: expected shape ({len(self.rewards)}, ...), got {self.contexts.shape}")
         if not np.isfinite(self.contexts).all():
             raise ValueError("contexts: expected finite numbers, got NaN or infinity")
+        if np.isinf(self.rewards).any():
+            raise ValueError("rewards: expected finite numbers, or NaN where a reward is not known, got infinity")
         low, high = self.contexts.min(0), self.contexts.max(0)
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float64)
         self.action_space = gymnasium.spaces.Discrete(self.rewards.shape[1])
@@ -112,7 +114,7 @@ class TableBandit(gymnasium.Env[np.ndarray, np.int64]):
         """
         if self._row is None:
             raise RuntimeError("step: expected a call of reset() before each episode, got none")
-        if not self.action_space.contains(action):
+        if isinstance(action, bool) or not self.action_space.contains(action):
             raise ValueError(f"action: expected an integer from 0 to {self.rewards.shape[1] - 1}, got {action!r}")
         row, reward = self._row, float(self.rewards[self._row, action])
         if np.isnan(reward):
