@@ -355,6 +355,8 @@ def test_a_ranking_of_an_older_decision_sums_to_1() -> None:
     assert [one["id"] for one in found] == ["c", "b", "a", "d"]
     assert math.fsum(one["probability"] for one in found) == pytest.approx(1.0)
     assert ranked(["a", "b"], {"a": 1.0, "b": 0.0}, "a", 1.0)[1] == {"id": "b", "probability": 0.0}
+    now_certain = ranked(["a", "b", "c"], {"a": 1.0, "b": 0.0, "c": 0.0}, "a", 0.5)
+    assert [one["probability"] for one in now_certain] == [0.5, 0.25, 0.25]
 
 
 def test_the_page_of_requests_has_each_once(tmp_path: Path) -> None:

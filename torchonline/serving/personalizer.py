@@ -78,7 +78,7 @@ def ranked(ids: list[str], probabilities: dict[str, float], chosen: str, probabi
     """Return a ranking: the chosen action, then the others by probability.
 
     An excluded action keeps its place, with probability 0. The probabilities of the others are scaled to a sum of
-    1 - ``probability``; this changes them only if the decision was made earlier, from another state.
+    1 - ``probability``, and are equal if all are 0; this changes them only if the decision was made earlier, from another state.
 
     Args:
         ids: ids of the actions, in the order of the request.
@@ -91,8 +91,9 @@ def ranked(ids: list[str], probabilities: dict[str, float], chosen: str, probabi
         [{'id': 'c', 'probability': 0.75}, {'id': 'b', 'probability': 0.0}, {'id': 'a', 'probability': 0.25}]
     """
     others = {id: value for id, value in probabilities.items() if id != chosen}
-    total = sum(others.values())
-    scale = (1.0 - probability) / total if total > 0.0 else 0.0
+    if not any(others.values()):
+        others = dict.fromkeys(others, 1.0)
+    scale = (1.0 - probability) / (sum(others.values()) or 1.0)
     order = iter([chosen, *sorted(others, key=others.__getitem__, reverse=True)])
     places = [next(order) if id in probabilities else id for id in ids]
     told = {chosen: probability} | {id: scale * value for id, value in others.items()}
