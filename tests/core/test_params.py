@@ -119,6 +119,13 @@ def test_parameters_are_set_in_place_and_the_state_starts_anew() -> None:
     assert int(learner.rounds) == 1
 
 
+def test_the_number_of_actions_is_set_alone() -> None:
+    """Without ``most_actions``, the arms that there are share delta."""
+    for count in (2, 5):
+        policy = DisjointArms(RidgeRegression(2, delta=0.1), 3).set_params(actions=count)
+        assert policy.estimator.delta == DisjointArms(RidgeRegression(2, delta=0.1), count).estimator.delta
+
+
 def test_an_encoder_stays() -> None:
     encoder = nn.Linear(2, 3)
     head = BanditHead(encoder, OFUL(3)).set_params(policy__ridge=2.0)
@@ -131,6 +138,7 @@ def test_an_encoder_stays() -> None:
     [
         ({"rigde": 2.0}, "rigde: expected arguments of ScaledPolicy, policy, scaler, got another name"),
         ({"policy__rigde": 2.0}, "rigde: expected arguments of UCB, estimator, got another name"),
+        ({"policy__estimator__": 1}, ": expected arguments of RidgeRegression, .*, got another name"),
         ({"policy__estimator__ridge": -1.0}, "ridge: expected"),
         ({"policy__estimator__ridge__x": 2.0}, "ridge__x: expected ridge to have arguments that can be set, got float"),
     ],

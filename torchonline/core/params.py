@@ -61,12 +61,12 @@ class WithParams:
         own = {name: _untrained(value) for name, value in self._params().items()}
         of_parts: dict[str, dict[str, Any]] = {}
         for key, value in params.items():
-            name, _, rest = key.partition("__")
+            name, dots, rest = key.partition("__")
             if name not in own:
                 raise ValueError(
                     f"{key}: expected arguments of {type(self).__name__}, {listed(own, str)}, got another name"
                 )
-            if rest:
+            if dots:
                 of_parts.setdefault(name, {})[rest] = value
             else:
                 own[name] = value

@@ -156,7 +156,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         return with_estimator(self.policy, rebuilt(arm, **options))
 
     def _params(self) -> dict[str, Any]:
-        most = max(self.most_actions, self.actions)
+        most = self.most_actions if self.most_actions > self.actions else None
         return super()._params() | {"actions": self.action_names or self.actions, "most_actions": most}
 
     def extra_repr(self) -> str:
