@@ -217,9 +217,12 @@ def _classes_in(data: bytes) -> list[Any]:
 
     Refuse other names, calls of a class or function, and classes as values, which a method of an instance might call.
     """
-    names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
+    try:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
+        calls, values = _uses_in(torch._C.PyTorchFileReader(io.BytesIO(data)).get_record("data.pkl"))
+    except Exception as error:  # any type: the bytes may be anything
+        raise ValueError(f"head: expected a packed BanditHead, got other bytes: {error}") from error
     found = {name: _allowed(_place_now(name)) for name in names}
-    calls, values = _uses_in(torch._C.PyTorchFileReader(io.BytesIO(data)).get_record("data.pkl"))
     for name in calls:
         cls = found.get(name)
         is_harmless = cls is partial or (inspect.isclass(cls) and issubclass(cls, enum.Enum))
@@ -297,7 +300,7 @@ def _allowed(path: str) -> Any:
     is_plain = inspect.isclass(found) and (name.endswith("Config") or issubclass(found, enum.Enum))
     is_configuration = is_plain and path.startswith(("transformers.", "peft."))
     is_module = inspect.isclass(found) and issubclass(found, nn.Module)
-    is_internal = is_module and found.__module__.startswith("torch.") and not found.__module__.startswith("torch.nn.")
+    is_internal = is_module and any(re.match(r"torch\.(?!nn\.)", base.__module__) for base in found.__mro__)
     if not is_configuration and (not is_module or is_internal):
         raise ValueError(
             f"head: expected classes of modules that are imported, got {path}; import it, or pass head=..."

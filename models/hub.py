@@ -39,7 +39,7 @@ head = HubHead.from_pretrained("the name of this repository").head
 
 | Setting | Value |
 |---|---|
-{% for setting, value in settings.items() %}| {{ setting }} | {{ value }} |
+{% for setting, value in settings.items() %}| {{ setting }} | {{ value | replace("|", "\\\\|") }} |
 {% endfor %}
 """
 

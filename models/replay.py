@@ -21,7 +21,8 @@ def same_length(parts: list[Tensor]) -> list[Tensor]:
 class Replay(nn.Module):
     """Ring buffer of decisions: inputs, id of the chosen arm and reward.
 
-    The first round, or a loaded state, sets shapes and dtypes and allocates the memory. The memory does not grow.
+    The first round, or a loaded state, sets shapes and dtypes and allocates the memory. The memory does not grow, except with
+    ``pads``: all rounds then take the memory of the longest.
 
     Args:
         size: number of rounds to keep. When the buffer is full, each new round overwrites the oldest.

@@ -3,6 +3,7 @@
 import builtins
 import importlib
 import json
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,15 @@ def test_a_folder_with_code_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=rf"^head: expected .*{name}"):
             hub().HubHead.from_pretrained(tmp_path)
     assert CALLED == []
+    for junk in (b"", b"junk", pickle.dumps(print)):
+        (tmp_path / "head.pt").write_bytes(junk)
+        with pytest.raises(ValueError, match=r"^head: expected a packed BanditHead, got other bytes"):
+            hub().HubHead.from_pretrained(tmp_path)
+
+
+def test_a_name_stays_in_its_cell_of_the_card() -> None:
+    named = BanditHead(nn.Linear(4, 2), torchonline.bandit(2, actions=["a|b", "c"]))
+    assert "| action_names | a\\|b, c |\n" in str(hub().HubHead(named).generate_model_card())
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
