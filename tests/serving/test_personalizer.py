@@ -264,6 +264,14 @@ def test_deep_features_are_refused() -> None:
     assert values_by_name("contextFeatures", [{"a": nested}]) == {".".join("a" * 9): 5}
 
 
+def test_long_names_are_refused() -> None:
+    """A name around n values would be n times in memory."""
+    assert values_by_name("contextFeatures", [{"a": {"b" * 510: 1}}]) == {f"a.{'b' * 510}": 1}
+    with pytest.raises(ValueError, match="contextFeatures: expected names of up to 512 characters, got 'a.b"):
+        values_by_name("contextFeatures", [{"a": {"b" * 511: [1, 2]}}])
+    assert values_by_name("contextFeatures", [{"c" * 1000: 1}], ("c" * 1000,)) == {}
+
+
 def test_ignored_features_are_left_out() -> None:
     features = [{"device": {"mobile": True}, "time": "noon"}, {"user": {"id": "7", "age": 31}}]
     found = values_by_name("contextFeatures", features, ("device", "user.id"))

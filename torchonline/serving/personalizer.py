@@ -28,6 +28,8 @@ PREFIXES = (
 )
 # Objects and lists around a value.
 DEEPEST = 8
+# Characters of a path. Without a limit, a long name around many values would take memory for each of them.
+LONGEST_PATH = 512
 Features = list[dict[str, Any]]
 CODES = {401: "401", 404: "ResourceNotFound"}
 # Names of the service's fields in Personalizer's requests.
@@ -46,7 +48,7 @@ def values_by_name(name: str, features: Any, ignored: Collection[str] = ()) -> d
         ignored: names of values, objects and lists to leave out.
 
     Raises:
-        ValueError: two values have the same name, or a value is too deep.
+        ValueError: two values have the same name, or a value is too deep or has a name above 512 characters.
 
     Example:
         >>> values_by_name("contextFeatures", [{"time": "morning", "user": {"age": 31, "plan": None}}, {"at": [47.4, 8.5]}])
@@ -57,6 +59,8 @@ def values_by_name(name: str, features: Any, ignored: Collection[str] = ()) -> d
     def add(place: str, value: Any, depth: int) -> None:
         if value is None or place in ignored:
             return
+        if len(place) > LONGEST_PATH:
+            raise ValueError(f"{name}: expected names of up to {LONGEST_PATH} characters, got {place[:40]!r}...")
         if not isinstance(value, (dict, list)):
             if place in found:
                 raise ValueError(f"{name}: expected each feature once, got {place[:40]!r} twice")
