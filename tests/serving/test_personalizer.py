@@ -267,7 +267,7 @@ def test_deep_features_are_refused() -> None:
 def test_long_names_are_refused() -> None:
     """A name around n values would be n times in memory."""
     assert values_by_name("contextFeatures", [{"a": {"b" * 510: 1}}]) == {f"a.{'b' * 510}": 1}
-    with pytest.raises(ValueError, match="contextFeatures: expected names of up to 512 characters, got 'a.b"):
+    with pytest.raises(ValueError, match="contextFeatures: expected names of up to 512 characters"):
         values_by_name("contextFeatures", [{"a": {"b" * 511: [1, 2]}}])
     assert values_by_name("contextFeatures", [{"c" * 1000: 1}], ("c" * 1000,)) == {}
 

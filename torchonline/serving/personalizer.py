@@ -30,7 +30,7 @@ PREFIXES = (
 DEEPEST = 8
 # Characters of a path. Without a limit, a long name around many values would take memory for each of them.
 LONGEST_PATH = 512
-Features = list[dict[str, Any]]
+Features = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
 CODES = {401: "401", 404: "ResourceNotFound"}
 # Names of the service's fields in Personalizer's requests.
 FIELDS = {"context": "contextFeatures", "id": "eventId"}
@@ -131,7 +131,7 @@ def personalizer_router(
     class RankRequest(Body):
         contextFeatures: Features | None = None
         actions: Annotated[list[RankableAction], Field(min_length=1, max_length=settings.actions, fail_fast=True)]
-        excludedActions: list[Name] | None = None
+        excludedActions: Annotated[list[Name], Field(fail_fast=True)] | None = None
         eventId: Name | None = None
         deferActivation: StrictBool | None = None
 
