@@ -215,7 +215,8 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 def _classes_in(data: bytes) -> list[Any]:
     """Return (class, name) for each name in packed bytes.
 
-    Refuse other names, calls of a class or function, and classes as values, which a method of an instance might call.
+    Refuse other names, calls of a class or function, and classes as values, which a method of an instance might call. The layers
+    of torch.nn may be values, as in torchvision's ResNet: their constructors make parameters only.
     """
     try:
         names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
@@ -229,7 +230,7 @@ def _classes_in(data: bytes) -> list[Any]:
         if name == "?" or (name in found and not is_harmless):
             raise ValueError(f"head: expected instances of classes only, got a call of {name}")
     for name in values:
-        if inspect.isclass(found.get(name)):
+        if inspect.isclass(cls := found.get(name)) and not cls.__module__.startswith("torch.nn.modules."):
             raise ValueError(f"head: expected instances of classes only, got the class {name}")
     return [(value, name) for name, value in found.items()]
 
@@ -242,7 +243,8 @@ def _uses_in(pickled: bytes) -> tuple[set[str], set[str]]:
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
-    calls, values = set(), set()
+    calls: set[str] = set()
+    values: set[str] = set()
     for code, argument, _ in pickletools.genops(pickled):
         if code.name == "GLOBAL":
             stack.append(str(argument).replace(" ", "."))

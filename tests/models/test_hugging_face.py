@@ -378,6 +378,13 @@ def test_other_models_are_packed() -> None:
         assert torch.equal(again.encode(items), ours.encode(items))
 
 
+def test_a_layer_may_be_a_value() -> None:
+    encoder = nn.Linear(4, 8)
+    encoder.__dict__["norm_layer"] = nn.BatchNorm2d  # as torchvision's ResNet does
+    again = unpacked_head(packed(BanditHead(encoder, policy())))  # type: ignore[arg-type]
+    assert vars(again.encoder)["norm_layer"] is nn.BatchNorm2d
+
+
 def test_a_function_of_ones_own_is_not_packed() -> None:
     reason = packed(head(lambda output, mask: output.pooler_output))
     assert isinstance(reason, str)
