@@ -236,9 +236,9 @@ def _classes_in(data: bytes) -> list[Any]:
 
 
 def _uses_in(pickled: bytes) -> tuple[set[str], set[str]]:
-    """Return the names that a pickle calls, and those that it uses as values, without running it.
+    """Return the names that a pickle calls, and those that are values in it.
 
-    "?" stands for a call of anything but a name.
+    The pickle does not run. "?" stands for a call of anything but a name.
     """
     stack: list[Any] = []
     marks: list[int] = []
