@@ -32,7 +32,7 @@ class Archive(NamedTuple):
 
     Attributes:
         programs: ``start``, ``select``, ``probabilities``, ``scores`` and ``step``.
-        about: what a :class:`~torchonline.export.runner.Runner` must know: names of the state's buffers, of arguments and of
+        about: what a :class:`~torchonline.export.Runner` must know: names of the state's buffers, of arguments and of
             actions, shapes and dtypes.
     """
 

@@ -38,6 +38,7 @@ class Runner:
         self.functions, self.about = functions, about
         self._state: dict[str, Tensor] = dict(functions["start"]())
         self._lock = threading.Lock()
+        self._device = next(iter(self._state.values())).device
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -196,8 +197,8 @@ class Runner:
     def _mask(self, mask: Any, lead: tuple[int, ...], count: int, first: int | None) -> Tensor:
         """Return a mask, ``(*lead, count)``; ``first`` is the axis that it may lack."""
         if mask is None:
-            return torch.ones(*lead, count, dtype=torch.bool)
-        mask = torch.as_tensor(mask)
+            return torch.ones(*lead, count, dtype=torch.bool, device=self._device)
+        mask = torch.as_tensor(mask, device=self._device)
         if mask.dtype != torch.bool:
             raise TypeError(f"mask: expected a bool tensor, got {mask.dtype}")
         mask = mask if first is None else mask.unsqueeze(first)
@@ -232,7 +233,7 @@ class Runner:
         if found.is_complex() or (found.is_floating_point() and not dtype.is_floating_point):
             raise TypeError(f"{name}: expected {wanted}, got {found.dtype}")
         # From the value, because torch would round Python's numbers to single precision first.
-        return torch.as_tensor(value, dtype=dtype).detach()
+        return torch.as_tensor(value, dtype=dtype, device=self._device).detach()
 
 
 class FlatFunction:
