@@ -129,3 +129,13 @@ def test_rewritten_operators_compute_the_same() -> None:
         for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (wanted, found)), strict=True):
             assert one.dtype == other.dtype, operator
             assert torch.equal(one, other), operator
+
+
+def test_calls_beyond_the_bounds_are_named(tmp_path: Path) -> None:
+    runner = to_executorch(OFUL(2), tmp_path / "policy.pte", most_decisions=3, most_arms=5)
+    with pytest.raises(ValueError, match="inputs: expected at most 5 arms, got 6"):
+        runner.select(torch.zeros(6, 2))
+    with pytest.raises(ValueError, match="inputs: expected at most 3 decisions, got 4"):
+        runner.select(torch.zeros(4, 5, 2))
+    with pytest.raises(ValueError, match="inputs: expected at most 5 arms, got 6"):
+        runner.step(torch.zeros(6, 2), 0, 1.0)

@@ -35,7 +35,7 @@ def _seal_of(data: bytes) -> bytes:
     return SEAL + hashlib.sha256(data).hexdigest().encode()
 
 
-def replace_file(path: str | Path, data: bytes, beside: str, *, is_secret: bool = False) -> None:
+def replace_file(path: str | Path, data: bytes, beside: str | None = None, *, is_secret: bool = False) -> None:
     """Replace a file's bytes atomically: a crash leaves a whole file.
 
     The bytes are written to a file beside it, forced to the disk and renamed. A link stays a link.
@@ -43,14 +43,14 @@ def replace_file(path: str | Path, data: bytes, beside: str, *, is_secret: bool 
     Args:
         path: the file.
         data: its new bytes.
-        beside: name of the file beside it, which nothing else may write meanwhile.
+        beside: name of the file beside it, which nothing else may write meanwhile. None: a name with the process's number.
         is_secret: whether only the owner may read the file, mode 0600.
 
     Raises:
         OSError: the file could not be written. The old file is unchanged.
     """
     path = Path(os.path.realpath(path))
-    part = path.with_name(beside)
+    part = path.with_name(f".{path.name}.{os.getpid()}" if beside is None else beside)
     try:
         part.unlink(missing_ok=True)
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o666), "wb") as file:

@@ -21,7 +21,6 @@ from torchonline.core.checks import positive_integer
 from torchonline.core.files import replace_file
 from torchonline.core.messages import listed, needs
 from torchonline.export.archives import archive_of, for_functions, verify_functions
-from torchonline.export.files import beside
 from torchonline.export.onnx_graphs import diagonal_scatter
 from torchonline.export.runner import Runner
 from torchonline.policies.policy import Policy
@@ -82,10 +81,11 @@ def to_executorch(
     shapes = tuple(_bounded(sizes, most) for sizes in trial.dynamic_shapes())
     with _executorch_is_noisy():
         archive = archive_of(policy, trial, shapes)
+        archive.about["most"] = most  # calls beyond fail in the runtime without a name
         data = _lowered(archive.programs, archive.about, type(policy).__name__)
         verify_functions(policy, trial, Runner.of_executorch(data))
         if path is not None:
-            replace_file(path, data, beside(path))
+            replace_file(path, data)
         return Runner.of_executorch(data)
 
 

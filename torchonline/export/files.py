@@ -339,7 +339,7 @@ def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, 
         (folder / name).unlink(missing_ok=True)
     files[ABOUT] = json.dumps(archive.about | {"sha256": digests}).encode()  # the last one
     for name, data in files.items():
-        replace_file(folder / name, data, beside(folder / name))
+        replace_file(folder / name, data)
     return list(archive.about["state"])
 
 
@@ -458,7 +458,7 @@ def _write(path: str | Path | None, file: io.BytesIO) -> None:
         return
     data = file.getvalue()
     # A package from torch's cache may already have a seal.
-    replace_file(path, data if has_seal(data) else sealed(data), beside(path))
+    replace_file(path, data if has_seal(data) else sealed(data))
 
 
 def check_file(path: str | Path) -> None:
@@ -501,8 +501,3 @@ def _digests(folder: Path) -> Iterator[tuple[str, str, str]]:
         raise ValueError(f"expected {ABOUT} with the SHA-256 of each graph, got other bytes") from None
     for name, data in files.items():
         yield name, wanted[name], hashlib.sha256(data).hexdigest()
-
-
-def beside(path: str | Path) -> str:
-    """Return the name of a temporary file beside a path."""
-    return f".{Path(path).name}.{os.getpid()}"

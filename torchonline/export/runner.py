@@ -185,6 +185,7 @@ class Runner:
             x = self._inputs(inputs, first, first + 1)
             is_one = x.dim() == first + len(about["item_shape"])
             x = x.unsqueeze(first) if is_one else x
+            self._check_bounds("decisions", x.size(first))
             lead, given["inputs"] = tuple(x.shape[: first + 1]), x
             count = x.size(first + 1) if count is None else count
         else:
@@ -213,9 +214,17 @@ class Runner:
             if x.dim() == lead + len(item) and all(
                 size in (None, n) for size, n in zip(item, x.shape[lead:], strict=True)
             ):
+                if self.about["actions"] is None:
+                    self._check_bounds("arms", x.size(lead))
                 return x
         shape = ", ".join("*" if size is None else str(size) for size in item)
         raise ValueError(f"inputs: expected shape (..., {shape}), got {tuple(x.shape)}")
+
+    def _check_bounds(self, name: str, count: int) -> None:
+        """Refuse more decisions or arms than the file takes."""
+        most = self.about.get("most", {}).get(name, count)
+        if count > most:
+            raise ValueError(f"inputs: expected at most {most} {name}, got {count}")
 
     def _no_inputs(self, inputs: Any) -> None:
         """Refuse inputs of fixed arms."""
