@@ -159,7 +159,7 @@ def test_nothing_is_drawn_where_there_is_no_arm(file: Runner) -> None:
         (lambda file: file.step(torch.eye(2), [0, 1], 1.0), r"action: expected shape \(\), got \(2,\)"),
         (lambda file: file.step(torch.eye(2), 0.5, 1.0), r"action: expected int64, got torch\.float32"),
         (lambda file: file.step(torch.eye(2), 0, [1.0, 2.0]), r"reward: expected shape \(\), got \(2,\)"),
-        (lambda file: file.step(torch.eye(2), 0, 1.0j), r"reward: expected float64, got complex"),
+        (lambda file: file.step(torch.eye(2), 0, 1.0j), r"reward: expected float64, got torch\.complex"),
         (lambda file: file.step(torch.eye(2), 0, "high"), r"reward: expected float64, got str"),
         (lambda file: file.select(torch.eye(2), torch.ones(2)), r"mask: expected a bool tensor, got torch\.float32"),
         (lambda file: file.select(torch.eye(2), [True]), r"mask: expected shape \(1, 2\), got \(1, 1\)"),
