@@ -90,6 +90,7 @@ def test_every_public_learner_has_an_old_state() -> None:
         "DiagonalRidgeRegression",
         "DiscountedRidgeRegression",
         "FixedArms",
+        "HybridArms",
         "MultinomialLogisticBandit",
         "NormalizedLMS",
         "RobustRidgeRegression",
