@@ -95,6 +95,8 @@ def test_a_refused_round_changes_nothing(file: Runner) -> None:
     assert file.select(torch.nan * arms) == -1
     assert file.select(arms, torch.zeros(2, dtype=torch.bool)) == -1
     assert file.select(torch.zeros(0, 2)) == -1
+    assert file.select(torch.zeros(5, 0, 2)).tolist() == [-1] * 5
+    assert file.probabilities(torch.zeros(0, 2)).dtype == DOUBLE
     assert not file.probabilities(torch.nan * arms).any()
 
 

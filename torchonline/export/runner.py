@@ -190,6 +190,10 @@ class Runner:
             count = x.size(first + 1) if count is None else count
         else:
             self._no_inputs(inputs)
+        if count == 0:
+            options: Any = {"dtype": getattr(torch, about["types"]["reward"]), "device": self._device}
+            found = torch.zeros(*lead, 0, **options) if name != "select" else torch.full(lead, -1, device=self._device)
+            return found.squeeze(first) if is_one else found
         if "mask" in about["arguments"][name]:
             given["mask"] = self._mask(mask, lead, count, first if is_one else None)
         found = self.functions[name](self._state, *(given[one] for one in about["arguments"][name]))

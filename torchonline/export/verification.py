@@ -87,7 +87,9 @@ class PolicyTrial(Trial):
         # K, or None if it varies.
         self.actions = None if policy.has_arm_inputs else policy._count(example)
         # Dimensions of one item that vary if the encoder allows it, such as the length of a text.
-        sizes = example.shape[len(self.batch) :] if policy.has_encoder else ()
+        # Those of vectors do not; and with K = 0, torch's guards on varying sizes of arms fail.
+        is_text, is_image = not example.is_floating_point(), policy.item_dims > 1 and not policy.has_arm_inputs
+        sizes = example.shape[len(self.batch) :] if policy.has_encoder and (is_text or is_image) else ()
         self.axes = [axis for axis, size in enumerate(sizes) if size > 1]
         # Whether the length of an item varies.
         self.pads = getattr(policy, "pads", False)
