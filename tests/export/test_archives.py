@@ -280,7 +280,7 @@ def test_a_transformer_takes_texts_of_any_length(tmp_path: Path) -> None:
         for length in (2, 6, 21):
             tokens = text(length)
             torch.testing.assert_close(file(tokens), head(tokens), rtol=1e-4, atol=1e-4)
-            assert file.step(tokens, 1, 0.5)
+        assert file.step(tokens, 1, 0.5)
 
 
 @pytest.mark.parametrize("kind", ["archive", "onnx"])
