@@ -1,3 +1,9 @@
+// A compiled archive in C++: it chooses and learns.
+//
+//     python -c "from torchonline import OFUL; from torchonline.export import compile_program, to_archive; compile_program(to_archive(OFUL(2)), 'oful.pt2')"
+//     python -c "import torch; torch.save({'inputs': torch.rand(9, 3, 2).double(), 'rewards': torch.rand(9, 3).double()}, 'rounds.pt')"
+//     Compile it as script.cpp says.
+//     ./package oful.pt2 rounds.pt
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <algorithm>

@@ -119,6 +119,15 @@ def test_stale_output_is_found() -> None:
             check_comments(code, printed)
 
 
+def test_programs_in_cpp_are_those_of_the_repository() -> None:
+    """A test of exports compiles and runs them."""
+    page, folder = (ROOT / "docs" / "cpp.md").read_text(), ROOT / "examples" / "files"
+    blocks = re.findall(r"```cpp\n(.*?)```", page, re.DOTALL)
+    # The files begin with comments, which the page has in words.
+    files = [(folder / f"{name}.cpp").read_text() for name in ("script", "package")]
+    assert blocks == [text[text.index("#include") :] for text in files]
+
+
 def test_links_and_anchors_resolve() -> None:
     found = {path.name: broken_links(path) for path in PAGES}
     assert {name: broken for name, broken in found.items() if broken} == {}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import torchonline
+from tests.golden import numbers
 from tests.learners import close, differences, snapshot
 from torchonline import (
     UCB,
@@ -23,10 +24,6 @@ pytestmark = pytest.mark.fast
 
 D = torch.float64
 DIM, ARMS, ROUNDS = 3, 2, 5.0
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
 
 
 def played(build: Any, *batch: int, seed: int = 0, **options: Any) -> tuple[DisjointArms, Tensor, Tensor]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import torchonline
+from tests.golden import numbers
 from tests.interruption import interrupted
 from tests.learners import close, differences, snapshot
 from tests.reference.ridge import RidgeReference
@@ -29,10 +30,6 @@ D = torch.float64
 DIM, ARMS, SIZE = 3, 4, 2
 OPTIONS: dict[str, Any] = {"noise_scale": 0.7, "theta_bound": 1.5, "ridge": 2.0, "delta": 0.1}
 every_size = pytest.mark.parametrize("size", [None, SIZE], ids=["without embeddings", "with embeddings"])
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
 
 
 def hybrid(size: int | None, **options: Any) -> HybridArms:

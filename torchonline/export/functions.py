@@ -1,7 +1,7 @@
 """Pure functions of a policy: they take its state, and return the next one.
 
-:func:`functions_of` makes one set of programs for archives, compiled packages and ONNX graphs. No program holds a state, so that
-``select``, ``step``, ``probabilities`` and ``scores`` can be programs of their own. A
+:func:`functions_of` makes one set of programs for archives, compiled packages, ONNX graphs and ExecuTorch files. No program holds
+a state, so that ``select``, ``step``, ``probabilities`` and ``scores`` can be programs of their own. A
 :class:`~torchonline.export.Runner` keeps the state between calls.
 """
 

@@ -180,8 +180,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         - a parameter :math:`\theta_0`: the estimate is :math:`\theta_0`, with :math:`V = (\lambda + s)I`, as after s rounds of
           features with variance 1.
 
-        A prior is no round of the arm, and a restart forgets it. Guarantee, of :class:`RidgeRegression`, for the estimate
-        :math:`\theta_0` and the matrix :math:`V_0` of the prior: the arm's set holds as without a prior, if
+        A prior does not count as a round of the arm, and a restart forgets it. Guarantee, of :class:`RidgeRegression`, for the
+        estimate :math:`\theta_0` and the matrix :math:`V_0` of the prior: the arm's set holds as without a prior, if
         :math:`\|\theta^* - \theta_0\|_{V_0} \le \sqrt\lambda` ``theta_bound`` (proof: docs/disjoint_arms_theory.md). Whether it
         does is not known from data, so take the set for a heuristic.
 
