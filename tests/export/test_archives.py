@@ -283,6 +283,24 @@ def test_a_transformer_takes_texts_of_any_length(tmp_path: Path) -> None:
         assert file.step(tokens, 1, 0.5)
 
 
+def test_an_archive_has_the_weights_of_an_encoder_once(tmp_path: Path) -> None:
+    encoder = nn.Sequential(*(nn.Linear(300, 300) for _ in range(4)), nn.Linear(300, 2)).double()
+    for part in encoder[:2]:
+        for parameter in part.parameters():
+            nn.init.zeros_(parameter)  # the same in both parts
+    head, weights = BanditHead(encoder, bandit(2, actions=3)), sum(p.nbytes for p in encoder.parameters())
+    to_archive(head, tmp_path / "head.pt2", example=normal(300))
+    assert (tmp_path / "head.pt2").stat().st_size < 2 * weights  # with graphs and states
+    file = Runner.load(tmp_path / "head.pt2")
+    assert_plays_like(file, head, (300,), range(20))
+    # Programs share tensors of one name, and only those.
+    of = {name: dict(function.named_parameters()) for name, function in file.functions.items()}
+    at = {path: weight.data_ptr() for path, weight in of["step"].items()}
+    assert len(set(at.values())) == len(at) > 0
+    for name in ("select", "probabilities", "scores"):
+        assert {path: weight.data_ptr() for path, weight in of[name].items()} == at
+
+
 @pytest.mark.parametrize("kind", ["archive", "onnx"])
 def test_the_length_of_a_text_may_vary(kind: str, tmp_path: Path) -> None:
     head = BanditHead(Texts(), DisjointArms(RidgeRegression(4), actions=3))

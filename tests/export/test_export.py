@@ -36,7 +36,16 @@ from torchonline import (
     ThompsonSampling,
 )
 from torchonline.core.ops import along, dot, increase_
-from torchonline.export import Runner, compile_program, files, to_archive, to_onnx, to_program, to_torchscript
+from torchonline.export import (
+    Runner,
+    compile_program,
+    files,
+    to_archive,
+    to_executorch,
+    to_onnx,
+    to_program,
+    to_torchscript,
+)
 from torchonline.export.compiled import place_in_cache
 from torchonline.export.programs import Round
 from torchonline.links import Link
@@ -380,6 +389,13 @@ def test_another_state_or_number_of_threads_is_compiled_anew(oful_program: Calla
 def test_a_package_has_the_suffix_that_torch_reads(oful_program: Callable[[], ExportedProgram], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"path: expected a file name that ends in .pt2"):
         compile_program(oful_program(), tmp_path / "round.pt")
+
+
+def test_a_missing_folder_is_named_before_the_export(tmp_path: Path) -> None:
+    calls: dict[str, Callable[..., Any]] = {".pt": to_torchscript, ".pt2": to_program, ".pte": to_executorch}
+    for suffix, call in (*calls.items(), (".pt2", to_archive), (".pt2", compile_program)):
+        with pytest.raises(FileNotFoundError, match=r"path: expected a file in a folder that exists"):
+            call(None, tmp_path / "missing" / f"policy{suffix}")
 
 
 class Slowed(Descent):

@@ -35,6 +35,14 @@ def _seal_of(data: bytes) -> bytes:
     return SEAL + hashlib.sha256(data).hexdigest().encode()
 
 
+def check_path(path: str | Path | None, suffix: str = "") -> None:
+    """Raise unless a path, if there is one, has the suffix and lies in a folder that exists."""
+    if path is not None and not str(path).endswith(suffix):
+        raise ValueError(f"path: expected a file name that ends in {suffix}, got {str(path)!r}")
+    if path is not None and not Path(path).parent.is_dir():
+        raise FileNotFoundError(f"path: expected a file in a folder that exists, got {str(path)!r}")
+
+
 def replace_file(path: str | Path, data: bytes, beside: str | None = None, *, is_secret: bool = False) -> None:
     """Replace a file's bytes atomically: a crash leaves a whole file.
 

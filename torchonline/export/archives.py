@@ -1,13 +1,16 @@
 """Archives: the functions of a policy as programs of one file."""
 
+import hashlib
 import io
 import json
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch.export import ExportedProgram
-from torch.export.pt2_archive._package import package_pt2
+from torch.export.pt2_archive import _package as packaging
+from torch.export.pt2_archive.constants import CONSTANTS_DIR, WEIGHTS_DIR
 
 from torchonline.core.checks import instance_of
 from torchonline.core.versions import version
@@ -69,10 +72,54 @@ def archive_of(policy: Policy, trial: PolicyTrial | FixedTrial, shapes: Any = No
     return Archive(programs, facts_of(policy, trial, programs["scores"]))
 
 
-def as_pt2(about: dict[str, Any], **parts: Any) -> io.BytesIO:
+class SharedWeights(packaging.PT2ArchiveWriter):
+    """Writer of a PT2 archive that holds equal tensors of several programs once.
+
+    torch's own writer repeats the weights of an encoder for each program.
+    """
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        # Records of tensors by digest, and those that stand for later ones.
+        self._first: dict[tuple[str, bytes, int], str] = {}
+        self._same: dict[str, str] = {}
+        # How often a tensor has come in this program, because equal tensors of one program stay apart.
+        self._times: Counter[bytes] = Counter()
+
+    def count_prefix(self, prefix: str) -> int:
+        # It numbers records, and a number must not come twice.
+        return super().count_prefix(prefix) + sum(name.startswith(prefix) for name in self._same)
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        folder = next((one for one in (WEIGHTS_DIR, CONSTANTS_DIR) if name.startswith(one)), None)
+        if folder is not None and name.endswith(".json"):
+            config = json.loads(data)
+            for entry in config["config"].values():
+                record = folder + entry["path_name"]
+                entry["path_name"] = self._same.get(record, record).removeprefix(folder)
+            data = json.dumps(config).encode()
+            self._times.clear()
+        elif folder is not None:
+            digest = hashlib.sha256(data).digest()
+            first = self._first.setdefault((folder, digest, self._times[digest]), name)
+            self._times[digest] += 1
+            if first != name:
+                self._same[name] = first
+                return
+        super().write_bytes(name, data)
+
+
+def as_pt2(
+    about: dict[str, Any],
+    programs: dict[str, ExportedProgram] | None = None,
+    aoti_files: dict[str, list[str]] | None = None,
+) -> io.BytesIO:
     """Return a file in torch's PT2 format with the facts of an archive."""
     file = io.BytesIO()
-    package_pt2(file, extra_files={ABOUT: json.dumps(about)}, **parts)
+    with SharedWeights(file) as writer:
+        packaging._package_exported_programs(writer, programs)
+        packaging._package_aoti_files(writer, aoti_files)
+        packaging._package_extra_files(writer, {ABOUT: json.dumps(about)})
     file.seek(0)
     return file
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
 from torchonline.core.checks import positive_integer
-from torchonline.core.files import replace_file
+from torchonline.core.files import check_path, replace_file
 from torchonline.core.messages import listed, needs
 from torchonline.export.archives import archive_of, for_functions, verify_functions
 from torchonline.export.onnx_graphs import diagonal_scatter
@@ -69,8 +69,7 @@ def to_executorch(
         >>> runner.step(arms, k, 1.0)  # doctest: +SKIP
         tensor(True)
     """
-    if path is not None and Path(path).suffix != ".pte":
-        raise ValueError(f"path: expected a file name that ends in .pte, got {str(path)!r}")
+    check_path(path, ".pte")
     most = {
         "decisions": _at_least(3, "most_decisions", most_decisions),
         "arms": _at_least(5, "most_arms", most_arms),

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from torchonline.core.checks import instance_of
-from torchonline.core.files import has_seal, replace_file, sealed
+from torchonline.core.files import check_path, has_seal, replace_file, sealed
 from torchonline.core.generators import generators_left_alone
 from torchonline.core.messages import needs
 from torchonline.export.archives import Archive, archive_of, as_pt2, for_functions, unpacked, verify_functions
@@ -84,6 +84,7 @@ def to_torchscript(
         >>> scripted.select(arms), scripted.estimator.rounds, policy.estimator.rounds
         (tensor(0), tensor(1), tensor(0))
     """
+    check_path(path)
     module = uncompiled(module)
     if trace_encoder and not getattr(module, "has_encoder", False):
         raise ValueError(f"trace_encoder: expected False for a {type(module).__name__}, which has no encoder, got True")
@@ -161,8 +162,7 @@ def to_program(
     """
     instance_of("blocks", blocks, bool, "True or False")
     instance_of("noise_scale", noise_scale, bool, "True or False")
-    if path is not None:
-        _check_suffix(path)
+    check_path(path, ".pt2")
     module = uncompiled(module)
     if isinstance(module, PrivateLearner):
         _refuse_blocks(module, blocks)
@@ -227,11 +227,10 @@ def to_archive(
         >>> runner.step(arms, k, 1.0), runner.step(arms, k, torch.nan), runner.state["estimator.rounds"]
         (tensor(True), tensor(False), tensor(1))
     """
-    if path is not None:
-        _check_suffix(path)
+    check_path(path, ".pt2")
     policy, trial = for_functions(module, example, noise_scale)
     archive = archive_of(policy, trial)
-    file = as_pt2(archive.about, exported_programs=archive.programs)
+    file = as_pt2(archive.about, archive.programs)
     verify_functions(policy, trial, Runner.load(file))
     file.seek(0)
     _write(path, file)
@@ -266,7 +265,7 @@ def compile_program(program: torch.export.ExportedProgram | Archive, path: str |
         The loaded package. That of a program has its own state: ``choices, learnt = compiled(past, action, reward, learn, arms,
         mask)``.
     """
-    _check_suffix(path)
+    check_path(path, ".pt2")
     if isinstance(program, Archive):
         with tempfile.TemporaryDirectory() as folder:
             files = {name: unpacked(_compiled(each), Path(folder, name)) for name, each in program.programs.items()}
@@ -445,11 +444,6 @@ def _with_ids(module: nn.Module) -> nn.Module:
 def _copy(module: nn.Module) -> Any:
     """Return an uncompiled copy in evaluation mode."""
     return uncompiled_copy(module).eval()
-
-
-def _check_suffix(path: str | Path) -> None:
-    if Path(path).suffix != ".pt2":
-        raise ValueError(f"path: expected a file name that ends in .pt2, got {str(path)!r}")
 
 
 def _write(path: str | Path | None, file: io.BytesIO) -> None:

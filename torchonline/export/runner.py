@@ -6,7 +6,7 @@ This file imports torch alone. Copy it to where torchonline is not installed.
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -84,6 +84,7 @@ class Runner:
             raise ValueError(f"path: expected a file of to_archive, got one without {ABOUT}: {path}")
         about = json.loads(found.extra_files[ABOUT])
         functions: dict[str, Any] = {name: program.module() for name, program in found.exported_programs.items()}
+        _share_weights(functions.values())
         functions |= {
             name: FlatFunction(name, package.loader.run, about["state"]) for name, package in found.aoti_runners.items()
         }
@@ -268,6 +269,18 @@ class FlatFunction:
         if self.name == "start":
             return dict(zip(self.state, found, strict=True))
         return (found[0], dict(zip(self.state, found[1:], strict=True))) if self.name == "step" else found[0]
+
+
+def _share_weights(modules: Iterable[torch.nn.Module]) -> None:
+    """Let modules hold equal tensors of one name once. None of them writes its tensors."""
+    first: dict[str, Tensor] = {}
+    for module in modules:
+        for path, part in module.named_modules():
+            for held in (part._parameters, part._buffers):
+                for name, value in held.items():
+                    one = None if value is None else first.setdefault(f"{path}.{name}", value)
+                    if one is not None and one.dtype == value.dtype and torch.equal(one, value):
+                        held[name] = one
 
 
 def _session(graph: Any) -> Callable[[list[Tensor]], list[Tensor]]:
