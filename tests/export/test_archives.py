@@ -283,6 +283,32 @@ def test_a_transformer_takes_texts_of_any_length(tmp_path: Path) -> None:
         assert file.step(tokens, 1, 0.5)
 
 
+def test_a_state_of_other_arms_is_refused() -> None:
+    policy = DisjointArms(RidgeRegression(2), actions=3)
+    file = to_archive(policy).runner()
+    policy.step([1.0, 0.0], 2, 1.0)
+    file.state = policy.state_dict()
+    assert_plays_like(file, policy, (2,), range(5))
+    policy.remove_actions([1])
+    policy.add_actions()  # three arms again, with the ids 0, 2 and 3
+    before = dict(file.state)
+    with pytest.raises(ValueError, match="state: expected ids with the values of the file, got others; export"):
+        file.state = policy.state_dict()
+    assert all(file.state[name] is value for name, value in before.items())
+    newer = to_archive(policy).runner()
+    newer.state = policy.state_dict()
+    assert_plays_like(newer, policy, (2,), range(5))
+
+
+def test_a_state_of_another_encoder_is_refused() -> None:
+    head = BanditHead(nn.Linear(3, 2), OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])
+    file = to_archive(head, example=torch.ones(3)).runner()
+    file.state = head.state_dict()
+    nn.init.zeros_(head.encoder.weight)
+    with pytest.raises(ValueError, match=r"state: expected encoder.weight with the values of the file"):
+        file.state = head.state_dict()
+
+
 def test_an_archive_has_the_weights_of_an_encoder_once(tmp_path: Path) -> None:
     encoder = nn.Sequential(*(nn.Linear(300, 300) for _ in range(4)), nn.Linear(300, 2)).double()
     for part in encoder[:2]:

@@ -16,7 +16,7 @@ from torchonline.core.checks import instance_of
 from torchonline.core.versions import version
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.functions import FUNCTIONS, functions_of, given_to, state_of
-from torchonline.export.runner import ABOUT, Runner
+from torchonline.export.runner import ABOUT, Runner, digest_of
 from torchonline.export.verification import (
     FixedTrial,
     PolicyTrial,
@@ -27,6 +27,7 @@ from torchonline.export.verification import (
 )
 from torchonline.features import ColumnEncoder
 from torchonline.features.reader import read_schema
+from torchonline.policies.arm_ids import with_ids
 from torchonline.policies.policy import Policy
 
 
@@ -141,10 +142,17 @@ def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedPr
         item = [size if isinstance(size, int) else size.node.maybe_as_int() for size in sizes]
     owner = policy.with_ids()
     columns = next((part for part in policy.modules() if isinstance(part, ColumnEncoder)), None)
+    state = list(state_of(policy))
+    constants = with_ids(uncompiled_copy(policy)).state_dict()
+    for name in [*constants]:
+        # Options and names of arms change no program.
+        if name in state or name.rpartition(".")[2] in ("constants", "ids_given", "name_bytes"):
+            del constants[name]
     return {
         "torchonline": version(),
         "learner": type(policy).__name__,
-        "state": list(state_of(policy)),
+        "state": state,
+        "constants": {name: digest_of(value) for name, value in constants.items()},
         "batch_shape": list(trial.batch),
         "item_shape": item,
         "actions": None if policy.has_arm_inputs else examples["mask"].size(-1),

@@ -39,7 +39,7 @@ from torchonline.export.verification import (
     refuse_python,
     trial_of,
 )
-from torchonline.policies.arm_ids import WithArmIds
+from torchonline.policies.arm_ids import with_ids
 from torchonline.policies.policy import Policy
 from torchonline.privacy.composition import private_learners
 from torchonline.privacy.learners.base import PrivateLearner
@@ -95,7 +95,7 @@ def to_torchscript(
     else:
         check_kind(module)
         refuse_python(module, "module")
-        module = _with_ids(_copy(module))  # other threads may step the original meanwhile
+        module = with_ids(_copy(module))  # other threads may step the original meanwhile
         trial: Any = trial_of(module, example)
         subject = _copy(module)
         if trace_encoder:
@@ -178,7 +178,7 @@ def to_program(
         return program
     check_kind(module)
     refuse_python(module, "module", is_program=True)
-    module = _with_ids(_copy(module))
+    module = with_ids(_copy(module))
     trial = trial_of(module, example, blocks, noise_scale)
     _refuse_blocks(module, blocks)
     program, file = _as_program(trial.round(_copy(module)), trial.round_arguments(), trial.dynamic_shapes())
@@ -428,17 +428,6 @@ def _refuse_blocks(module: nn.Module, blocks: bool) -> None:
     """Refuse ``blocks`` for a module that learns rounds in order."""
     if blocks and (why := no_blocks(module)) is not None:
         raise ValueError(f"blocks: expected False, got True, but {why}")
-
-
-def _with_ids(module: nn.Module) -> nn.Module:
-    """Store arm ids in the state even if they equal the indices.
-
-    A file can then load the ids of a newer state.
-    """
-    for part in module.modules():
-        if isinstance(part, WithArmIds):
-            part._write_ids_out()
-    return module
 
 
 def _copy(module: nn.Module) -> Any:

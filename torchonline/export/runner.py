@@ -3,6 +3,7 @@
 This file imports torch alone. Copy it to where torchonline is not installed.
 """
 
+import hashlib
 import json
 import os
 import threading
@@ -45,7 +46,8 @@ class Runner:
         """The present state, by the names of the learner's buffers.
 
         ``torch.save(runner.state, path)`` writes it. An assignment replaces it by a copy of those buffers, from another runner's
-        state or the policy's ``state_dict()``; a ValueError names one that is missing or has another shape or dtype.
+        state or the policy's ``state_dict()``. A ValueError names a buffer that is missing or has another shape or dtype. It also
+        names one that the file keeps fixed, such as the ids of arms or the weights of an encoder, if it has other values.
         ``policy.load_state_dict(policy.state_dict() | runner.state)`` takes it back to the learner.
         """
         return self._state
@@ -59,6 +61,11 @@ class Runner:
             if (new.shape, new.dtype) != (now.shape, now.dtype):
                 wanted = f"expected {name} of shape {tuple(now.shape)} and {now.dtype}"
                 raise ValueError(f"state: {wanted}, got {tuple(new.shape)} and {new.dtype}")
+        for name, digest in self.about["constants"].items():
+            if name in state and digest_of(state[name]) != digest:
+                raise ValueError(
+                    f"state: expected {name} with the values of the file, got others; export the policy again"
+                )
         self._state = {name: state[name].detach().clone() for name in self._state}
 
     @classmethod
@@ -269,6 +276,12 @@ class FlatFunction:
         if self.name == "start":
             return dict(zip(self.state, found, strict=True))
         return (found[0], dict(zip(self.state, found[1:], strict=True))) if self.name == "step" else found[0]
+
+
+def digest_of(x: Tensor) -> str:
+    """Return the SHA-256 of a tensor's values."""
+    data = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(data.numpy().tobytes()).hexdigest()
 
 
 def _share_weights(modules: Iterable[torch.nn.Module]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchonline.core.action_names import (
     NameTable,
@@ -381,3 +381,14 @@ def by_place(mask: Tensor, policy: WithArmIds) -> Tensor:
     ids = torch.tensor(policy.action_ids, device=mask.device)
     was_there = ids < mask.size(-1)
     return mask[..., torch.where(was_there, ids, 0)] & was_there
+
+
+def with_ids(module: nn.Module) -> nn.Module:
+    """Store arm ids in a module's state even if they equal the indices, and return it.
+
+    A file can then load the ids of a newer state.
+    """
+    for part in module.modules():
+        if isinstance(part, WithArmIds):
+            part._write_ids_out()
+    return module
