@@ -1,7 +1,8 @@
 """Play learners in every kind of file, beside the learner in Python.
 
 Each file plays the same rounds, one decision and one step at a time. Twenty rounds are poisoned: features or rewards are NaN,
-infinite or too large. The table says where the choices of a file are those of the learner, and where a kind of file refuses it::
+infinite or too large. The first table says where the choices of a file are those of the learner, and where a kind of file refuses
+it. The second says how long a round takes, beside the learner in Python::
 
     python examples/files/matrix.py
 
@@ -9,12 +10,14 @@ With ``--smoke`` it plays two learners in three kinds of files.
 """
 
 import argparse
+import statistics
 import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +30,18 @@ from torchonline.models import BanditHead
 ROUNDS, POISONED, DIM, ARMS = 220, 20, 4, 3
 SOURCE = Path(__file__).with_name("package.cpp")
 DOUBLE = torch.float64
+
+
+class Played(NamedTuple):
+    """Choices of a learner or a file.
+
+    Attributes:
+        choices: the choice of each round, and whether the round was learnt.
+        seconds: median time of a choice and a step, if it was taken.
+    """
+
+    choices: list[tuple[int, bool]]
+    seconds: float | None = None
 
 
 def encoder() -> torch.nn.Module:
@@ -72,32 +87,37 @@ def rounds_for(kind: str, dtype: torch.dtype) -> tuple[dict[str, Tensor], Tensor
     return found, torch.zeros(ROUNDS, dtype=torch.bool).index_fill_(0, places, True)
 
 
-def choices_of(policy: Any, rounds: dict[str, Tensor], poisoned: Tensor) -> list[tuple[int, bool]]:
-    """Return what the learner in Python chooses, and whether each round is learnt."""
-    found = []
+def by_learner(policy: Any, rounds: dict[str, Tensor], poisoned: Tensor) -> Played:
+    """Play the learner in Python, which learns no poisoned round."""
+    found, seconds = [], []
     for t, rewards in enumerate(rounds["rewards"]):
         inputs = rounds["inputs"][t] if "inputs" in rounds else None
         can_choose = inputs is None or not poisoned[t] or bool((inputs.abs() < 1e30).all())
-        k = int(policy.select(inputs)) if can_choose else -1
+        start = time.perf_counter()
+        k = policy.select(inputs) if can_choose else torch.tensor(-1)
         if not poisoned[t]:
-            policy.step(inputs, k, float(rewards[k]))
-        found.append((k, not bool(poisoned[t])))
-    return found
+            policy.step(inputs, k, rewards[k])
+            seconds.append(time.perf_counter() - start)
+        found.append((int(k), not bool(poisoned[t])))
+    return Played(found, statistics.median(seconds))
 
 
-def played(policy: Any, rounds: dict[str, Tensor]) -> list[tuple[int, bool]]:
-    """Return what a file chooses, and whether it learns each round."""
-    found = []
+def by_file(policy: Any, rounds: dict[str, Tensor]) -> Played:
+    """Play a file."""
+    found, seconds = [], []
     for t, rewards in enumerate(rounds["rewards"]):
         inputs = rounds["inputs"][t] if "inputs" in rounds else None
+        start = time.perf_counter()
         k = policy.select(inputs, None)
         action = k.clamp(min=0)
-        found.append((int(k), bool(policy.step(inputs, action, rewards[action]))))
-    return found
+        learnt = policy.step(inputs, action, rewards[action])
+        seconds.append(time.perf_counter() - start)
+        found.append((int(k), bool(learnt)))
+    return Played(found, statistics.median(seconds))
 
 
-def in_cpp(package: Path, rounds: dict[str, Tensor], folder: Path) -> list[tuple[int, bool]]:
-    """Return what a C++ program chooses with a compiled archive."""
+def in_cpp(package: Path, rounds: dict[str, Tensor], folder: Path) -> Played:
+    """Play a compiled archive by a C++ program."""
     program, data = folder / "package", folder / "rounds.pt"
     if not program.exists():
         torch_at = Path(torch.__file__).parent
@@ -107,10 +127,10 @@ def in_cpp(package: Path, rounds: dict[str, Tensor], folder: Path) -> list[tuple
         subprocess.run([*command, f"-Wl,-rpath,{torch_at}/lib"], check=True)
     torch.save(rounds, data)
     done = subprocess.run([str(program), str(package), str(data)], check=True, capture_output=True, text=True)
-    return [(int(k), learnt == "1") for k, learnt in map(str.split, done.stdout.splitlines())]
+    return Played([(int(k), learnt == "1") for k, learnt in map(str.split, done.stdout.splitlines())])
 
 
-def kinds_of(policy: Any, example: Tensor | None, folder: Path) -> dict[str, Callable[[Any], Any]]:
+def kinds_of(policy: Any, example: Tensor | None, folder: Path) -> dict[str, Callable[[Any], Played]]:
     """Return functions that play rounds in each kind of file."""
     package = folder / "compiled.pt2"
     options: dict[str, Any] = {"example": example if policy.has_encoder else None}
@@ -130,23 +150,27 @@ def kinds_of(policy: Any, example: Tensor | None, folder: Path) -> dict[str, Cal
         return to_executorch(policy, folder / "policy.pte", most_decisions=3, most_arms=5, **options)
 
     return {
-        "TorchScript": lambda rounds: played(to_torchscript(policy, **options), rounds),
-        "archive": lambda rounds: played(archive(), rounds),
-        "ONNX": lambda rounds: played(onnx(), rounds),
-        "ExecuTorch": lambda rounds: played(executorch(), rounds),
-        "compiled": lambda rounds: played(compiled(), rounds),
+        "TorchScript": lambda rounds: by_file(to_torchscript(policy, **options), rounds),
+        "archive": lambda rounds: by_file(archive(), rounds),
+        "ONNX": lambda rounds: by_file(onnx(), rounds),
+        "ExecuTorch": lambda rounds: by_file(executorch(), rounds),
+        "compiled": lambda rounds: by_file(compiled(), rounds),
         "compiled, in C++": lambda rounds: in_cpp(package, rounds, folder.parent),
     }
 
 
-def cell(play: Callable[[Any], Any], rounds: dict[str, Tensor], wanted: list[tuple[int, bool]]) -> str:
-    """Return how a file's rounds compare to those of the learner in Python."""
+def cells(
+    play: Callable[[Any], Played], learner: Callable[[], Any], rounds: dict[str, Tensor], poisoned: Tensor
+) -> tuple[str, str]:
+    """Return how a file's rounds compare to those of the learner in Python, and how long they take."""
     try:
         found = play(rounds)
     except ValueError as error:
-        return f"refused: {error}"
-    wrong = sum(one != other for one, other in zip(wanted, found, strict=True))
-    return "equal" if wrong == 0 else f"{wrong} of {len(wanted)} differ"
+        return f"refused: {error}", ""
+    wanted = by_learner(learner(), rounds, poisoned)  # at the same time, because machines change their speed
+    wrong = sum(one != other for one, other in zip(wanted.choices, found.choices, strict=True))
+    equal = "equal" if wrong == 0 else f"{wrong} of {len(wanted.choices)} differ"
+    return equal, "" if found.seconds is None else f"{found.seconds / wanted.seconds:.2g}"
 
 
 def main() -> None:
@@ -156,22 +180,21 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", DeprecationWarning)
     names = ["`OFUL(4)`", "`bandit(4, actions=3)`"] if arguments.smoke else list(LEARNERS)
-    header = False
+    tables: tuple[list[str], list[str]] = ([], [])
     with tempfile.TemporaryDirectory() as place:
         for number, name in enumerate(names):
             make, kind = LEARNERS[name]
             policy, folder = make(), Path(place, str(number))
             folder.mkdir()
             rounds, poisoned = rounds_for(kind, torch.float32 if policy.has_encoder else DOUBLE)
-            example = rounds["inputs"][0] if "inputs" in rounds else None
-            kinds = kinds_of(policy, example, folder)
+            kinds = kinds_of(policy, rounds["inputs"][0] if "inputs" in rounds else None, folder)
             kinds = dict(list(kinds.items())[:3]) if arguments.smoke else kinds
-            if not header:
-                print("| learner |", " | ".join(kinds), "|")
-                print("|---" * (1 + len(kinds)) + "|")
-                header = True
-            wanted = choices_of(make(), rounds, poisoned)
-            print("|", " | ".join([name, *(cell(play, rounds, wanted) for play in kinds.values())]), "|", flush=True)
+            found = [cells(play, make, rounds, poisoned) for play in kinds.values()]
+            for table, row in zip(tables, zip(*found, strict=True), strict=True):
+                table.append("| " + " | ".join([name, *row]) + " |")
+            print(tables[0][-1], flush=True)
+    for title, table in zip(("Choices", "Time of a round, in rounds of the learner in Python"), tables, strict=True):
+        print(f"\n{title}\n\n| learner | {' | '.join(kinds)} |\n{'|---' * (1 + len(kinds))}|", *table, sep="\n")
 
 
 if __name__ == "__main__":

@@ -126,8 +126,8 @@ def bound_to_arrays(method: Any, known: dict[int, dict[str, Any]]) -> Any:
     versions.
     """
     names = getattr(method, "__globals__", {})
-    # A user's globals may change.
-    if type(method) is not FunctionType or method.__closure__ or not names["__name__"].startswith("torchonline."):
+    # A user's globals may change. Those of code that is run by `exec` may have no name.
+    if type(method) is not FunctionType or method.__closure__ or not names.get("__name__", "").startswith("torchonline."):
         return method
     if id(names) not in known:
         known[id(names)] = {name: getattr(value, "of_arrays", value) for name, value in names.items()}

@@ -19,7 +19,8 @@ F = TypeVar("F", bound=Callable[..., None])
 
 def is_ours(of: Any) -> bool:
     """Return whether a class or function is this library's, not a user's."""
-    return of.__module__.startswith("torchonline.")
+    # Code that is run by `exec` may have no module.
+    return (of.__module__ or "").startswith("torchonline.")
 
 
 def described(instance: object, arguments: Mapping[str, Any]) -> str:
