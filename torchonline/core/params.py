@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from torch import nn
 
+from torchonline.core.checks import instance_of
 from torchonline.core.messages import listed
 
 
@@ -25,12 +26,15 @@ class WithParams:
         Args:
             deep: whether to add the arguments of the parts, as ``estimator__ridge``.
 
+        Raises:
+            TypeError: ``deep`` is no bool.
+
         Example:
             >>> UCB(RidgeRegression(3, ridge=2.0)).get_params()["estimator__ridge"]
             2.0
         """
         found = self._params()
-        if deep:
+        if instance_of("deep", deep, bool, "True or False"):
             for name, part in list(found.items()):
                 if isinstance(part, WithParams):
                     found |= {f"{name}__{key}": value for key, value in part.get_params().items()}

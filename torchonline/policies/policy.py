@@ -1032,7 +1032,7 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     def _learn_decisions(self, inputs: Any, action: Any, reward: Any, noise_scale: Any) -> None:
         """Check a step's arguments, then learn, on NumPy views where that is faster."""
         learner, estimator = self._owners()
-        is_small = learner.__dict__["is_small"] and self.learns_on_views(learner)
+        is_small = learner.__dict__["is_small"] and self._learns_on_views(learner)
         try:
             view = learner.view_for(inputs) if is_small and self.takes_inputs else None
             if view is not None and noise_scale is None:
@@ -1054,7 +1054,7 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
         except ValueError as error:
             raise of_inputs(error) from error.__cause__
 
-    def learns_on_views(self, learner: Any) -> bool:
+    def _learns_on_views(self, learner: Any) -> bool:
         """Return whether ``learner``, if it is small, learns rounds on NumPy views."""
         return not learner.batch_dims or self.has_batch_views or self.learns_alone
 

@@ -229,7 +229,7 @@ class Log:
     def _view(self, x: Tensor) -> Any:
         """Return the NumPy view to learn on in order, or None."""
         learner = self.learner
-        has_views = self.policy is None or self.policy.learns_on_views(learner)
+        has_views = self.policy is None or self.policy._learns_on_views(learner)
         return learner.view_for(x) if learner.is_small and has_views else None
 
     def _as_rows(self, name: str, value: Any) -> Any:
