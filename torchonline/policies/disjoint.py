@@ -529,7 +529,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         restarts = self.estimator.restart_every is not None
         return super()._why_no_sums() or ("whose arms restart at different rounds" if restarts else None)
 
-    def in_columns(self, columns: Tensor) -> Any:
+    def _in_columns(self, columns: Tensor) -> Any:
         """Return a stand-in with some columns of the features. Python only."""
         batch, rule = self.policy.estimator, self.policy
         modules = {"policy": rule_over(rule, in_columns(batch, columns)), "arm": in_columns(self.arm, columns)}

@@ -151,7 +151,7 @@ class HybridArms(DisjointArms):
 
     has_joint_set, of_arms = True, ("embeddings",)
     # Columns of the own features are columns of the products too, but of other numbers.
-    in_columns: Any = None
+    _in_columns: Any = None
 
     def __init__(
         self,

@@ -138,7 +138,7 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     # Whether a subclass overrides `step` but not `learn`, so that `learn` must call its `step`.
     has_own_step = False
     # Returns a stand-in with some columns of the features, for sparse inputs; None if there is none.
-    in_columns: Any = None
+    _in_columns: Any = None
     # Whether `open` and `close` learn what `step` does.
     can_open = False
     # Why this policy was recommended, for its repr.

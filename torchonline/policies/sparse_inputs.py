@@ -37,7 +37,7 @@ def has_own_columns(policy: Any) -> bool:
     if policy.has_encoder or policy._dims() or not policy.estimator.has_own_columns:
         return False
     rule, own = policy._rule, type(policy)
-    if policy is not rule and (own.in_columns is None or policy.scaler is not None):
+    if policy is not rule and (own._in_columns is None or policy.scaler is not None):
         return False
     # A user's class may keep numbers for all columns.
     methods = [type(rule)._scores, type(rule).scores_of, own._features, own._scores, own._chosen, own._learn_round]
@@ -47,7 +47,7 @@ def has_own_columns(policy: Any) -> bool:
 def in_columns_of_policy(policy: Any, columns: Tensor) -> Any:
     """Return a stand-in for a policy with some columns of its features."""
     if policy is not policy._rule:
-        return policy.in_columns(columns)
+        return policy._in_columns(columns)
     return rule_over(policy, in_columns(policy.estimator, columns))
 
 
@@ -148,7 +148,7 @@ def learn_sparse_decisions(
             raise policy._wrong_shape(rows.shape, ("n",))
         if policy is not policy._rule:
             if count != 1 or noise_scale is not None or not _learn_one_arm(policy, rows, action, reward):
-                narrowed = type(policy).in_columns
+                narrowed = type(policy)._in_columns
                 learn_rows(policy, policy.estimator, rows, narrowed, [action, reward], noise_scale)
             return
         # Of a decision among arms with features, the chosen row is learnt.
