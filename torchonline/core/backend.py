@@ -127,7 +127,8 @@ def bound_to_arrays(method: Any, known: dict[int, dict[str, Any]]) -> Any:
     """
     names = getattr(method, "__globals__", {})
     # A user's globals may change. Those of code that is run by `exec` may have no name.
-    if type(method) is not FunctionType or method.__closure__ or not names.get("__name__", "").startswith("torchonline."):
+    is_ours = (names.get("__name__") or "").startswith("torchonline.")
+    if type(method) is not FunctionType or method.__closure__ or not is_ours:
         return method
     if id(names) not in known:
         known[id(names)] = {name: getattr(value, "of_arrays", value) for name, value in names.items()}
