@@ -300,6 +300,77 @@ def test_a_state_of_other_arms_is_refused() -> None:
     assert_plays_like(newer, policy, (2,), range(5))
 
 
+def test_a_state_of_other_ids_names_or_options_is_refused() -> None:
+    policy = DisjointArms(RidgeRegression(2), actions=4)
+    policy.remove_actions([1])
+    file = to_archive(policy).runner()
+    file.state = policy.state_dict()
+    file.state = file.state
+    for other in (DisjointArms(RidgeRegression(2), actions=3), DisjointArms(RidgeRegression(2, ridge=2.0), actions=3)):
+        with pytest.raises(ValueError, match=r"state: expected (ids|policy.estimator.constants) with the values"):
+            file.state = other.state_dict()
+    file = to_archive(DisjointArms(RidgeRegression(2), actions=["a", "b"])).runner()
+    file.state = DisjointArms(RidgeRegression(2), actions=["a", "b"]).state_dict()
+    with pytest.raises(ValueError, match=r"state: expected name_bytes with the values"):
+        file.state = DisjointArms(RidgeRegression(2), actions=["b", "a"]).state_dict()
+
+
+@pytest.mark.fast
+def test_digests_tell_dtypes_and_shapes_apart() -> None:
+    zeros = [
+        torch.zeros(2, 3),
+        torch.zeros(3, 2),
+        torch.zeros(2, 3, dtype=torch.int32),
+        torch.zeros(6),
+        -torch.zeros(6),
+    ]
+    assert len({runner.digest_of(x) for x in zeros}) == len(zeros)
+    weights = torch.randn(3, 2)
+    assert runner.digest_of(weights) == runner.digest_of(weights.T.contiguous().T)
+    odd = [torch.zeros(0, 3), torch.tensor(1.0), torch.ones(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bool)]
+    assert None not in map(runner.digest_of, odd)
+    assert runner.digest_of({"version": 1}) is runner.digest_of(torch.eye(2).to_sparse()) is None
+
+
+class OfBuffer(nn.Module):
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("x", x)
+
+
+@pytest.mark.fast
+def test_modules_share_tensors_of_equal_bits_and_strides() -> None:
+    nan, wide = torch.tensor(torch.nan), torch.ones(2, 3)
+    for one, other, is_shared in [
+        (nan, nan.clone(), True),
+        (wide, wide.clone(), True),
+        (wide, torch.ones(3, 2).T, False),  # code may depend on strides
+        (torch.tensor(0.0), torch.tensor(-0.0), False),
+        (wide, wide.int(), False),
+    ]:
+        modules = OfBuffer(one), OfBuffer(other)
+        runner._share_weights(modules)
+        assert (modules[1].x is one) == is_shared
+        assert modules[1].x is (one if is_shared else other)
+
+
+class WithVersion(nn.Linear):
+    """Has a state that is no tensor."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 1}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        pass
+
+
+def test_an_encoder_may_have_a_state_that_is_no_tensor() -> None:
+    head = BanditHead(WithVersion(3, 2), OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])
+    file = to_archive(head, example=torch.ones(3)).runner()
+    file.state = head.state_dict()
+    assert "encoder.weight" in file.about["constants"]
+
+
 def test_a_state_of_another_encoder_is_refused() -> None:
     head = BanditHead(nn.Linear(3, 2), OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])
     file = to_archive(head, example=torch.ones(3)).runner()

@@ -16,7 +16,7 @@ from torchonline.core.checks import instance_of
 from torchonline.core.versions import version
 from torchonline.export.copies import uncompiled, uncompiled_copy
 from torchonline.export.functions import FUNCTIONS, functions_of, given_to, state_of
-from torchonline.export.runner import ABOUT, Runner, digest_of
+from torchonline.export.runner import ABOUT, Runner, digest_of, is_plain
 from torchonline.export.verification import (
     FixedTrial,
     PolicyTrial,
@@ -145,8 +145,8 @@ def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedPr
     state = list(state_of(policy))
     constants = with_ids(uncompiled_copy(policy)).state_dict()
     for name in [*constants]:
-        # Options and names of arms change no program.
-        if name in state or name.rpartition(".")[2] in ("constants", "ids_given", "name_bytes"):
+        # The next id changes no program.
+        if name in state or name.rpartition(".")[2] == "ids_given" or not is_plain(constants[name]):
             del constants[name]
     return {
         "torchonline": version(),

@@ -47,7 +47,8 @@ class Runner:
 
         ``torch.save(runner.state, path)`` writes it. An assignment replaces it by a copy of those buffers, from another runner's
         state or the policy's ``state_dict()``. A ValueError names a buffer that is missing or has another shape or dtype. It also
-        names one that the file keeps fixed, such as the ids of arms or the weights of an encoder, if it has other values.
+        names one that the file keeps fixed, such as options, the ids and names of arms or the weights of an encoder, if it has
+        other values. A runner's state has none of those.
         ``policy.load_state_dict(policy.state_dict() | runner.state)`` takes it back to the learner.
         """
         return self._state
@@ -61,8 +62,12 @@ class Runner:
             if (new.shape, new.dtype) != (now.shape, now.dtype):
                 wanted = f"expected {name} of shape {tuple(now.shape)} and {now.dtype}"
                 raise ValueError(f"state: {wanted}, got {tuple(new.shape)} and {new.dtype}")
+        fixed = dict(state)
+        if not state.keys() <= self._state.keys():  # a policy's, which stores no ids that equal the indices
+            names = [name for name in self.about["constants"] if name.rpartition(".")[2] == "ids"]
+            fixed |= {name: torch.arange(len(self.about["ids"] or ())) for name in names if name not in state}
         for name, digest in self.about["constants"].items():
-            if name in state and digest_of(state[name]) != digest:
+            if name in fixed and digest_of(fixed[name]) != digest:
                 raise ValueError(
                     f"state: expected {name} with the values of the file, got others; export the policy again"
                 )
@@ -278,21 +283,35 @@ class FlatFunction:
         return (found[0], dict(zip(self.state, found[1:], strict=True))) if self.name == "step" else found[0]
 
 
-def digest_of(x: Tensor) -> str:
-    """Return the SHA-256 of a tensor's values."""
-    data = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(data.numpy().tobytes()).hexdigest()
+def is_plain(x: Any) -> bool:
+    """Return whether a value is a dense tensor, and not of a class of its own, such as torchao's."""
+    return isinstance(x, Tensor) and type(x.data) is Tensor and x.layout is torch.strided
+
+
+def digest_of(x: Any) -> str | None:
+    """Return the SHA-256 of a dense tensor's dtype, shape and values; None for another value."""
+    if not is_plain(x):
+        return None
+    kind = f"{x.dtype} {tuple(x.shape)} ".encode()
+    return hashlib.sha256(kind + _bytes_of(x).cpu().numpy().tobytes()).hexdigest()
+
+
+def _bytes_of(x: Tensor) -> Tensor:
+    return x.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _share_weights(modules: Iterable[torch.nn.Module]) -> None:
-    """Let modules hold equal tensors of one name once. None of them writes its tensors."""
-    first: dict[str, Tensor] = {}
+    """Let modules hold equal tensors of one name once."""
+    first: dict[Any, Tensor] = {}
     for module in modules:
         for path, part in module.named_modules():
             for held in (part._parameters, part._buffers):
                 for name, value in held.items():
-                    one = None if value is None else first.setdefault(f"{path}.{name}", value)
-                    if one is not None and one.dtype == value.dtype and torch.equal(one, value):
+                    if not is_plain(value):
+                        continue
+                    kind = (path, name, value.dtype, value.shape, value.stride(), value.device)
+                    one = first.setdefault(kind, value)
+                    if torch.equal(_bytes_of(one), _bytes_of(value)):  # as numbers, 0 equals -0, and NaN nothing
                         held[name] = one
 
 
