@@ -396,6 +396,17 @@ def test_a_missing_folder_is_named_before_the_export(tmp_path: Path) -> None:
     for suffix, call in (*calls.items(), (".pt2", to_archive), (".pt2", compile_program)):
         with pytest.raises(FileNotFoundError, match=r"path: expected a file in a folder that exists"):
             call(None, tmp_path / "missing" / f"policy{suffix}")
+        folder = tmp_path / f"folder{suffix}"
+        folder.mkdir(exist_ok=True)
+        with pytest.raises(IsADirectoryError, match=r"path: expected a file, got the folder"):
+            call(None, folder)
+        if suffix != ".pt":
+            with pytest.raises(
+                ValueError, match=rf"path: expected a file name that ends in \{suffix}, got '\{suffix}'"
+            ):
+                call(None, suffix)
+    with pytest.raises(IsADirectoryError, match=r"path: expected a file, got the folder ''"):
+        to_torchscript(OFUL(2), "")
 
 
 class Slowed(Descent):

@@ -36,11 +36,16 @@ def _seal_of(data: bytes) -> bytes:
 
 
 def check_path(path: str | Path | None, suffix: str = "") -> None:
-    """Raise unless a path, if there is one, has the suffix and lies in a folder that exists."""
-    if path is not None and not str(path).endswith(suffix):
+    """Raise unless a path, if there is one, has the suffix, lies in a folder that exists, and is no folder itself."""
+    if path is None:
+        return
+    file = Path(path)
+    if suffix and file.suffix != suffix:  # that of ".pt2" is none
         raise ValueError(f"path: expected a file name that ends in {suffix}, got {str(path)!r}")
-    if path is not None and not Path(path).parent.is_dir():
+    if not file.parent.is_dir():
         raise FileNotFoundError(f"path: expected a file in a folder that exists, got {str(path)!r}")
+    if file.is_dir():
+        raise IsADirectoryError(f"path: expected a file, got the folder {str(path)!r}")
 
 
 def replace_file(path: str | Path, data: bytes, beside: str | None = None, *, is_secret: bool = False) -> None:
