@@ -342,6 +342,17 @@ def test_globals_of_a_user_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.allclose(policy._on(view)._scored(x.numpy()), policy(x))
 
 
+@pytest.mark.parametrize("names", [{}, {"__name__": None}])
+def test_code_without_a_module_name_plays_on_arrays(names: dict[str, Any]) -> None:
+    names["RidgeRegression"] = RidgeRegression
+    exec("class Own(RidgeRegression):\n    def radius(self):\n        return 3.0 * RidgeRegression.radius(self)", names)
+    policy, x = UCB(names["Own"](2)), np.eye(2)
+    policy.step(x, 0, 1.0)
+    view = policy.estimator.numpy_view()
+    assert view is not None
+    assert np.allclose(policy._on(view)._scored(x), policy(x))
+
+
 def test_batches_overflow_without_a_warning() -> None:
     """Warnings are errors here: the refusal is the one that names the argument, and none comes where none is asked for."""
     huge, ones = torch.full((2, 2), 1e100, dtype=D), torch.ones(2, dtype=D)
