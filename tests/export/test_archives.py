@@ -371,6 +371,36 @@ def test_an_encoder_may_have_a_state_that_is_no_tensor() -> None:
     assert "encoder.weight" in file.about["constants"]
 
 
+def test_an_encoder_may_have_a_buffer_of_nan() -> None:
+    encoder = nn.Linear(3, 2)
+    encoder.register_buffer("unset", torch.full((2,), torch.nan))
+    head = BanditHead(encoder, OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])
+    file = to_archive(head, example=torch.ones(3)).runner()
+    file.state = head.state_dict()
+
+
+@pytest.mark.fast
+def test_a_step_does_not_undo_the_state_that_another_thread_assigns() -> None:
+    threads = []
+
+    def step(state: dict[str, Tensor], *_: Tensor) -> Any:
+        threads.append(threading.Thread(target=setattr, args=(file, "state", {"x": torch.tensor(5.0)})))
+        threads[0].start()
+        threads[0].join(0.2)  # it waits for the step
+        return torch.tensor(True), state
+
+    about = {
+        "constants": {},
+        "batch_shape": [],
+        "types": {"action": "int64", "reward": "float64"},
+        "arguments": {"step": ["action", "reward"]},
+    }
+    file = Runner({"start": lambda: {"x": torch.tensor(0.0)}, "step": step}, about)
+    file.step(None, 0, 1.0)
+    threads[0].join()
+    assert file.state["x"] == 5.0
+
+
 def test_a_state_of_another_encoder_is_refused() -> None:
     head = BanditHead(nn.Linear(3, 2), OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])
     file = to_archive(head, example=torch.ones(3)).runner()

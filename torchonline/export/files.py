@@ -265,7 +265,7 @@ def compile_program(program: torch.export.ExportedProgram | Archive, path: str |
         The loaded package. That of a program has its own state: ``choices, learnt = compiled(past, action, reward, learn, arms,
         mask)``.
     """
-    check_path(path, ".pt2")
+    check_path(Path(path), ".pt2")
     if isinstance(program, Archive):
         with tempfile.TemporaryDirectory() as folder:
             files = {name: unpacked(_compiled(each), Path(folder, name)) for name, each in program.programs.items()}

@@ -71,7 +71,9 @@ class Runner:
                 raise ValueError(
                     f"state: expected {name} with the values of the file, got others; export the policy again"
                 )
-        self._state = {name: state[name].detach().clone() for name in self._state}
+        new_state = {name: state[name].detach().clone() for name in self._state}
+        with self._lock:  # the end of another thread's step would undo it
+            self._state = new_state
 
     @classmethod
     def load(cls, path: Any) -> "Runner":
