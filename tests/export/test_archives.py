@@ -368,7 +368,7 @@ def test_an_encoder_may_have_a_state_that_is_no_tensor() -> None:
     head = BanditHead(WithVersion(3, 2), OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])
     file = to_archive(head, example=torch.ones(3)).runner()
     file.state = head.state_dict()
-    assert "encoder.weight" in file.about["constants"]
+    assert "encoder.weight" in file.about["fixed"]
 
 
 def test_an_encoder_may_have_a_buffer_of_nan() -> None:
@@ -377,6 +377,27 @@ def test_an_encoder_may_have_a_buffer_of_nan() -> None:
     head = BanditHead(encoder, OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])
     file = to_archive(head, example=torch.ones(3)).runner()
     file.state = head.state_dict()
+
+
+class Counting(nn.Linear):
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1.0
+        return super().forward(x)
+
+
+def test_an_encoder_with_a_state_of_its_own_is_refused(tmp_path: Path) -> None:
+    head = BanditHead(Counting(), OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(
+        ValueError, match="module: expected an encoder that writes no buffer, got one that writes calls"
+    ):
+        to_archive(head, tmp_path / "head.pt2", example=torch.ones(3))
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.fast
@@ -390,7 +411,7 @@ def test_a_step_does_not_undo_the_state_that_another_thread_assigns() -> None:
         return torch.tensor(True), state
 
     about = {
-        "constants": {},
+        "fixed": {},
         "batch_shape": [],
         "types": {"action": "int64", "reward": "float64"},
         "arguments": {"step": ["action", "reward"]},

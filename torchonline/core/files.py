@@ -36,7 +36,10 @@ def _seal_of(data: bytes) -> bytes:
 
 
 def check_path(path: str | Path | None, suffix: str = "") -> None:
-    """Raise unless a path, if there is one, has the suffix, lies in a folder that exists, and is no folder itself."""
+    """Raise unless a path, if there is one, can be that of a new file.
+
+    It has the suffix, lies in a folder that exists, and is no folder itself.
+    """
     if path is None:
         return
     file = Path(path)

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import nn
 from torch.export import ExportedProgram
 from torch.export.pt2_archive import _package as packaging
 from torch.export.pt2_archive.constants import CONSTANTS_DIR, WEIGHTS_DIR
@@ -60,10 +61,16 @@ def for_functions(module: Any, example: Any, noise_scale: bool = False) -> tuple
 
 
 def verify_functions(policy: Policy, trial: PolicyTrial | FixedTrial, runner: Runner) -> None:
-    """Raise a RuntimeError if a runner differs from its policy."""
+    """Raise a RuntimeError if a runner differs from its policy.
+
+    Raise a ValueError if the encoder writes a buffer, which no state would keep.
+    """
     eager = uncompiled_copy(policy)
     make_blind(eager)
     trial.compare(eager, runner)
+    for name, buffer in (eager.encoder if eager.has_encoder else nn.Module()).named_buffers():
+        if digest_of(buffer) != digest_of(policy.encoder.get_buffer(name)):
+            raise ValueError(f"module: expected an encoder that writes no buffer, got one that writes {name}")
     agree_on_state(eager, dict(eager.named_buffers()) | runner.state, trial.tolerance)
 
 
@@ -74,9 +81,9 @@ def archive_of(policy: Policy, trial: PolicyTrial | FixedTrial, shapes: Any = No
 
 
 class SharedWeights(packaging.PT2ArchiveWriter):
-    """Writer of a PT2 archive that holds equal tensors of several programs once.
+    """Writer of an archive whose programs share equal tensors.
 
-    torch's own writer repeats the weights of an encoder for each program.
+    torch's own writer (2.13) repeats the weights of an encoder for each program.
     """
 
     def __init__(self, file: io.BytesIO) -> None:
@@ -143,16 +150,16 @@ def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedPr
     owner = policy.with_ids()
     columns = next((part for part in policy.modules() if isinstance(part, ColumnEncoder)), None)
     state = list(state_of(policy))
-    constants = with_ids(uncompiled_copy(policy)).state_dict()
-    for name in [*constants]:
+    fixed = with_ids(uncompiled_copy(policy)).state_dict()
+    for name in [*fixed]:
         # The next id changes no program.
-        if name in state or name.rpartition(".")[2] == "ids_given" or not is_plain(constants[name]):
-            del constants[name]
+        if name in state or name.rpartition(".")[2] == "ids_given" or not is_plain(fixed[name]):
+            del fixed[name]
     return {
         "torchonline": version(),
         "learner": type(policy).__name__,
         "state": state,
-        "constants": {name: digest_of(value) for name, value in constants.items()},
+        "fixed": {name: digest_of(value) for name, value in fixed.items()},
         "batch_shape": list(trial.batch),
         "item_shape": item,
         "actions": None if policy.has_arm_inputs else examples["mask"].size(-1),

@@ -64,9 +64,9 @@ class Runner:
                 raise ValueError(f"state: {wanted}, got {tuple(new.shape)} and {new.dtype}")
         fixed = dict(state)
         if not state.keys() <= self._state.keys():  # a policy's, which stores no ids that equal the indices
-            names = [name for name in self.about["constants"] if name.rpartition(".")[2] == "ids"]
+            names = [name for name in self.about["fixed"] if name.rpartition(".")[2] == "ids"]
             fixed |= {name: torch.arange(len(self.about["ids"] or ())) for name in names if name not in state}
-        for name, digest in self.about["constants"].items():
+        for name, digest in self.about["fixed"].items():
             if name in fixed and digest_of(fixed[name]) != digest:
                 raise ValueError(
                     f"state: expected {name} with the values of the file, got others; export the policy again"
@@ -286,12 +286,12 @@ class FlatFunction:
 
 
 def is_plain(x: Any) -> bool:
-    """Return whether a value is a dense tensor, and not of a class of its own, such as torchao's."""
+    """Return whether a value is a dense tensor, of no subclass."""
     return isinstance(x, Tensor) and type(x.data) is Tensor and x.layout is torch.strided
 
 
 def digest_of(x: Any) -> str | None:
-    """Return the SHA-256 of a dense tensor's dtype, shape and values; None for another value."""
+    """Return the SHA-256 of a dense tensor, or None for another value."""
     if not is_plain(x):
         return None
     kind = f"{x.dtype} {tuple(x.shape)} ".encode()

@@ -384,9 +384,9 @@ def by_place(mask: Tensor, policy: WithArmIds) -> Tensor:
 
 
 def with_ids(module: nn.Module) -> nn.Module:
-    """Store arm ids in a module's state even if they equal the indices, and return it.
+    """Return a module that stores the ids of its arms, in place.
 
-    A file can then load the ids of a newer state.
+    It stores them even if they equal the indices. A file can then load the ids of a newer state.
     """
     for part in module.modules():
         if isinstance(part, WithArmIds):
