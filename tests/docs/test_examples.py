@@ -213,7 +213,7 @@ SAID = {
         "| HashedEmbedding(2) | ",
     ],
     "examples/benchmarks/catalogues.py": ["| UCB, exact | ", "| UCB, FixedArms | ", "| recall by directions, % | 1 |"],
-    "examples/benchmarks/hybrid.py": ["| separate | nothing | ", "| films | 1 | ", "| 10 | 100 | 100 | "],
+    "examples/benchmarks/hybrid.py": ["| set | radius | separate | ", "| digits | 1 | ", "| 10 | 100 | 100 | "],
     "examples/benchmarks/wide.py": ["| simulated | 300 | ", "| simulated | 200 | ", "| 1000 | 0.02 | "],
     "examples/benchmarks/devices.py": ["GFLOP/s in a matrix product", "learn and step: rounds a second"],
     "examples/benchmarks/early_rounds.py": ["| none | 1 | ", "| pareto | 1 | "],
