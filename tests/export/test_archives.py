@@ -28,7 +28,7 @@ from torchonline import (
     bandit,
 )
 from torchonline.baselines import OFUGLB
-from torchonline.export import Runner, check_file, runner, to_archive, to_onnx, to_program
+from torchonline.export import Runner, check_file, runner, to_archive, to_onnx, to_program, to_torchscript
 from torchonline.export.onnx_graphs import ForONNX, mantissa
 from torchonline.models import BanditHead
 
@@ -377,6 +377,8 @@ def test_an_encoder_may_have_a_buffer_of_nan() -> None:
     head = BanditHead(encoder, OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])
     file = to_archive(head, example=torch.ones(3)).runner()
     file.state = head.state_dict()
+    to_program(head, example=torch.ones(3))
+    to_torchscript(head, example=torch.ones(3))
 
 
 class Counting(nn.Linear):

@@ -395,7 +395,7 @@ def played(program: Any, learn: Tensor, *arguments: Tensor) -> Any:
     """Return a program's result. Raise if it learns although ``learn`` is all False."""
     before = {name: buffer.clone() for name, buffer in program.named_buffers()}
     result = seeded(program, *arguments)
-    if not bool(learn.any()) and not all(torch.equal(before[name], buffer) for name, buffer in program.named_buffers()):
+    if not bool(learn.any()) and not all(_same(before[name], buffer) for name, buffer in program.named_buffers()):
         raise RuntimeError("export: the program learnt in a round with learn=False")
     return result
 
@@ -416,8 +416,13 @@ def check_poison(module: Any, learn: Callable[[], Tensor]) -> None:
     before = {name: buffer.clone() for name, buffer in state_of_file(module).items()}
     learnt = learn()
     after = state_of_file(module)
-    if bool(learnt.any()) or not all(torch.equal(old, after[name]) for name, old in before.items()):
+    if bool(learnt.any()) or not all(_same(old, after[name]) for name, old in before.items()):
         raise RuntimeError("export: the exported module learnt from NaN")
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are equal, also where they are NaN."""
+    return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def agree_on_all(learnt: Tensor) -> None:
@@ -431,12 +436,9 @@ def agree(what: str, ours: Tensor, theirs: Tensor, tolerance: float = 0.0) -> No
     one, other = ours.double(), theirs.double()
     finite = one[one.isfinite()].abs()  # infinite entries must be equal
     scale = 1.0 + (finite.max().item() if finite.numel() else 0.0)
-    close: dict[str, Any] = {
-        "rtol": 0.0,
-        "atol": tolerance * scale,
-        "equal_nan": True,
-    }  # an encoder's own buffers may be NaN
-    if one.shape != other.shape or not torch.isclose(one, other, **close).all():
+    # An encoder's buffers may be NaN.
+    options: Any = {"rtol": 0.0, "atol": tolerance * scale, "equal_nan": True}
+    if one.shape != other.shape or not bool(torch.isclose(one, other, **options).all()):
         raise RuntimeError(f"export: {what} differs between the eager and the exported module: {ours} and {theirs}")
 
 
