@@ -50,8 +50,9 @@ def times(policy: Any, inputs: list[Tensor]) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few rounds, to see that it runs")
-    blocks = 5 if parser.parse_args().quick else 400
+    parser.add_argument("--smoke", action="store_true", help="few rounds, to see that it runs")
+    parser.add_argument("--output", help="not used: the table is printed")
+    blocks = 5 if parser.parse_args().smoke else 400
     if not compiled.is_on:
         print("no compiled core here: both columns are of NumPy views")
     torch.set_num_threads(1)

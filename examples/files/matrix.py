@@ -41,7 +41,7 @@ class Played(NamedTuple):
     """
 
     choices: list[tuple[int, bool]]
-    seconds: float | None = None
+    seconds: Any = None
 
 
 def encoder() -> torch.nn.Module:
@@ -88,7 +88,7 @@ def rounds_for(kind: str, dtype: torch.dtype) -> tuple[dict[str, Tensor], Tensor
 
 
 def by_learner(policy: Any, rounds: dict[str, Tensor], poisoned: Tensor) -> Played:
-    """Play the learner in Python, which learns no poisoned round."""
+    """Play the learner in Python, but no poisoned step."""
     found, seconds = [], []
     for t, rewards in enumerate(rounds["rewards"]):
         inputs = rounds["inputs"][t] if "inputs" in rounds else None
@@ -167,10 +167,14 @@ def cells(
         found = play(rounds)
     except ValueError as error:
         return f"refused: {error}", ""
-    wanted = by_learner(learner(), rounds, poisoned)  # at the same time, because machines change their speed
-    wrong = sum(one != other for one, other in zip(wanted.choices, found.choices, strict=True))
-    equal = "equal" if wrong == 0 else f"{wrong} of {len(wanted.choices)} differ"
-    return equal, "" if found.seconds is None else f"{found.seconds / wanted.seconds:.2g}"
+    # At the same time, because machines change their speed.
+    wanted = [by_learner(learner(), rounds, poisoned) for _ in range(3)]
+    wrong = sum(one != other for one, other in zip(wanted[0].choices, found.choices, strict=True))
+    equal = "equal" if wrong == 0 else f"{wrong} of {len(found.choices)} differ"
+    if found.seconds is None:
+        return equal, ""
+    ratio = found.seconds / statistics.median(each.seconds for each in wanted)
+    return equal, f"{ratio:.0f}" if ratio >= 10.0 else f"{ratio:.1f}"
 
 
 def main() -> None:

@@ -73,6 +73,7 @@ WRITTEN = {
     "examples/benchmarks/full_information.py": ["full_information.md"],
     "examples/benchmarks/hashed_embeddings.py": [],
     "examples/benchmarks/catalogues.py": [],
+    "examples/benchmarks/compiled_core.py": [],
     "examples/benchmarks/hybrid.py": [],
     "examples/benchmarks/wide.py": [],
     "examples/distributed/sweep.py": [
@@ -195,6 +196,7 @@ SAID = {
     "examples/files/matrix.py": [
         "| learner | TorchScript | archive | ONNX |",
         "| `OFUL(4)` | equal | equal | equal |",
+        "Time of a round, in rounds of the learner in Python",
         "| `bandit(4, actions=3)` | equal | equal | equal |",
     ],
     "examples/files/poison.py": [
