@@ -60,7 +60,7 @@ def for_functions(module: Any, example: Any, noise_scale: bool = False) -> tuple
     return policy, trial
 
 
-def verify_functions(policy: Policy, trial: PolicyTrial | FixedTrial, runner: Runner) -> None:
+def verify_functions(policy: Any, trial: PolicyTrial | FixedTrial, runner: Runner) -> None:
     """Raise a RuntimeError if a runner differs from its policy.
 
     Raise a ValueError if the encoder writes a buffer, which no state would keep.
@@ -120,7 +120,7 @@ class SharedWeights(packaging.PT2ArchiveWriter):
 def as_pt2(
     about: dict[str, Any],
     programs: dict[str, ExportedProgram] | None = None,
-    aoti_files: dict[str, list[str]] | None = None,
+    aoti_files: Any = None,
 ) -> io.BytesIO:
     """Return a file in torch's PT2 format with the facts of an archive."""
     file = io.BytesIO()
