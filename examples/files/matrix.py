@@ -41,7 +41,7 @@ class Played(NamedTuple):
     """
 
     choices: list[tuple[int, bool]]
-    seconds: Any = None
+    seconds: float | None = None
 
 
 def encoder() -> torch.nn.Module:

@@ -313,7 +313,8 @@ def _share_weights(modules: Iterable[torch.nn.Module]) -> None:
                         continue
                     kind = (path, name, value.dtype, value.shape, value.stride(), value.device)
                     one = first.setdefault(kind, value)
-                    if torch.equal(_bytes_of(one), _bytes_of(value)):  # as numbers, 0 equals -0, and NaN nothing
+                    # As numbers, 0 equals -0, and NaN nothing.
+                    if one is not value and torch.equal(_bytes_of(one), _bytes_of(value)):
                         held[name] = one
 
 
