@@ -1,0 +1,333 @@
+r"""Learners whose regret grows with the change of gradients, beside FreeGrad: on real data, and where losses drift.
+
+Zhao, Jacobsen, Cesa-Bianchi and Zhao (Gradient-variation regret bounds for unconstrained online learning, COLT 2026) bound
+regret by :math:`\|u\|\sqrt{V_T} + L\|u\|^2`, :math:`V_T = \sum_t\|\nabla f_t(u) - \nabla f_{t-1}(u)\|^2`, without knowing
+:math:`\|u\|`, the slope G or the smoothness L. FreeGrad's bound has :math:`\sum_t\|g_t\|^2` in place of :math:`V_T`. The learners:
+
+- *virtual clipping*: Algorithm 1 of the paper, with the last gradient as hint, the first gradient that is not 0 as its
+  :math:`\gamma`, and :math:`\epsilon = 1`. *Constant 1*: the same with a factor 1 of its regularizer in place of 3;
+- *last gradient as hint*: FreeGrad that learns from the errors of the hint (docs/parameter_free_theory.md);
+- *learned hint*: the reduction of the paper's Algorithm 2 over two FreeGrads, in place of the two learners of the paper. The
+  decision is :math:`x_t - y_tg_{t-1}`, and y learns from :math:`-\langle g_t, g_{t-1}\rangle`;
+- per coordinate: d such learners in one dimension, with a wealth of 1 for :math:`\epsilon\gamma`;
+- FreeGrad, CLA-OONS, Prodigy, Adam at torch's rate, and at the best of eleven rates from 1e-4 to 10 in hindsight, by cell.
+
+All but the last have their defaults. There are four tables:
+
+1. Online logistic regression on the streams of full_information.py, one pass over at most 5000 rows, with standardised features
+   and with raw ones: mean logarithmic loss.
+2. Gradients of means over batches of 16 and 256 rows, and of all rows, which are equal functions in all rounds: mean loss.
+3. Calibration of an encoder and a new head on it, on drifting digits: the layers of online_calibration.py.
+4. Regret on simulated streams, ``SEAStream``: independent noise; slow drift, which the last gradient predicts.
+
+    python examples/benchmarks/gradient_variation.py    # about half an hour; seconds with --smoke
+"""
+
+import argparse
+import functools
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from full_information import STREAMS, in_units, present
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from torchonline import CLAOONS, FreeGrad
+from torchonline.baselines import Prodigy
+from torchonline.environments import SEAStream
+
+SEEDS, ROWS, STEPS, ROUNDS, TRIALS, DIM = 5, 5000, 300, (1024, 4096, 16384), 10, 5
+RATES = [10.0 ** (k / 2) for k in range(-8, 3)]
+BATCHES = {"16 rows": 16, "256 rows": 256, "all rows": None}
+DRIFTS = {"noise": {"sigma": 1.0}, "slow drift": {"sigma": 0.1, "drift": 0.3, "period": 16}}
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+online_calibration = importlib.import_module("online_calibration")
+
+Shape = tuple[int, ...]  # seeds and coordinates
+Learner = Any  # with predict(), queries() and step(gradients)
+
+
+class VirtualClipping:
+    """Algorithm 1 of the paper, for a batch of seeds; ``constant`` is the factor of its regularizer.
+
+    A coordinate of its own waits at 0 until the sizes of its gradients sum to 3 times the largest, as in FreeGrad.
+    """
+
+    def __init__(self, shape: Shape, *, per_coordinate: bool = False, constant: float = 3.0) -> None:
+        self.per_coordinate, self.constant = per_coordinate, constant
+        self.gradient_sum, self.hint, self.decision = (np.zeros(shape) for _ in range(3))
+        lengths = shape if per_coordinate else (*shape[:-1], 1)
+        self.first, self.largest, self.length_sum, self.square_sum, self.share_sum = (np.zeros(lengths) for _ in range(5))
+
+    def length(self, x: np.ndarray) -> np.ndarray:
+        return np.abs(x) if self.per_coordinate else np.sqrt((x * x).sum(-1, keepdims=True))
+
+    def predict(self) -> Tensor:
+        return torch.from_numpy(self.decision)
+
+    def queries(self) -> Tensor:
+        return self.predict().unsqueeze(-2)
+
+    def step(self, gradients: Tensor) -> None:
+        g = gradients.reshape(self.decision.shape).numpy()
+        if self.per_coordinate:
+            waits = self.first == 0.0
+            self.largest = np.where(waits, np.maximum(self.largest, np.abs(g)), self.largest)
+            self.length_sum += np.abs(g)
+            self.first = np.where(waits & (self.length_sum >= 3.0 * self.largest), self.largest, self.first)
+            g = np.where(waits, 0.0, g)
+        error = self.length(g - self.hint)
+        if not self.per_coordinate:
+            self.first = np.where(self.first == 0.0, error, self.first)
+            self.largest = np.where(self.largest == 0.0, error, self.largest)
+        seen, M = self.first > 0.0, np.where(self.largest > 0.0, self.largest, 1.0)
+        clipped = np.minimum(error, M)
+        self.square_sum += clipped**2
+        self.share_sum += (clipped / M) ** 2
+        self.largest = np.maximum(self.largest, error)
+        self.gradient_sum += g
+        self.hint = g.copy()
+        theta = -(self.gradient_sum + self.hint)
+        n, gamma = self.length(theta), np.where(seen, self.first, 1.0)
+        M, B = np.maximum(M, self.largest), 4.0 + self.share_sum
+        V = 4.0 * M**2 + self.square_sum
+        epsilon = 1.0 / gamma if self.per_coordinate else 1.0
+        alpha = epsilon / (np.sqrt(B) * np.log(B) ** 2)
+        size = alpha * np.expm1(depth(n, V, M, gamma / epsilon * alpha, self.constant) ** 2)
+        self.decision = np.where(seen, size / np.where(n > 0.0, n, 1.0), 0.0) * theta
+
+
+def depth(n: np.ndarray, V: np.ndarray, M: np.ndarray, slope: np.ndarray, constant: float) -> np.ndarray:
+    """Solve the equation of Proposition 1 for s, where the length of the decision is alpha (exp(s^2) - 1).
+
+    ``slope`` is alpha beta. The left side is convex in s, and Newton's method falls to the root from the least of two bounds.
+    """
+    root_V = np.sqrt(V)
+    bend, c = root_V / M, constant
+    s = np.where(n <= 2.0 * c * root_V * bend, n / (2.0 * c * root_V), np.sqrt(np.maximum(n / (c * M) - bend**2, 0.0)))
+    s = np.minimum(s, np.sqrt(np.log1p(n / slope)))
+    for _ in range(8):
+        left = np.where(s <= bend, 2.0 * c * root_V * s, c * (M * s**2 + V / M)) + slope * np.expm1(s**2)
+        rise = np.where(s <= bend, 2.0 * c * root_V, 2.0 * c * M * s)
+        s = np.maximum(s - (left - n) / (rise + 2.0 * slope * s * np.exp(s**2)), 0.0)
+    return s
+
+
+class HintedFreeGrad(FreeGrad):
+    """FreeGrad that learns from the errors of a hint, the last gradient."""
+
+    def __init__(self, dim: int, **options: Any) -> None:
+        super().__init__(dim, **options)
+        self.hint = torch.zeros_like(self.decision)
+
+    def step(self, gradients: Tensor, values: Tensor | None = None) -> None:
+        g = gradients.reshape(self.hint.shape)
+        super().step(g - self.hint, values)
+        lengths = (self.root_gradient_square_sum, self.largest_gradient_norm, self.first_gradient_norm)
+        has_begun = lengths[-1].reshape(*g.shape[:-1], -1) > 0.0
+        gradient_sum = self.gradient_sum
+        gradient_sum += self.hint * has_begun
+        self.hint = g * has_begun
+        gradient_sum += self.hint
+        self._decide_(*(torch.where(length > 0.0, length, 1.0) for length in lengths))
+        gradient_sum -= self.hint
+
+
+class LearnedHint:
+    """The reduction of Algorithm 2 over FreeGrad: a decision minus y times the last gradient."""
+
+    def __init__(self, shape: Shape, *, per_coordinate: bool = False) -> None:
+        *seeds, dim = shape
+        self.base = FreeGrad(dim, per_coordinate=per_coordinate, batch_shape=tuple(seeds))
+        self.factor = FreeGrad(dim if per_coordinate else 1, per_coordinate=True, batch_shape=tuple(seeds))
+        self.hint = torch.zeros(shape, dtype=torch.float64)
+
+    def predict(self) -> Tensor:
+        return self.base.predict() - self.factor.predict() * self.hint
+
+    def queries(self) -> Tensor:
+        return self.predict().unsqueeze(-2)
+
+    def step(self, gradients: Tensor) -> None:
+        g = gradients.reshape(self.hint.shape)
+        product = -g * self.hint
+        self.base.step(g)
+        self.factor.step(product if self.factor.dim == self.base.dim else product.sum(-1, keepdim=True))
+        self.hint = g.clone()
+
+
+class Adam:
+    """torch's Adam, of a batch of seeds."""
+
+    def __init__(self, shape: Shape, *, rate: float = 1e-3) -> None:
+        self.weight = nn.Parameter(torch.zeros(shape, dtype=torch.float64))
+        self.optimizer = torch.optim.Adam([self.weight], lr=rate)
+
+    def predict(self) -> Tensor:
+        return self.weight.detach()
+
+    def queries(self) -> Tensor:
+        return self.predict().unsqueeze(-2)
+
+    def step(self, gradients: Tensor) -> None:
+        self.weight.grad = gradients.reshape(self.weight.shape).clone()
+        self.optimizer.step()
+
+
+def ours(cls: Callable[..., Learner], **options: Any) -> Callable[[Shape], Learner]:
+    """Return a maker of a learner of the library, by the shape."""
+    return lambda shape: cls(shape[-1], batch_shape=shape[:-1], **options)
+
+
+# By name: makers, of which the best in hindsight counts.
+FREE: dict[str, list[Callable[[Shape], Learner]]] = {
+    "FreeGrad": [ours(FreeGrad)],
+    "FreeGrad, last gradient as hint": [ours(HintedFreeGrad)],
+    "FreeGrad, learned hint": [LearnedHint],
+    "virtual clipping": [VirtualClipping],
+    "virtual clipping, constant 1": [partial(VirtualClipping, constant=1.0)],
+}
+EACH: dict[str, list[Callable[[Shape], Learner]]] = {
+    "FreeGrad per coordinate": [ours(FreeGrad, per_coordinate=True)],
+    "per coordinate, last gradient as hint": [ours(HintedFreeGrad, per_coordinate=True)],
+    "per coordinate, learned hint": [partial(LearnedHint, per_coordinate=True)],
+    "virtual clipping per coordinate": [partial(VirtualClipping, per_coordinate=True)],
+    "virtual clipping per coordinate, constant 1": [partial(VirtualClipping, per_coordinate=True, constant=1.0)],
+}
+CLA = {"CLA-OONS": [ours(CLAOONS)]}
+RIVALS: dict[str, list[Callable[[Shape], Learner]]] = {
+    "Prodigy": [ours(Prodigy)],
+    "Adam": [Adam],
+    "Adam, best rate": [partial(Adam, rate=rate) for rate in RATES],
+}
+
+
+def logistic_loss(learner: Learner, x: Tensor, y: Tensor) -> Tensor:
+    """Return the losses of rows x ``(S, n, d)`` and signs y ``(S, n)`` at the decision, ``(S)``; the learner learns."""
+    z = y * torch.einsum("snd,sd->sn", x, learner.predict().double())
+    slopes = -y * torch.sigmoid(-z)
+    learner.step((slopes.unsqueeze(-1) * x).mean(-2))
+    return softplus(-z, threshold=700.0).mean(-1)
+
+
+def one_pass(make: Callable[[Shape], Learner], x: Tensor, y: Tensor) -> Tensor:
+    """Return the mean losses of one pass over rows ``(S, T, d)``."""
+    learner = make((len(x), x.size(-1)))
+    return torch.stack([logistic_loss(learner, x[:, t : t + 1], y[:, t : t + 1]) for t in range(x.size(1))]).mean(0)
+
+
+def batched(make: Callable[[Shape], Learner], x: Tensor, y: Tensor, size: int | None, steps: int) -> Tensor:
+    """Return the mean losses of steps on batches of rows that are drawn with replacement, or of all rows."""
+    learner, generator = make((len(x), x.size(-1))), torch.Generator().manual_seed(0)
+    losses = []
+    for _ in range(steps):
+        rows = slice(None) if size is None else torch.randint(x.size(1), (size,), generator=generator)
+        losses.append(logistic_loss(learner, x[:, rows], y[:, rows]))
+    return torch.stack(losses).mean(0)
+
+
+@functools.cache
+def rows_of(stream: str, kind: str, seeds: int, rows: int) -> tuple[Tensor, Tensor]:
+    """Return rows ``(S, T, d)`` and signs of labels ``(S, T)``."""
+    data = STREAMS[stream][2]()
+    drawn = [in_units(data, kind, seed) for seed in range(seeds)]
+    x, y = (torch.from_numpy(np.stack(values)[:, :rows]) for values in zip(*drawn, strict=True))
+    return x, 2.0 * y - 1.0
+
+
+tasks_of = functools.cache(online_calibration.make_tasks)
+
+
+def layer_losses(makers: list[Callable[[Shape], Learner]], layer: str, seeds: int, rounds: int) -> list[Tensor]:
+    """Return the mean losses of learners of a layer of online_calibration.py, by seed."""
+    tasks, labels = tasks_of(rounds, seeds)
+    learners = [make((seeds, tasks[layer].start.numel())) for make in makers]
+    return list(online_calibration.step_all(tasks[layer], labels, learners, lambda: None).losses())
+
+
+def regret(make: Callable[[Shape], Learner], rounds: int, trials: int, **options: Any) -> Tensor:
+    """Return the expected regret of each trial on Huber losses, with a comparator of length 1."""
+    stream = SEAStream(DIM, loss="huber", batch_shape=(trials,), seed=1, **options)
+    learner, total = make((trials, DIM)), torch.zeros(trials, dtype=torch.float64)
+    for _ in range(rounds):
+        total += stream.expected_regret(learner.predict())
+        learner.step(stream.gradients(learner.queries()))
+        stream.advance()
+    return total
+
+
+def cell(runs: list[Tensor], digits: int = 3) -> str:
+    """Return the mean and standard error of the best run, of losses by seed."""
+    best = min(runs, key=lambda losses: float(losses.nan_to_num(nan=math.inf).mean()))
+    mean, error = float(best.mean()), float(best.std()) / math.sqrt(len(best))
+    form = f".{digits}f" if mean < 1e4 else ".1e"
+    return f"{mean:{form}} ± {error:{form}}"
+
+
+def table(title: str, names: list[str], columns: dict[str, Callable[[str], str]]) -> list[str]:
+    """Print a table row by row and return its lines."""
+    lines = [f"| {title} | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    print("", *lines, sep="\n")
+    for name in names:
+        lines.append(f"| {name} | {' | '.join(column(name) for column in columns.values())} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--output", type=Path, default=Path("outputs"), help="folder of the tables")
+    parser.add_argument("--smoke", action="store_true", help="one stream of scikit-learn, two seeds and few rounds")
+    options = parser.parse_args()
+    smoke = options.smoke
+    seeds, rows, steps, trials = (2, 40, 5, 2) if smoke else (options.seeds, ROWS, STEPS, TRIALS)
+    lengths, layer_rounds = ((8, 16), 20) if smoke else (ROUNDS, 3000)
+    streams = present(STREAMS, ["breast cancer"] if smoke else list(STREAMS))
+    torch.set_num_threads(1)
+    print(f"Means ± standard errors over {seeds} seeds, and {trials} trials of simulated streams.")
+    all_learners = FREE | EACH | RIVALS
+    lines: list[str] = []
+    for kind in ("standardised", "raw"):
+
+        def passed(stream: str, name: str, kind: str = kind) -> str:
+            data = rows_of(stream, kind, seeds, rows)
+            return cell([one_pass(make, *data) for make in (all_learners | CLA)[name]])
+
+        columns = {stream: partial(passed, stream) for stream in streams}
+        lines += ["", *table(f"one pass, {kind}", [*FREE, *CLA, *EACH, *RIVALS], columns)]
+    for stream in (stream for stream in streams if stream in ("spambase", "breast cancer")):
+        data = rows_of(stream, "standardised", seeds, rows)
+
+        def stepped(size: int | None, name: str, data: tuple[Tensor, Tensor] = data) -> str:
+            return cell([batched(make, *data, size, steps) for make in all_learners[name]])
+
+        columns = {title: partial(stepped, size) for title, size in BATCHES.items()}
+        lines += ["", *table(f"{stream}, batches", list(all_learners), columns)]
+    columns = {
+        layer: lambda name, layer=layer: cell(layer_losses(all_learners[name], layer, seeds, layer_rounds))
+        for layer in ("calibration", "new head")
+    }
+    lines += ["", *table("layers", list(all_learners), columns)]
+    columns = {
+        f"{kind}, T = {length}": lambda name, length=length, drift=drift: cell(
+            [regret(make, length, trials, **drift) for make in (FREE | CLA)[name]], 1
+        )
+        for kind, drift in DRIFTS.items()
+        for length in lengths
+    }
+    lines += ["", *table("regret", [*FREE, *CLA], columns)]
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "gradient_variation.md").write_text("\n".join(lines[1:]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
