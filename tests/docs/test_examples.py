@@ -71,6 +71,7 @@ WRITTEN = {
     "examples/benchmarks/scaling.py": ["scaling.md"],
     "examples/distributed/bandit.py": ["bandit.pt"],
     "examples/benchmarks/full_information.py": ["full_information.md"],
+    "examples/benchmarks/gradient_variation.py": ["gradient_variation.md"],
     "examples/benchmarks/hashed_embeddings.py": [],
     "examples/benchmarks/catalogues.py": [],
     "examples/benchmarks/compiled_core.py": [],
@@ -287,6 +288,13 @@ SAID = {
         "over 2 seeds",
         "| stream | learner | standardised | rescaled | raw |",
         "| breast cancer, 569 x 30 | FreeGrad per coordinate |",
+    ],
+    "examples/benchmarks/gradient_variation.py": [
+        "Proposition 1 by 8 steps of Newton's method: the two sides differ by ",
+        "| one pass, standardised | breast cancer |",
+        "| breast cancer, batches | 16 rows | 256 rows | all rows |",
+        "| layers | calibration | new head |",
+        "| regret | noise, T = 8 | noise, T = 16 | slow drift, T = 8 | slow drift, T = 16 |",
     ],
     "examples/distributed/sweep.py": [
         "20 rounds, 2 seeds, one trial after another",
