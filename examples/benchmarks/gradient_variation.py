@@ -13,13 +13,15 @@ knowing :math:`\|u\|`, the slope G or the smoothness L. FreeGrad's bound has :ma
 - per coordinate: d such learners in one dimension, with a wealth of 1 for :math:`\epsilon\gamma`;
 - FreeGrad, CLA-OONS, Prodigy, Adam at torch's rate, and at the best of eleven rates from 1e-4 to 10 in hindsight, by cell.
 
-All but the last have their defaults. There are four tables:
+All but the last have their defaults. There are five tables:
 
 1. Online logistic regression on the streams of full_information.py, one pass over at most 5000 rows, with standardised features
    and with raw ones: mean logarithmic loss.
 2. Gradients of means over batches of 16 and 256 rows, and of all rows, which are equal functions in all rounds: mean loss.
 3. Calibration of an encoder and a new head on it, on drifting digits: the layers of online_calibration.py.
-4. Regret on simulated streams, ``SEAStream``: independent noise; slow drift, which the last gradient predicts.
+4. Forecasts of real series of river, in the order of time, by a linear model of the last three values: mean squared (over 2) and
+   absolute error, in standard deviations of the series.
+5. Regret on simulated streams, ``SEAStream``: independent noise; slow drift, which the last gradient predicts.
 
     python examples/benchmarks/gradient_variation.py    # about half an hour; seconds with --smoke
 """
@@ -47,6 +49,7 @@ from torchonline.environments import SEAStream
 SEEDS, ROWS, STEPS, ROUNDS, TRIALS, DIM = 5, 5000, 300, (1024, 4096, 16384), 10, 5
 RATES = [10.0 ** (k / 2) for k in range(-8, 3)]
 BATCHES = {"16 rows": 16, "256 rows": 256, "all rows": None}
+SERIES = ("TrumpApproval", "WaterFlow", "AirlinePassengers")
 DRIFTS = {"noise": {"sigma": 1.0}, "slow drift": {"sigma": 0.1, "drift": 0.3, "period": 16}}
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -268,6 +271,26 @@ def layer_losses(makers: list[Callable[[Shape], Learner]], layer: str, seeds: in
     return list(online_calibration.step_all(tasks[layer], labels, learners, lambda: None).losses())
 
 
+@functools.cache
+def series(name: str) -> Tensor:
+    """Return the values of a series of river, from 0 on."""
+    from river import datasets
+
+    values = torch.tensor([float(y) for _, y in getattr(datasets, name)()], dtype=torch.float64)
+    return (values - values[0]) / values.std()
+
+
+def forecast(make: Callable[[Shape], Learner], values: Tensor, is_squared: bool) -> Tensor:
+    """Return the mean loss of forecasts by a linear model of the last three values, ``(1)``."""
+    learner, losses = make((1, 4)), []
+    for t in range(3, len(values)):
+        x = torch.cat([values[t - 3 : t], torch.ones(1)]).unsqueeze(0)
+        error = (x * learner.predict().double()).sum() - values[t]
+        losses.append(0.5 * error**2 if is_squared else error.abs())
+        learner.step((error if is_squared else error.sign()) * x)
+    return torch.stack(losses).mean(0, keepdim=True)
+
+
 def regret(make: Callable[[Shape], Learner], rounds: int, trials: int, **options: Any) -> Tensor:
     """Return the expected regret of each trial on Huber losses, with a comparator of length 1."""
     stream = SEAStream(DIM, loss="huber", batch_shape=(trials,), seed=1, **options)
@@ -282,9 +305,9 @@ def regret(make: Callable[[Shape], Learner], rounds: int, trials: int, **options
 def cell(runs: list[Tensor], digits: int = 3) -> str:
     """Return the mean and standard error of the best run, of losses by seed."""
     best = min(runs, key=lambda losses: float(losses.nan_to_num(nan=math.inf).mean()))
-    mean, error = float(best.mean()), float(best.std()) / math.sqrt(len(best))
+    mean = float(best.mean())
     form = f".{digits}f" if mean < 1e4 else ".1e"
-    return f"{mean:{form}} ± {error:{form}}"
+    return f"{mean:{form}}" + (f" ± {float(best.std()) / math.sqrt(len(best)):{form}}" if len(best) > 1 else "")
 
 
 def table(title: str, names: list[str], columns: dict[str, Callable[[str], str]]) -> list[str]:
@@ -333,6 +356,15 @@ def main() -> None:
         for layer in ("calibration", "new head")
     }
     lines += ["", *table("layers", list(all_learners), columns)]
+    if not smoke and present(STREAMS, ["phishing"]):  # river is installed
+        columns = {
+            f"{name}, {loss}": lambda learner, name=name, loss=loss: cell(
+                [forecast(make, series(name), loss == "squared") for make in all_learners[learner]]
+            )
+            for name in SERIES
+            for loss in ("squared", "absolute")
+        }
+        lines += ["", *table("forecasts", list(all_learners), columns)]
     columns = {
         f"{kind}, T = {length}": lambda name, length=length, drift=drift: cell(
             [regret(make, length, trials, **drift) for make in (FREE | CLA)[name]], 1
