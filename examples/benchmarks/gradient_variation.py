@@ -23,7 +23,7 @@ All but the last have their defaults. There are five tables:
    absolute error, in standard deviations of the series.
 5. Regret on simulated streams, ``SEAStream``: independent noise; slow drift, which the last gradient predicts.
 
-    python examples/benchmarks/gradient_variation.py    # about half an hour; seconds with --smoke
+    python examples/benchmarks/gradient_variation.py    # about twenty minutes; seconds with --smoke
 """
 
 import argparse
