@@ -35,6 +35,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "ceiling": NOT_POSITIVE,
     "zero_odds": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
     "delta": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
+    "corrupted_rounds": [-1, 1.5, True, "3", None, math.nan],
     "alpha": NOT_POSITIVE,
     "minimum_scale": NOT_POSITIVE,
     "groups": [0, -5, 10.5, True, "9"],

@@ -20,6 +20,7 @@ class HeavyTailReference:
         theta_bound: float = 1.0,
         ridge: float | None = None,
         delta: float = 0.01,
+        corrupted_rounds: int = 0,
         radius_scale: float = 1.0,
     ) -> None:
         self.noise, self.order, self.noise_scale = noise, moment_order, noise_scale
@@ -29,10 +30,11 @@ class HeavyTailReference:
         self.C = self.eps**self.eps / (1.0 + self.eps) ** (1.0 + self.eps)
         self.K = 3.0
         self.tau0 = 3.0 if self.eps == 1.0 else min(3.0, 1.75 * self.C * self.eps / (1.0 - self.eps))
+        self.tau0 /= math.sqrt(1.0 + 4.0 * corrupted_rounds)
         self.V = self.lam * np.eye(dim)
         self.A = self.lam * np.eye(dim)
         self.moment = np.zeros(dim)
-        self.bias = 0.0
+        self.bias = math.sqrt((1.0 if noise == "symmetric" else 4.5) * corrupted_rounds)
         self.rounds = 0
 
     @property

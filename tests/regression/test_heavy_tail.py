@@ -17,7 +17,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "infinite variance": {"moment_order": 1.5},
     "all": {"moment_order": 1.1, "theta_bound": 0.3, "ridge": 0.1, "delta": 0.1, "radius_scale": 0.1},
     "no noise": {"moment_order": 1.9, "noise_scale": 0.0, "theta_bound": 10.0},
+    "corrupted": {"corrupted_rounds": 7},
+    "infinite variance, corrupted": {"moment_order": 1.3, "corrupted_rounds": 100, "delta": 0.2},
     "symmetric": {"noise": "symmetric"},
+    "symmetric, corrupted": {"noise": "symmetric", "corrupted_rounds": 7},
     "symmetric, all": {"noise": "symmetric", "theta_bound": 2.0, "ridge": 0.5, "delta": 0.3},
 }
 

@@ -79,6 +79,14 @@ def positive_integer(name: str, value: Any) -> int:
     return number
 
 
+def non_negative_integer(name: str, value: Any) -> int:
+    """Return an integer of at least 0, or raise."""
+    number = integer(name, value)
+    if number < 0:
+        raise ValueError(f"{name}: expected an integer of at least 0, got {value}")
+    return number
+
+
 def rounds_at_most(name: str, value: Any) -> int:
     """Return a number of rounds that a float can count, or raise."""
     number = positive_integer(name, value)

@@ -24,6 +24,8 @@ class AnytimeHeavyTailUCB(UCB[HeavyTailRegression]):
             length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
+        corrupted_rounds: K, a bound on the number of rounds whose reward may be false, such as fraud or a broken sensor. The
+            radius starts at :math:`\sqrt{4.5K}` or more, and residuals are clipped at a lower level.
         radius_scale: multiplies the radius, and changes the update too. Other than 1 it is a heuristic.
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
             counts the rounds since the last start. A guarantee holds for each epoch separately, if the parameter does not move
@@ -51,6 +53,7 @@ class AnytimeHeavyTailUCB(UCB[HeavyTailRegression]):
         theta_bound: float = 1.0,
         ridge: float | None = None,
         delta: float = 0.01,
+        corrupted_rounds: int = 0,
         radius_scale: float = 1.0,
         restart_every: int | None = None,
         batch_shape: tuple[int, ...] = (),

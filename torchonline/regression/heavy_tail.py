@@ -3,6 +3,7 @@
 import math
 from typing import Unpack
 
+import torch
 from torch import Tensor
 
 from torchonline.core.checks import one_of
@@ -35,7 +36,8 @@ class HeavyTailRegression(HeavyTailCertificate):
               \text{radius} = \sqrt{2\log\tfrac1\delta + \log\det\tfrac{A}{\lambda} + \lambda S^2} + \text{bias}.
 
     Features may be of any size and chosen in any way, and no horizon is needed. With ``noise="symmetric"`` the same holds for
-    noise that is symmetric given the past and x, without any moment; skewed noise breaks it. UCB has expected regret
+    noise that is symmetric given the past and x, without any moment; skewed noise breaks it. Up to ``corrupted_rounds`` rounds
+    may break these assumptions and have any reward, if it is settled before their noise which rounds these are. UCB has expected regret
     :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds at ``moment_order`` 2, ``delta`` = 1/T and the default
     ``ridge``, for features of norm at most L and :math:`\nu_t` bounded away from 0. Proofs, the formulas for other moment
     orders and delays: docs/heavy_tail_regression.md.
@@ -54,6 +56,8 @@ class HeavyTailRegression(HeavyTailCertificate):
             small voids the guarantee, often without a trace in the data.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
+        corrupted_rounds: K, a bound on the number of rounds whose reward may be false, such as fraud or a broken sensor. The
+            radius starts at :math:`\sqrt{4.5K}` or more, and residuals are clipped at a lower level.
 
     Shape:
         - ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``, ``(*B)``.
@@ -76,6 +80,7 @@ class HeavyTailRegression(HeavyTailCertificate):
     guarantee = "in all rounds"
     statistics_depend_on: tuple[str, ...] = ("is_symmetric", "moment_order", "theta_bound", "ridge", "delta")
     statistics_depend_on += ("radius_scale", "restart_every")
+    later_options = {"corrupted_rounds": 0}
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class HeavyTailRegression(HeavyTailCertificate):
         theta_bound: float = 1.0,
         ridge: float | None = None,
         delta: float = 0.01,
+        corrupted_rounds: int = 0,
         radius_scale: float = 1.0,
         restart_every: int | None = None,
         **options: Unpack[LearnerOptions],
@@ -95,9 +101,15 @@ class HeavyTailRegression(HeavyTailCertificate):
         super().__init__(dim, ridge, radius_scale, noise_scale, theta_bound, restart_every, **options)
         self.noise = one_of("noise", noise, ("moment", "symmetric"))
         self.is_symmetric = noise == "symmetric"
-        self._set_certificate(moment_order, delta)
+        self._set_certificate(moment_order, delta, corrupted_rounds)
         self.log_term = -2.0 * math.log(self.delta) + self.ridge * self.theta_bound**2
         self._create_buffers()
+
+    def _initial_state(self) -> dict[str, Tensor | None]:
+        # What a corrupted round adds to the square of the bias, at most.
+        most = 1.0 if self.is_symmetric else 4.5
+        bias = torch.tensor(math.sqrt(most * self.corrupted_rounds), dtype=torch.float64)
+        return super()._initial_state() | {"bias": bias}
 
     def radius(self) -> Tensor:
         return self.radius_scale * (sqrt(number(self.logdet) + self.log_term) + number(self.bias))

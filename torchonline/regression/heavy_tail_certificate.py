@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchonline.core.checks import within
+from torchonline.core.checks import non_negative_integer, within
 from torchonline.core.ops import (
     along,
     assign_,
@@ -75,13 +75,16 @@ class HeavyTailCertificate(Estimator):
     positive_definite = ("V", "V_inv", "A", "A_inv", "P")
     inverses = (("V", "V_inv"), ("A", "A_inv"))
 
-    def _set_certificate(self, moment_order: float, delta: float) -> None:
+    def _set_certificate(self, moment_order: float, delta: float, corrupted_rounds: int = 0) -> None:
         self.moment_order = within("moment_order", moment_order, 1.0, 2.0, closed=True)
+        self.corrupted_rounds = non_negative_integer("corrupted_rounds", corrupted_rounds)
         self.delta = within("delta", delta, 0.0, 1.0)
         self.growth = 3.0  # the clip level is at most tau0 * growth * sqrt(t) scales
         self.eps = eps = self.moment_order - 1.0
         self.bias_factor = eps**eps / (1.0 + eps) ** (1.0 + eps)
-        self.tau0 = 3.0 if eps == 1.0 else min(3.0, 1.75 * self.bias_factor * eps / (1.0 - eps))
+        tau0 = 3.0 if eps == 1.0 else min(3.0, 1.75 * self.bias_factor * eps / (1.0 - eps))
+        # All corrupted rounds together then add a bounded multiple of V to A.
+        self.tau0 = tau0 / math.sqrt(1.0 + 4.0 * self.corrupted_rounds)
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         state, zero = super()._initial_state(), torch.zeros((), dtype=torch.float64)
