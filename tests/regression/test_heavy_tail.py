@@ -134,6 +134,37 @@ def test_a_feature_has_no_unit_either() -> None:
         other.step(c * arms, 0, reward)
 
 
+@pytest.mark.parametrize(("dim", "moment_order"), [(1, 2.0), (3, 2.0), (3, 1.5)])
+def test_corruption_moves_the_estimate_as_far_as_its_bias_says(dim: int, moment_order: float) -> None:
+    """Without noise, all that moves the estimate is false rewards: within the bound of the proof, which they nearly reach."""
+    corrupted, theta = 50, torch.eye(dim, dtype=D)[0]
+    estimator = HeavyTailRegression(dim, moment_order=moment_order, corrupted_rounds=corrupted)
+    shares = []
+    for t in range(400):
+        x = torch.randn(dim, dtype=D) if t % 3 else theta
+        x = theta if t < corrupted else x
+        estimator.step(x, x @ theta - 3.5 * (t < corrupted))
+        moved = estimator.V @ (estimator.theta_hat - theta) + estimator.ridge * theta
+        shares.append(float((moved @ estimator.A_inv @ moved).sqrt() / estimator.bias))
+    assert 0.8 < max(shares) <= 1.0
+
+
+@pytest.mark.parametrize("noise", ["moment", "symmetric"])
+def test_corrupted_rounds_start_the_bias(noise: str) -> None:
+    """At sqrt(4.5 K), or at sqrt(K) for symmetric noise."""
+    estimator = HeavyTailRegression(3, noise=noise, corrupted_rounds=8)
+    close(estimator.bias, torch.tensor(6.0 if noise == "moment" else 8.0**0.5, dtype=D))
+
+
+@pytest.mark.parametrize("corrupted", [5, 500])
+def test_corrupted_rounds_of_any_size_widen_the_set_a_bounded_way(corrupted: int) -> None:
+    """All of them together add at most 17/6 V to A."""
+    estimator = HeavyTailRegression(3, noise_scale=1.0, corrupted_rounds=corrupted)
+    estimator.step(torch.randn(corrupted, 3, dtype=D), 1e9 * torch.randn(corrupted, dtype=D))
+    excess = (17.0 / 6.0) * estimator.V - (estimator.A - estimator.ridge * torch.eye(3, dtype=D))
+    assert bool((torch.linalg.eigvalsh(excess) >= 0.0).all())
+
+
 def test_symmetric_noise_needs_no_scale() -> None:
     """noise="symmetric" takes no notice of noise_scale and moment_order."""
     plain = HeavyTailRegression(3, noise="symmetric")
@@ -173,6 +204,7 @@ def test_a_state_certified_otherwise_is_refused() -> None:
         {"ridge": 1.0},
         {"moment_order": 1.5},
         {"noise": "symmetric"},
+        {"corrupted_rounds": 1},
     ):
         other = HeavyTailRegression(3, **options)
         before = snapshot(other)
