@@ -51,6 +51,7 @@ EXAMPLES = sorted(
     and '\nif __name__ == "__main__":' in path.read_text()
 )
 WRITTEN = {
+    "examples/benchmarks/corrupted.py": ["corrupted.md"],
     "examples/benchmarks/csv_speed.py": ["log.csv", "log.vw"],
     "examples/benchmarks/messy.py": ["smoke.csv"],
     "examples/serving/from_csv_to_service.py": ["visits.csv", "outputs/config.yaml", "outputs/last.ckpt", "plans.pt"],
@@ -165,6 +166,7 @@ WRITTEN = {
 }
 SAID = {
     "examples/benchmarks/compiled_core.py": ["| `bandit(19, actions=7)` |"],
+    "examples/benchmarks/corrupted.py": ["RAND: regret", "Student-t: regret", "| Tani and Futami x 1 |"],
     "examples/benchmarks/csv_speed.py": ["| VW | 1.0 |", "| fit |", "| imports alone |"],
     "examples/benchmarks/speed.py": [
         "| a round at 2 x 50 |",

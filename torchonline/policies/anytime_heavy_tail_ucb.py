@@ -24,8 +24,8 @@ class AnytimeHeavyTailUCB(UCB[HeavyTailRegression]):
             length 1. Too large costs regret; too small voids the guarantee (docs/promises.md).
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
-        corrupted_rounds: K, a bound on the number of rounds whose reward may be false, such as fraud or a broken sensor. The
-            radius starts at :math:`\sqrt{4.5K}` or more, and residuals are clipped at a lower level.
+        corrupted_rounds: K, a bound on the number of rounds whose reward may be false, as from fraud or a broken sensor.
+            ``bias`` starts at :math:`\sqrt{4.5K}`, and residuals are clipped at a lower level (docs/corrupted_rewards.md).
         radius_scale: multiplies the radius, and changes the update too. Other than 1 it is a heuristic.
         restart_every: rounds after which a learner forgets everything, for a parameter that moves; None for never. ``rounds``
             counts the rounds since the last start. A guarantee holds for each epoch separately, if the parameter does not move

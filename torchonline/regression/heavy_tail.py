@@ -36,11 +36,11 @@ class HeavyTailRegression(HeavyTailCertificate):
               \text{radius} = \sqrt{2\log\tfrac1\delta + \log\det\tfrac{A}{\lambda} + \lambda S^2} + \text{bias}.
 
     Features may be of any size and chosen in any way, and no horizon is needed. With ``noise="symmetric"`` the same holds for
-    noise that is symmetric given the past and x, without any moment; skewed noise breaks it. Up to ``corrupted_rounds`` rounds
-    may break these assumptions and have any reward, if it is settled before their noise which rounds these are. UCB has expected regret
-    :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds at ``moment_order`` 2, ``delta`` = 1/T and the default
-    ``ridge``, for features of norm at most L and :math:`\nu_t` bounded away from 0. Proofs, the formulas for other moment
-    orders and delays: docs/heavy_tail_regression.md.
+    noise that is symmetric given the past and x, without any moment; skewed noise breaks it. Up to ``corrupted_rounds`` rounds may
+    break these assumptions and have any reward, if it is settled before the noise of a round whether it is one of them. UCB has
+    expected regret :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds at ``moment_order`` 2, ``delta`` = 1/T, the default
+    ``ridge`` and no corrupted rounds, for features of norm at most L and :math:`\nu_t` bounded away from 0. Proofs, the formulas for
+    other moment orders, corrupted rounds and delays: docs/heavy_tail_regression.md.
 
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), the same in every round. With ``noise="symmetric"``,
     which does not clip, ``step`` refuses an outlier of some 10^7 error bars in float64.
@@ -56,8 +56,8 @@ class HeavyTailRegression(HeavyTailCertificate):
             small voids the guarantee, often without a trace in the data.
         ridge: :math:`\lambda > 0`; None for d / S^2.
         delta: probability in (0, 1) that the confidence set ever fails.
-        corrupted_rounds: K, a bound on the number of rounds whose reward may be false, such as fraud or a broken sensor. The
-            radius starts at :math:`\sqrt{4.5K}` or more, and residuals are clipped at a lower level.
+        corrupted_rounds: K, a bound on the number of rounds whose reward may be false, as from fraud or a broken sensor. ``bias``
+            starts at :math:`\sqrt{4.5K}`, and residuals are clipped at a lower level (docs/corrupted_rewards.md).
 
     Shape:
         - ``A``, ``A_inv``, ``P``, ``(*B, d, d)``; ``logdet``, ``bias``, ``(*B)``.
