@@ -264,6 +264,7 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
         "truncation": 2.0,
         "repeats": 3,
         "restart_every": 5,
+        "corrupted_rounds": 6,
     }
     values |= {
         "radius_factor": 1.5,

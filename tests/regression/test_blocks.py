@@ -100,6 +100,7 @@ HEAVY: dict[str, dict[str, Any]] = {
     "order 1.3": {"moment_order": 1.3, "theta_bound": 0.3, "ridge": 0.1, "delta": 0.1, "radius_scale": 0.5},
     "no noise": {"moment_order": 1.9, "noise_scale": 0.0, "theta_bound": 10.0},
     "symmetric": {"noise": "symmetric", "theta_bound": 2.0},
+    "corrupted": {"corrupted_rounds": 5},
 }
 Block = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 
