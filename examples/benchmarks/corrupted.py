@@ -1,19 +1,20 @@
-r"""False rewards: what they cost learners for heavy tails, and whether confidence sets survive them.
+"""False rewards: what they cost learners for heavy tails, and whether confidence sets survive them.
 
-Two games. "RAND" has the four groups of insurance plans of docs/health_insurance.md as arms; a reward is minus the cost of a
+Two games. "RAND" has the four groups of insurance plans of docs/health_insurance.md as arms. A reward is minus the cost of a
 person-year of the group, drawn at random, in hundreds of dollars. "Student-t" has 20 fixed arms in five dimensions, parameters of
-norm 1 and noise with 2.1 degrees of freedom. Learners are told the standard deviation, for Student-t a bound of the norm of order
-2, and a bound on the norm of the parameter: for RAND, twice the true one.
+norm 1 and noise with 2.1 degrees of freedom. Learners are told the largest standard deviation of an arm, and a bound on the norm
+of the parameter, for RAND twice the true one.
 
-An adversary adds a number to the rewards of 20 rounds. It sees the arm, and not the noise, when it picks a round. Its numbers are
-1000 standard deviations, or 3. Learners are told that there are at most 20 such rounds, also where there are none.
+An adversary adds a number to 20 rewards: 1000 standard deviations, or 3. It sees the arm before it picks a round, and not the
+noise. The promises are the same where it does nothing: at most 20 rounds, or a sum C of the absolute numbers.
 
-Beside the library's learners is that of Tani and Futami (UAI 2026), which is told the sum of the absolute numbers, C. It is HvtUCB
-with alpha = 8 and a radius with 409 in the place of 107, whose noise scale is at least sqrt(C q) / kappa^(1/4), where q is the
-width of the arm. Below "x 1" is the radius of theory; then the best of four multiples, by the mean regret over all columns on
-other seeds and an eighth of the rounds. Other multiples than 1 have no guarantee.
+The learner of Tani and Futami (UAI 2026) is told C. It is HvtUCB with alpha = 8 and 409 / 107 times the radius, told a noise
+scale of at least sqrt(C q) / kappa^(1/4) in each round, where q is the width of the arm.
 
-    python examples/benchmarks/corrupted.py    # half an hour; seconds with --smoke
+"x 1" is the radius of theory. The other row of a learner has the best of four multiples, by the mean regret over all columns on
+other seeds and an eighth of the rounds. It has no guarantee.
+
+    python examples/benchmarks/corrupted.py    # some ten minutes; seconds with --smoke
 """
 
 import argparse
@@ -90,7 +91,8 @@ def student_t(trials: int, seed: int) -> Game:
 
 def tani_futami(dim: int, rounds: int, deviation: float, sums: Tensor, scale: float, **options: Any) -> Any:
     """Return the learner of Tani and Futami, and the noise scales of its rounds."""
-    policy = HvtUCB(dim, horizon=rounds, noise_scale=deviation, alpha=8.0, radius_scale=scale * 409.0 / 107.0, **options)
+    options["radius_scale"] = scale * 409.0 / 107.0
+    policy = HvtUCB(dim, horizon=rounds, noise_scale=deviation, alpha=8.0, **options)
     estimator = policy.estimator
     kappa = dim * math.log1p(rounds**2 / (estimator.ridge * 8.0 * dim))
 
@@ -119,7 +121,8 @@ def make(name: str, game: Game, rounds: int, sums: Tensor, scale: float) -> tupl
     options: dict[str, Any] = {"batch_shape": tuple(sums.shape)}
     if name == "bandit, heavy":
         # bandit(dim, "heavy", scale=False) at multiple 1.
-        return UCB(RobustRidgeRegression(dim, ridge=2.0, quantile=0.9, radius_scale=0.5 * scale, **options)), lambda x: None
+        estimator = RobustRidgeRegression(dim, ridge=2.0, quantile=0.9, radius_scale=0.5 * scale, **options)
+        return UCB(estimator), lambda x: None
     options["theta_bound"] = game.theta_bound
     if name == "Tani and Futami":
         return tani_futami(dim, rounds, told, sums, scale, **options)
@@ -176,21 +179,22 @@ def main() -> None:
     torch.set_num_threads(1)
     trials, scales = (2, SCALES[:2]) if options.smoke else (TRIALS, SCALES)
     page = []
-    for title, (draw, rounds) in {"RAND": (rand, 10000), "Student-t": (student_t, 4000)}.items():
-        rounds = 20 if options.smoke else rounds
-        rows = []
+    for title, (draw, full) in {"RAND": (rand, 10000), "Student-t": (student_t, 4000)}.items():
+        rows, rounds = [], 20 if options.smoke else full
         for name in LEARNERS:
-            tried = {
-                scale: float(play(name, draw(trials, 100), rounds // 8, scale, 100)[0].mean()) for scale in scales
-            }
+            tried = {scale: float(play(name, draw(trials, 100), rounds // 8, scale, 100)[0].mean()) for scale in scales}
             for scale in sorted({1.0, min(tried, key=lambda scale: tried[scale])}, reverse=True):
                 regret, is_lost = play(name, draw(trials, 0), rounds, scale, 0)
                 errors = regret.std(-1) / math.sqrt(trials)
                 cells = zip(regret.mean(-1).tolist(), errors.tolist(), is_lost.sum(-1).tolist(), strict=True)
-                rows.append([f"{name} x {scale:g}", *(f"{mean:.0f} ± {error:.0f}, {lost}" for mean, error, lost in cells)])
+                rows.append(
+                    [f"{name} x {scale:g}", *(f"{mean:.0f} ± {error:.0f}, {lost}" for mean, error, lost in cells)]
+                )
                 print(title, *rows[-1], sep=" | ", flush=True)
         columns = ["learner", *ATTACKS]
-        page.append(f"{title}: regret, mean ± standard error, and sets of {trials} that were lost\n\n" + markdown(columns, rows))
+        page.append(
+            f"{title}: regret, mean ± standard error, and sets of {trials} that were lost\n\n" + markdown(columns, rows)
+        )
     print("\n".join(page))
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "corrupted.md").write_text("\n".join(page))

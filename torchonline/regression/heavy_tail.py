@@ -36,11 +36,11 @@ class HeavyTailRegression(HeavyTailCertificate):
               \text{radius} = \sqrt{2\log\tfrac1\delta + \log\det\tfrac{A}{\lambda} + \lambda S^2} + \text{bias}.
 
     Features may be of any size and chosen in any way, and no horizon is needed. With ``noise="symmetric"`` the same holds for
-    noise that is symmetric given the past and x, without any moment; skewed noise breaks it. Up to ``corrupted_rounds`` rounds may
-    break these assumptions and have any reward, if it is settled before the noise of a round whether it is one of them. UCB has
-    expected regret :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds at ``moment_order`` 2, ``delta`` = 1/T, the default
-    ``ridge`` and no corrupted rounds, for features of norm at most L and :math:`\nu_t` bounded away from 0. Proofs, the formulas for
-    other moment orders, corrupted rounds and delays: docs/heavy_tail_regression.md.
+    noise that is symmetric given the past and x, without any moment; skewed noise breaks it. Up to ``corrupted_rounds`` rounds
+    may break these assumptions and have any reward, if it is settled before a round's noise whether it is one of them. UCB has
+    expected regret :math:`\tilde O(d\sqrt{\sum\nu_t^2} + d^2 S L)` over T rounds at ``moment_order`` 2, ``delta`` = 1/T and the
+    default ``ridge``, for features of norm at most L, :math:`\nu_t` bounded away from 0 and no corrupted rounds. Proofs, and the
+    formulas for other moment orders, corrupted rounds and delays: docs/heavy_tail_regression.md.
 
     Cost of a round: O(d^2) time and five d x d matrices (seven in float32), the same in every round. With ``noise="symmetric"``,
     which does not clip, ``step`` refuses an outlier of some 10^7 error bars in float64.
