@@ -33,6 +33,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "ridge": NOT_POSITIVE,
     "floor": NOT_POSITIVE,
     "ceiling": NOT_POSITIVE,
+    "corruption": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
     "zero_odds": [-1.0, *NOT_FINITE, *NOT_A_NUMBER],
     "delta": [0.0, 1.0, 2.0, -0.1, *NOT_FINITE, *NOT_A_NUMBER],
     "corrupted_rounds": [-1, 1.5, True, "3", None, math.nan],

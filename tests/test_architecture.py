@@ -279,6 +279,7 @@ def test_a_named_bandit_takes_what_its_estimator_takes(cls: Any) -> None:
         "threshold_factor": 2.5,
         "groups": 2,
         "recursive_scale": True,
+        "corruption": 5.0,
     }
     values |= dict.fromkeys(("clip_residuals", "project", "adaptive_scale"), False)
     mine = {name: value for name, value in values.items() if name in parameters}

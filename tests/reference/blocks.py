@@ -44,6 +44,7 @@ class LocalGLBBlocks(LocalGLB):
         z, q = x @ self.theta, np.maximum(np.einsum("ni,ij,nj->n", x, inverse, x), 1e-30)
         B, error = self.S * np.linalg.norm(x, axis=-1), (1.0 + 1e-9) * beta * np.sqrt(q)
         low, high = np.clip(z - error, -B, B), np.clip(z + error, -B, B)
+        g = self.dispersion(g, q, B)
 
         def objective(D):
             return self.loss(z + x @ D, r, g).sum() + 0.5 * D @ G @ D

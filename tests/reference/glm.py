@@ -74,10 +74,19 @@ class GLBOMD(Generalized):
 class LocalGLB(Generalized):
     """The proximal step on one number, and the least curvature over the interval of the truth."""
 
-    def __init__(self, dim, link, *, unimodal, **options):
+    def __init__(self, dim, link, *, unimodal, corruption=0.0, **options):
         super().__init__(dim, link, **options)
-        self.unimodal = unimodal
-        self.squared = self.ridge * self.S**2 - 2.0 * np.log(self.delta)
+        self.unimodal, self.corruption = unimodal, corruption
+        self.start = self.squared = self.ridge * self.S**2 - 2.0 * np.log(self.delta)
+        if corruption:
+            self.squared = 4.0 * self.start
+
+    def dispersion(self, g, q, B):
+        """The dispersion, raised where a changed reward could mislead by more than alpha."""
+        if not self.corruption:
+            return g
+        alpha = 1.5 * self.start / self.corruption
+        return np.maximum(g, np.minimum((self.radius() + 6.0) * np.sqrt(q), 2.0 * B) / alpha)
 
     def curvature(self, b, y):
         if abs(b - y) <= 0.02:
@@ -88,6 +97,7 @@ class LocalGLB(Generalized):
         g = (self.scale if scale is None else scale) ** 2
         u = np.linalg.solve(self.V, x)
         z, q, B = x @ self.theta, max(x @ u, 1e-30), self.S * np.linalg.norm(x)
+        g = self.dispersion(g, q, B)
         error = (1.0 + 1e-9) * self.radius() * np.sqrt(q)
         low, high = np.clip(z - error, -B, B), np.clip(z + error, -B, B)
 

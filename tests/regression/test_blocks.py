@@ -204,18 +204,20 @@ def clicks_of(link: Link, seed: int) -> list[Block]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ridge", [None, 0.2])
+@pytest.mark.parametrize(("ridge", "corruption"), [(None, 0.0), (0.2, 0.0), (None, 5.0)])
 @pytest.mark.parametrize("theta_bound", [1.0, 4.0])
 @pytest.mark.parametrize("name", LINKS)
-def test_links_agree_with_reference(name: str, theta_bound: float, ridge: float | None) -> None:
+def test_links_agree_with_reference(name: str, theta_bound: float, ridge: float | None, corruption: float) -> None:
     link = LINKS[name]
     options: dict[str, Any] = {"link": link, "theta_bound": theta_bound, "feature_bound": 2.0, "ridge": ridge}
+    options |= {"corruption": corruption}
     batched = LocalGLMRegression(3, batch_shape=(2,), **options)
     references = [
         LocalGLBBlocks(
             3,
             type(link).__name__,
             unimodal=link.is_unimodal,
+            corruption=corruption,
             concordance=batched.concordance,
             bound=theta_bound,
             ridge=batched.ridge,

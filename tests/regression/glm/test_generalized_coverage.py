@@ -1,6 +1,7 @@
 """The confidence sets of generalized linear learners hold as often as they say, whoever chooses the arms; wrong ones do not."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -84,3 +85,24 @@ def test_rewards_that_spread_wider_are_seen_to_break_them(
 ) -> None:
     whole, _ = misses(make, link, bound, law)
     assert (whole > LIMIT).any(), whole
+
+
+class Fraud:
+    """An adversary who turns clicks against the truth, a number of times in each run."""
+
+    def __init__(self, clicks: int) -> None:
+        self.left = torch.full((2, RUNS), clicks)
+
+    def __call__(self, z: Tensor, generator: torch.Generator) -> Tensor:
+        click, wanted = torch.bernoulli(z.sigmoid(), generator=generator), (z < 0.0).double()
+        change = torch.where(self.left > 0, wanted - click, 0.0)
+        self.left -= change.abs().long()
+        return click + change
+
+
+def test_the_set_holds_under_corruption() -> None:
+    """With a quarter of all clicks changed it does; without the budget it does not."""
+    whole, _ = misses(partial(LocalGLB, corruption=50.0), Logistic(), 3.0, Fraud(50))
+    assert (whole <= LIMIT).all(), whole
+    trusting, _ = misses(LocalGLB, Logistic(), 3.0, Fraud(50))
+    assert (trusting > 0.9).all(), trusting
