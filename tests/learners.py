@@ -55,7 +55,7 @@ VARIANTS: dict[str, tuple[Any, ...]] = {
     "horizon": (None,),
     "floor": (0.2,),
     "repeats": (1, 2),
-    "corruption": (5.0,),
+    "corruption": (50.0,),
     "link": (
         torchonline.Gaussian(0.5),
         torchonline.Binomial(5),

@@ -187,6 +187,7 @@ def test_the_entry_of_the_library(number: str, said: str, is_release: bool, monk
 def test_parts_are_cited() -> None:
     """The estimator of a policy, the mechanism of noise, the learners of an optimizer, the policy of a head; each paper once."""
     assert citations.papers(LocalGLB(2)) == ["zhang2025generalized", "faury2022jointly"]
+    assert "kim2026jointly" in citations.papers(LocalGLB(2, corruption=1.0))
     private = DPTOFW(2, radius_bound=1.0, horizon=10, epsilon=1.0, delta=0.01)
     assert citations.papers(private) == ["han2022private", "dvijotham2024efficient"]
     weight = torch.nn.Parameter(torch.zeros(2))

@@ -15,7 +15,7 @@ from torchonline.core.versions import home, version
 # The year of the latest release, or of the next one.
 YEAR = 2026
 # Papers of one value of an option: the option's name and this value.
-OF_OPTION = {"neu2015explore": ("rule", "exp4")}
+OF_OPTION = {"neu2015explore": ("rule", "exp4"), "kim2026jointly": ("is_weighted", True)}
 LEARNERS = re.compile(r"^  learners = \{(.*)\},\n", re.MULTILINE)
 
 

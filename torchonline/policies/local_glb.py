@@ -18,8 +18,8 @@ class LocalGLB(UCB[LocalGLMRegression]):
         link: how the mean reward depends on the predictor: one of :mod:`torchonline.links`; None for ``Logistic()``. ``step``
             refuses rewards that are impossible under the link.
         corruption: C >= 0, a bound on the sum of all changes that an adversary makes to rewards, in units of the reward: for
-            clicks, the number of false ones and of those suppressed. 0 trusts all rewards. Above 0 it costs regret, with and
-            without an adversary (docs/generalized_linear.md).
+            clicks, the number of false and of suppressed ones. Too small voids the guarantee. Above 0 it costs regret, even if
+            there is no adversary (docs/generalized_linear.md).
         theta_bound: S > 0, a bound on the norm of the true parameter. Too large costs regret; too small voids the guarantee
             (docs/promises.md).
         feature_bound: L > 0, a bound on the norm of features. ``step`` refuses longer ones: where :math:`S\|x\|` is large, the

@@ -44,21 +44,20 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
     (:math:`D_m` is the divergence of m). The squared radius grows by the cost of the round. Widths are :math:`\|x\|_{V^{-1}}`.
     As the set shrinks, c tends to the slope :math:`\mu'(y)/g`, and V to the Fisher information, for any S.
 
-    With ``corruption`` = C > 0, an adversary changes rewards, by at most C in all. Then 1/g is replaced by
+    With ``corruption`` = C > 0, rewards may be false, and 1/g is replaced by
 
     .. math:: \min\Bigl\{\frac1g,\ \frac\alpha{\min\{(\text{radius}+6)\sqrt q,\ 2S\|x\|\}}\Bigr\},\qquad
-              \alpha = \frac{3\,(\lambda S^2 + 2\log(1/\delta))}{2C},
+              \alpha = \frac{3\,(\lambda S^2 + 2\log(1/\delta))}{2C}.
 
-    so that rounds of which little is known count less, and the squared radius is larger by :math:`2\alpha C`: the first radius
-    is twice as large.
+    So a round counts less if little is known of its predictor. The squared radius starts :math:`2\alpha C` higher, which doubles
+    the first radius.
 
     Guarantee. If :math:`\|\theta^*\| \le` ``theta_bound`` and the reward, given the past and x, has the law of the link (or one
     whose exponential moments are not larger: see :mod:`torchonline.links`), then with probability at least 1 - ``delta``, for
     all rounds and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)`. It holds from the
-    first round, for any ``ridge``, any way of choosing x, and any horizon. It holds under corruption, if the rewards before it
-    are as above, and the changes :math:`c_t`, which may depend on all that has happened, on x and on the reward, satisfy
-    :math:`\sum_t|c_t| \le C`. Proof: docs/generalized_linear_theory.md. No regret
-    bound is proved for UCB over it; docs/glb_omd.md measures the regret.
+    first round, for any ``ridge``, any way of choosing x, and any horizon. An adversary who sees the past, x and the reward may
+    add :math:`c_t` to it before the learner sees it, if :math:`\sum_t|c_t| \le C`. Proof: docs/generalized_linear_theory.md. No
+    regret bound is proved for UCB over it; docs/glb_omd.md measures the regret.
 
     Cost of a round: O(d^2) time, ``NODES`` exponentials, at most 10 halvings and 6 Newton steps on one number, the same in
     every round; two d x d matrices (three in float32). If Newton's method stops before the root, the radius grows but the
@@ -72,8 +71,8 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
             is the same everywhere (all but ``Gamma`` and ``CustomLink``), an L that is too large costs nothing.
         ridge: :math:`\lambda > 0`; None for d / (1 + R S), which depends on L only with those two links.
         corruption: C >= 0, a bound on the sum of all changes that an adversary makes to rewards, in units of the reward: for
-            clicks, the number of false ones and of those suppressed. 0 trusts all rewards. Above 0 it costs regret, with and
-            without an adversary (docs/generalized_linear.md).
+            clicks, the number of false and of suppressed ones. Too small voids the guarantee. Above 0 it costs regret, even if
+            there is no adversary (docs/generalized_linear.md).
 
     Example:
         >>> learner = LocalGLMRegression(2, theta_bound=3.0)
@@ -88,9 +87,10 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         Of this library, after two one-pass estimators: that of Zhang, Xu, Zhao and Sugiyama, Generalized Linear Bandits: Almost
         Optimal Regret with One-Pass Update, 2025, which is :class:`GLMRegression`; and that of Faury, Abeille, Jun and
         Calauzenes, Jointly Efficient and Optimal Algorithms for Logistic Bandits, AISTATS 2022. What differs: the local
-        curvature, a radius that is evaluated instead of bounded, and no projection. Weights against corruption are those of
-        Kim, Lee and Yun, A Jointly Efficient and Optimal Algorithm for Heteroskedastic Generalized Linear Bandits with
-        Adversarial Corruptions, 2026, in kind; of that paper we have read the introduction, and the cut and the proof are ours.
+        curvature, a radius that is evaluated instead of bounded, and no projection. The idea of
+        weights against corruption is that of Kim, Lee and Yun, A Jointly Efficient and Optimal Algorithm for Heteroskedastic
+        Generalized Linear Bandits with Adversarial Corruptions, 2026, of which we have read the introduction. The weights and
+        the proof are ours.
     """
 
     guarantee = "in all rounds"
@@ -104,11 +104,11 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         super().__init__(dim, link, **options)
         link = self.link
         self.corruption = non_negative("corruption", corruption)
-        # What changed rewards may add to the squared radius, and what one unit of change may: 2 alpha.
-        self.allowance = self.influence = 0.0
-        if self.corruption > 0.0:
+        # 2 alpha C and alpha.
+        self.is_weighted, self.allowance, self.influence = self.corruption > 0.0, 0.0, 0.0
+        if self.is_weighted:
             self.allowance = 3.0 * self._squared_start(self.theta_bound)
-            self.influence = self.allowance / self.corruption
+            self.influence = 0.5 * self.allowance / self.corruption
         self.is_unimodal = link.is_unimodal
         self._set_proximal_step()
         # TorchScript does not see a module's constants.
@@ -126,12 +126,12 @@ class LocalGLMRegression(ProximalStep, MixtureEstimator):
         return super()._squared_start(distance) + self.allowance
 
     def _weight(self, noise_scale: Tensor, q: Tensor, error: Tensor, bound: Tensor) -> Tensor:
-        """Return the weights of rounds: 1 / g, less where a changed reward would mislead much."""
+        """Return the weights of rounds: 1 / g, less where a change could mislead."""
         weight = 1.0 / (noise_scale * noise_scale)
-        if self.corruption > 0.0:
+        if self.is_weighted:
             # No node of the mixture is further than this from the true predictor.
             farthest = minimum(error + 6.0 * sqrt(q), 2.0 * bound)
-            weight = minimum(0.5 * self.influence / at_least(farthest, 1e-30), weight)
+            weight = minimum(self.influence / at_least(farthest, 1e-30), weight)
         return weight
 
     def _observe(self, x: Tensor, reward: Tensor, noise_scale: Tensor) -> None:
