@@ -430,7 +430,12 @@ SAID = {
     "examples/papers/glb_errata.py": ["it holds in 0 of 100 cases", "| 16 | none |"],
     "examples/papers/glb_omd_speed.py": ["OFUGLB, scipy", "exported program", "LocalGLB: a round at t = 20"],
     "examples/papers/glb_omd_coverage.py": ["logistic, S = 8", "GLBOMD: at most", "LocalGLB: at most"],
-    "examples/papers/glb_corruption.py": ["Regret, covertype", "| told C, x 0.3 | ", "| told C / 4 | 0 | ", "| OFUL | "],
+    "examples/papers/glb_corruption.py": [
+        "Regret, covertype",
+        "| told C, x 0.3 | ",
+        "| told C / 4 | 0 | ",
+        "| OFUL | ",
+    ],
     "examples/papers/glb_drift.py": ["| clicks | turns | DiscountedGLB, tuned | ", "| counts | stays | LocalGLB | "],
     "examples/papers/hvt_box.py": [
         "| learner | radius_scale | sphere | box, each arm scaled | ",
