@@ -59,7 +59,7 @@ class Learner(WithParams, Citable, WithOptions, nn.Module):
     # Options that the statistics depend on: a checkpoint made with others is refused.
     statistics_depend_on: tuple[str, ...] = ()
     # The same for options added later, with the values that older states imply. All are stored once one of them differs.
-    later_options: Mapping[str, bool | int | tuple[int, ...]] = {}
+    later_options: Mapping[str, bool | int | float | tuple[int, ...]] = {}
     # Arguments that add a varying number of values to a checkpoint, such as a domain.
     sized_options: tuple[str, ...] = ()
     options_tolerance = 1e-6
