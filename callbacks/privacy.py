@@ -13,6 +13,7 @@ from torchonline.core.messages import counted
 from torchonline.models.pass_guard import PassGuard, clocks
 from torchonline.privacy.composition import private_learners, total_ledger
 from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.learners.clock import NO_END
 from torchonline.privacy.plots import draw_spending
 
 
@@ -162,8 +163,9 @@ class PrivacySpendLogger(PassGuard):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.has_stopped:
             taken, horizon = max(clocks(self._learners)), max(learner.horizon for learner in self._learners)
+            of_all = "" if horizon == NO_END else f" of {horizon}"
             rank_zero_info(
-                f"PrivacySpendLogger: the privacy budget, stop_at={self.stop_at:g}, ended the fit at step {taken} of {horizon}"
+                f"PrivacySpendLogger: the privacy budget, stop_at={self.stop_at:g}, ended the fit at step {taken}{of_all}"
             )
         is_private = all(learner.epsilon < math.inf for learner in self._learners)
         if self.figure and is_private and self._have_stepped():

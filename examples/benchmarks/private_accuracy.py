@@ -183,13 +183,15 @@ def play(
     *,
     clip: float,
     together: int = 1,
+    knows_end: bool = True,
     **options: Any,
 ) -> dict[str, Scores]:
-    """Play the streams of a batch, ``together`` records a step."""
+    """Play the streams of a batch, ``together`` records a step. ``knows_end``: whether the learner is told the horizon."""
     runs, count, dim = people.x.shape
     steps = math.ceil(count / together)
     told = promise.told(together)
-    learner = make(dim, horizon=steps, clip=together * clip, batch_shape=(runs,), seed=seed, **told, **options)
+    horizon = steps if knows_end else None
+    learner = make(dim, horizon=horizon, clip=together * clip, batch_shape=(runs,), seed=seed, **told, **options)
     average = torch.zeros(runs, dim, dtype=torch.float64)
     hits, averaged_hits = torch.zeros(2, runs, dtype=torch.float64)
     for t in range(1, steps + 1):
@@ -294,12 +296,15 @@ SGD = f"DP-SGD, random batches of {BATCH}"
 PLAYERS: dict[str, tuple[Play, list[Options]]] = {
     "DPTOFW, radius 1": (tofw, [{"radius_bound": 1.0}]),
     "DPTOFW, default": (tofw, [{}]),
+    "DPTOFW, default, no horizon": (partial(tofw, knows_end=False), [{}]),
     "DPTOFW, radius 10": (tofw, [{"radius_bound": 10.0}]),
+    "DPTOFW, radius 10, no horizon": (partial(tofw, knows_end=False), [{"radius_bound": 10.0}]),
     "DPTOFW, radius 30": (tofw, [{"radius_bound": 30.0}]),
     "DPTOFW, radius 10, step_scale 2": (tofw, [{"radius_bound": 10.0, "step_scale": 2.0}]),
     "DPTOFW": (tofw, BALLS),
     f"DPTOFW, {TOGETHER} a step": (partial(tofw, together=TOGETHER), BALLS),
     "DPFTRL, default": (ftrl, [{}]),
+    "DPFTRL, default, no horizon": (partial(ftrl, knows_end=False), [{}]),
     "DPFTRL": (ftrl, BALLS),
     f"DPFTRL, {TOGETHER} a step": (partial(ftrl, together=TOGETHER), BALLS),
     f"DPFTRL, {TOGETHER} a step, momentum": (partial(ftrl, make=Momentum, together=TOGETHER), BALLS),

@@ -6,6 +6,7 @@ from typing import Any
 
 from torchonline.core.axes import GREY, axes_or_new, label_right
 from torchonline.privacy.accounting import Ledger
+from torchonline.privacy.learners.clock import NO_END
 
 # Points of the curve.
 POINTS = 128
@@ -22,6 +23,7 @@ def draw_spending(
         raise ValueError("epsilon: expected a finite number, got inf; without noise nothing is private")
     horizon = max(learner.horizon for learner in learners)
     now = max(learner.steps_released() for learner in learners)
+    horizon = max(2 * now, POINTS) if horizon == NO_END else horizon
     steps = sorted({now, *(round(horizon * i / POINTS) for i in range(POINTS + 1))})
     spent = [_epsilon(learners, step, delta, continuations) for step in steps]
     axes, made = axes_or_new(ax), steps.index(now) + 1

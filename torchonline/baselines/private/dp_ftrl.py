@@ -10,8 +10,10 @@ from torchonline.baselines.private.private_optimizer import PrivateOptimizer, ra
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
+from torchonline.privacy.learners.clock import NO_END
 from torchonline.privacy.learners.point import DEFAULT_RADIUS
 from torchonline.privacy.mechanisms.base import number_of
+from torchonline.privacy.mechanisms.endless import largest_error
 from torchonline.privacy.mechanisms.prefix_sums import calibrated
 
 
@@ -88,15 +90,24 @@ class DPFTRL(PrivateOptimizer):
             **options,
         )
         self.noise = calibrated(mechanism, self, self._moved(), self._longest_sum())
+        self.is_scheduled = learning_rate is None and self.horizon == NO_END
         self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._create_buffers()
 
     def _best_rate(self) -> float:
-        """Return the learning rate with the smallest bound on the regret."""
-        noise = self.noise.noise_scale * self.noise.errors(self.horizon)[0]
+        """Return the rate with the smallest bound on the regret; without a horizon the first."""
+        return self._scheduled(1) if self.is_scheduled else self._rate(self.horizon, self.noise.errors(self.horizon)[0])
+
+    def _rate(self, steps: float, error: float) -> float:
+        """Return the rate for a number of steps with noise of that size."""
+        noise = self.noise.noise_scale * error
         radius = euclidean_radius(self.dim, self.norm, self.radius_bound)
         longest = self.records_a_step * self.clip
-        return radius / math.sqrt(self.horizon * longest * (longest + 2.0 * math.sqrt(self.dim) * noise))
+        return radius / math.sqrt(steps * longest * (longest + 2.0 * math.sqrt(self.dim) * noise))
+
+    def _scheduled(self, step: int) -> float:
+        """Return the rate that decides in a step, if there is no horizon."""
+        return self._rate(2.0 * step, largest_error(step.bit_length()))
 
     @one_at_a_time
     def average(self) -> Tensor:
@@ -110,7 +121,8 @@ class DPFTRL(PrivateOptimizer):
     def _learn(self, contribution: Tensor, step: int) -> None:
         noisy_sum = self.noise.add(self._buffers, contribution, step)
         self.average_theta.lerp_(self.theta, 1.0 / step)
-        self.theta.copy_(projected(-self.learning_rate * noisy_sum, self.norm, self.radius_bound))
+        rate = self._scheduled(step + 1) if self.is_scheduled else self.learning_rate
+        self.theta.copy_(projected(-rate * noisy_sum, self.norm, self.radius_bound))
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
         return [number_of(self.noise.name)] + self.noise.parameters()

@@ -96,6 +96,7 @@ class DPUCB(PrivateBandit):
             raise ValueError(f"dtype: expected torch.float64, because all state is float64, got {options['dtype']}")
         reward_clip = positive("reward_clip", reward_clip)
         super().__init__(dim, arms=arms, feature_clip=feature_clip, reward_clip=reward_clip, **options)
+        self._refuse_endless(type(self).__name__)
         self.feature_norm = 2.0
         self.is_original = one_of("constants", constants, ("exact", "original")) == "original"
         self.theta_bound = positive("theta_bound", theta_bound)

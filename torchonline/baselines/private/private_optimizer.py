@@ -51,6 +51,7 @@ class DisjointBatches(PrivateOptimizer):
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self._refuse_several(type(self).__name__)
+        self._refuse_endless(type(self).__name__)
         self.source.require("add_normal")
         self.noise_multiplier = 0.0 if self.epsilon == math.inf else 1.0 / gaussian_mu(self.epsilon, self.delta)
 

@@ -13,7 +13,7 @@ from torchonline.core.backend import without_cast
 from torchonline.core.checks import integer, one_of, positive, positive_integer, within
 from torchonline.core.options import LearnerOptions
 from torchonline.privacy.accounting import ADJACENCIES, Event, Ledger, NonPrivateEvent, RepeatedEvent
-from torchonline.privacy.learners.clock import ClockedLearner
+from torchonline.privacy.learners.clock import NO_END, ClockedLearner
 from torchonline.privacy.noise import NoiseSource
 from torchonline.privacy.noise import noise_source as make_source
 
@@ -34,7 +34,7 @@ def warn_of_delta(delta: float, people: float) -> None:
 class PrivateOptions(LearnerOptions, total=False):
     """Options of all private learners: meaning and defaults as in ``PrivateLearner``."""
 
-    horizon: Required[int]
+    horizon: Required[int | None]
     epsilon: Required[float]
     delta: Required[float]
     adjacency: str
@@ -69,10 +69,11 @@ class PrivateLearner(ClockedLearner):
 
     Args:
         dim: number of features d.
-        horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent.
+        horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent. None for no end:
+            the promise holds for any number of steps, with about 1.4 times the noise (``torchonline.privacy.mechanisms.endless``).
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
-            warns.
+            warns. Without a horizon nothing warns.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one record
             is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
@@ -106,7 +107,7 @@ class PrivateLearner(ClockedLearner):
         self,
         dim: int,
         *,
-        horizon: int,
+        horizon: int | None,
         epsilon: float,
         delta: float,
         adjacency: str = "replace_one",
@@ -120,13 +121,13 @@ class PrivateLearner(ClockedLearner):
         # The seed is neither stored nor shown. extra_repr always shows the adjacency.
         for name in ("seed", "adjacency", "domain"):
             self.__dict__.get("_arguments", {}).pop(name, None)
-        self.horizon = positive_integer("horizon", horizon)
+        self.horizon = NO_END if horizon is None else positive_integer("horizon", horizon)
         self.epsilon = math.inf if epsilon == math.inf else positive("epsilon", epsilon)
         self.delta = within("delta", delta, 0.0, 1.0)
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
         self.participations = positive_integer("participations", participations)
         self.min_separation = positive_integer("min_separation", min_separation)
-        if self.warns_of_delta and self.epsilon < math.inf:
+        if self.warns_of_delta and self.epsilon < math.inf and self.horizon < NO_END:
             warn_of_delta(self.delta, self.horizon * self.records_a_step / self.participations)
         self.source = make_source(noise_source, seed)
 
@@ -293,6 +294,11 @@ class PrivateLearner(ClockedLearner):
         """Raise if a person may take part several times. ``name`` is what forbids it."""
         if self.participations > 1:
             raise ValueError(f"participations: expected 1 with {name}, got {self.participations}")
+
+    def _refuse_endless(self, name: str) -> None:
+        """Raise if there is no horizon. ``name`` is what needs one."""
+        if self.horizon == NO_END:
+            raise ValueError(f"horizon: expected an integer with {name}, got None")
 
     def _clip_bound(self, name: str, value: Any) -> float:
         """Return a clipping bound: above 0, and infinite only if epsilon is."""

@@ -20,6 +20,8 @@ from torchonline.privacy.noise import NoiseSource, this_process
 # Compiling a learner is harmless. An exported file would hold its secret buffers.
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 TAG_BITS = 63
+# The horizon of a learner without an end: no clock gets there.
+NO_END = 2**62
 # The tag of a state dict without the secret state, which no learner loads.
 FOLLOWED = -1
 # Whether the caller ensures that no other rank steps.

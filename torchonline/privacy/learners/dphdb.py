@@ -122,7 +122,8 @@ class DPHDB(PrivateBandit):
         self.mechanism = one_of("mechanism", mechanism, (*MECHANISMS, *VERTEX_LAWS))
         # On an arm's own clock two rounds are closer, by the blocks of the other arms.
         apart = max(1, self.min_separation - (self.arm_count - 1) * self.warmup)
-        told: Any = options | {"horizon": self._local(self.horizon), "min_separation": apart, "seed": None}
+        horizon = None if options["horizon"] is None else self._local(self.horizon)
+        told: Any = options | {"horizon": horizon, "min_separation": apart, "seed": None}
         self.arms: Any = FixedList(
             BanditArm(
                 dim,

@@ -120,6 +120,7 @@ class DPTOFW(PrivateFrankWolfe):
         if self.mechanism != "paper" or self.epsilon == math.inf:
             return super()._new_noise()
         self._refuse_several("mechanism='paper'")
+        self._refuse_endless("mechanism='paper'")
         norm = cast(LpBall, self.domain).norm
         order = norm / (norm - 1.0) if 1.0 < norm < math.inf else math.inf if norm == 1.0 else 1.0
         shape: dict[str, Any] = {"order": order, "dim": self.dim, "sensitivity": self._moved(max(order, 2.0))}

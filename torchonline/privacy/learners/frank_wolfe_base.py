@@ -73,6 +73,7 @@ class PrivateFrankWolfe(PrivatePoint):
         if self.mechanism not in VERTEX_LAWS:
             return calibrated(self.mechanism, self, self._moved(), self._longest_sum())
         self._refuse_several(f"mechanism={self.mechanism!r}")
+        self._refuse_endless(f"mechanism={self.mechanism!r}")
         domain: Any = self.domain
         return NoisyVertex(
             domain,

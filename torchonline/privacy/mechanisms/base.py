@@ -116,6 +116,10 @@ class Mechanism(WriteOnce):
         # The rows of both streams are rounded.
         return self.sensitivity * self.person_norm(steps) + 2.0**-52 * self.longest * self.rounding(steps)
 
+    def scale_for(self, mu: float) -> float:
+        """Return the noise scale that keeps all steps mu-Gaussian private."""
+        return self.moved(self.horizon) / mu
+
     def materialize(self, n: int) -> tuple[Tensor, Tensor]:
         """Return B and C for n steps: dense factors of the lower-triangular ones matrix."""
         raise NotImplementedError

@@ -98,12 +98,26 @@ class ColumnNorms:
     def __init__(self, decay: Sequence[float], weight: Sequence[float]) -> None:
         lam, w = _checked(decay, weight)
         log, gap = np.log(lam), 1.0 - lam
+        self._decay_log, self._next_weight = log, w / lam
         self._log = (log[:, None] + log).ravel()
         self._share = (np.outer(w, w) / (gap[:, None] + lam[:, None] * gap)).ravel()
 
     def after(self, rounds: Any) -> Any:
         """Return the norm after ``rounds`` rounds, a number or an array of any shape."""
         return np.sqrt(1.0 - np.expm1(np.multiply.outer(rounds - 1, self._log)) @ self._share)
+
+    def of_sum(self, rounds: int, count: int, separation: int) -> float:
+        """Return the norm of the sum of the columns 1, 1 + b, ..., 1 + (k - 1) b.
+
+        b is ``separation`` and k is ``count``. More than (k - 1) b ``rounds``.
+        """
+        log = separation * self._decay_log
+        memory = np.expm1(np.multiply.outer(np.arange(1, count + 1), log)) / np.expm1(log)  # after each of the k rounds
+        following = np.full(count, separation - 1)  # the rounds up to the next one, or to the end
+        following[-1] = rounds - (count - 1) * separation - 1
+        pairs = (memory[:, :, None] * memory[:, None, :]).reshape(count, -1)
+        later = -np.expm1(np.multiply.outer(following, self._log)) * pairs @ self._share
+        return math.sqrt(((1.0 + (memory - 1.0) @ self._next_weight) ** 2 + later).sum())
 
 
 def errors(

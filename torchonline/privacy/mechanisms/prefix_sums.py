@@ -15,9 +15,11 @@ from torchonline.core.inputs import ArrayLike
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.base import PrivateLearner
+from torchonline.privacy.learners.clock import NO_END
 from torchonline.privacy.learners.released import Released
 from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
 from torchonline.privacy.mechanisms.discrete import DiscreteTree
+from torchonline.privacy.mechanisms.endless import EndlessBLT
 from torchonline.privacy.mechanisms.toeplitz import BLT, SquareRoot
 from torchonline.privacy.mechanisms.trees import HonakerTree, Tree
 from torchonline.privacy.records import record_values
@@ -33,6 +35,8 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
     """
     cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     horizon = learner.horizon
+    if name != BLT.name:
+        learner._refuse_endless(f"mechanism={name!r}")
     if learner.epsilon == math.inf:
         return NoNoise(horizon)
     told: dict[str, Any] = {"sensitivity": sensitivity, "longest": longest}
@@ -44,10 +48,15 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
             raise ValueError(f"records_a_step: expected 1 with noise_source='discrete', got {learner.records_a_step}")
         learner._refuse_several("noise_source='discrete'")
         return DiscreteTree(horizon, **told, **learner._promise())
-    told |= {"participations": learner.participations, "min_separation": learner.min_separation}
-    scale = cls(horizon, **told, noise_scale=1.0, source=learner.source).moved(horizon)
-    scale /= gaussian_mu(learner.epsilon, learner.delta)
-    return cls(horizon, **told, noise_scale=scale, source=learner.source)
+    told |= {
+        "participations": learner.participations,
+        "min_separation": learner.min_separation,
+        "source": learner.source,
+    }
+    if horizon == NO_END:
+        cls, told["dim"] = EndlessBLT, learner.dim
+    scale = cls(horizon, **told, noise_scale=1.0).scale_for(gaussian_mu(learner.epsilon, learner.delta))
+    return cls(horizon, **told, noise_scale=scale)
 
 
 class PrefixSum(PrivateLearner):
@@ -60,7 +69,9 @@ class PrefixSum(PrivateLearner):
     noisy_sum: Tensor
     statistics_depend_on = ("clip",)
 
-    def __init__(self, mechanism: str, horizon: int, shape: tuple[int, ...], *, clip: float, **options: Any) -> None:
+    def __init__(
+        self, mechanism: str, horizon: int | None, shape: tuple[int, ...], *, clip: float, **options: Any
+    ) -> None:
         shape = sizes("shape", shape)
         super().__init__(shape[-1] if shape else 1, horizon=horizon, batch_shape=shape[:-1], **options)
         self.shape = shape
@@ -118,7 +129,7 @@ class PrefixSum(PrivateLearner):
 
 def prefix_sum(
     mechanism: str,
-    horizon: int,
+    horizon: int | None,
     shape: tuple[int, ...],
     *,
     clip: float,
@@ -138,7 +149,7 @@ def prefix_sum(
 
     Args:
         mechanism: ``"blt"``, ``"sqrt"``, ``"honaker"`` or ``"tree"``.
-        horizon: n, the number of steps.
+        horizon: n, the number of steps; None for no end, with ``"blt"``.
         shape: of a summand, ``(*B, d)`` or ``()``. ``*B`` is a batch of sums over different people, each clipped separately.
         clip: the Euclidean norm that summands are clipped to; ``inf`` only if epsilon is.
         epsilon: of all steps; ``inf`` for no noise.

@@ -1,7 +1,6 @@
 """Prefix-sum mechanisms with Toeplitz factors: the least noise."""
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -91,8 +90,7 @@ class BLT(Mechanism):
         return blt.column_norm(self.decay, self.weight, steps)
 
     def _norm_of_several(self, steps: int, count: int) -> float:
-        told = self.horizon, self.participations, self.min_separation
-        return float(_norms_of_several(_blt_coefficients, *told, self.decay, self.weight)[steps - 1])
+        return self._norms.of_sum(steps, count, self.min_separation)
 
     def rounding(self, steps: int) -> float:
         # A summand of k steps ago has been rounded 2 k + b + 5 times.
@@ -149,8 +147,7 @@ class SquareRoot(Mechanism):
         return float(np.linalg.norm(self._coefficients[:steps]))
 
     def _norm_of_several(self, steps: int, count: int) -> float:
-        told = self.horizon, self.participations, self.min_separation
-        return float(_norms_of_several(_root_coefficients, *told)[steps - 1])
+        return float(_norms_of_several(self.horizon, self.participations, self.min_separation)[steps - 1])
 
     def rounding(self, steps: int) -> float:
         return math.sqrt(steps) * (2.0 * steps + 4.0) * float(self._coefficients[:steps].sum())
@@ -175,15 +172,13 @@ def _root_coefficients(n: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)  # a budget calls this after each step
-def _norms_of_several(
-    coefficients: Callable[..., np.ndarray], horizon: int, count: int, separation: int, *told: Any
-) -> np.ndarray:
-    """Return the norm of a sum of columns of a Toeplitz matrix, after each step.
+def _norms_of_several(horizon: int, count: int, separation: int) -> np.ndarray:
+    """Return the norm of a sum of columns of the square root, after each step.
 
     The columns are 1, 1 + b, 1 + 2b, ... No other columns that are b apart have a longer sum, if the coefficients are nonnegative
     and decreasing from index b on (docs/privacy_proofs.md). A column is 0 before its first row.
     """
-    column = coefficients(horizon, *told)
+    column = _root_coefficients(horizon)
     total = column.copy()
     for start in range(separation, min(count * separation, horizon), separation):
         total[start:] += column[: horizon - start]
