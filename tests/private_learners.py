@@ -30,6 +30,10 @@ class PrivateCase:
         """A new learner; ``common`` are options that all have, such as ``batch_shape``."""
         return self.cls(DIM, **(PROMISE | dict(self.options) | common))
 
+    @property
+    def horizon(self) -> int | None:
+        return dict(self.options).get("horizon", HORIZON)
+
     def __str__(self) -> str:
         return f"{self.cls.__name__}({', '.join(f'{name}={value}' for name, value in self.options)})"
 
@@ -46,9 +50,15 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"noise_source": "csprng"},
         {"scheme": "paper", "norm": float("inf")},
         {"epsilon": float("inf")},
+        {"horizon": None},
     ],
     "DPPOFW": [{}, {"mechanism": "gumbel"}, {"mechanism": "laplace", "noise_source": "csprng"}],
-    "DPHDB": [{"arms": 2, "warmup": 3}, {"arms": 2, "warmup": 3, "mechanism": "gumbel"}],
+    "DPHDB": [
+        {"arms": 2, "warmup": 3},
+        {"arms": 2, "warmup": 3, "mechanism": "gumbel"},
+        {"arms": 2, "warmup": 3, "horizon": None},
+    ],
+    "DPFTRL": [{}, {"horizon": None}],
     "DPUCB": [{"arms": 2}],
 }
 CASES = [

@@ -27,6 +27,7 @@ from torchonline import DPHDB, DPPOFW, DPTOFW
 from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW, NoisySGD
 from torchonline.privacy import PrivateLearner, epsilon_lower_bound, prefix_sum
 from torchonline.privacy.learners.bandit import PrivateBandit
+from torchonline.privacy.learners.clock import NO_END
 from torchonline.privacy.mechanisms.discrete import DiscreteTree
 
 DIM, HORIZON, DELTA = 3, 16, 1e-3
@@ -87,7 +88,7 @@ def online(build: Callable[..., Any], divided: float) -> Play:
         learner = weaken(build(batch_shape=(games,)), divided)
         record = records(learner, world)
         found = []
-        for step in range(1, learner.horizon + 1):
+        for step in range(1, (HORIZON if learner.horizon == NO_END else learner.horizon) + 1):
             learner.step(*record(step))
             found.append(seen(learner))
         columns = torch.cat(found, -1)
@@ -133,6 +134,7 @@ def contenders() -> dict[str, tuple[Callable[[float], Play], bool]]:
         "DPTOFW, csprng": (learner(DPTOFW, noise_source="csprng"), True),
         "DPTOFW, tree, integers": (learner(DPTOFW, mechanism="tree", noise_source="discrete"), True),
         "DPTOFW, paper": (learner(DPTOFW, mechanism="paper", norm=1.5), False),
+        "DPTOFW, no horizon": (learner(DPTOFW, horizon=None), True),
         "DPPOFW, blt": (learner(DPPOFW, mechanism="blt"), True),
         "DPPOFW, gumbel": (learner(DPPOFW, mechanism="gumbel"), False),
         "DPPOFW, laplace": (learner(DPPOFW, mechanism="laplace"), False),
@@ -140,9 +142,11 @@ def contenders() -> dict[str, tuple[Callable[[float], Play], bool]]:
         "DPPOFW, gumbel, 100 steps": (learner(DPPOFW, mechanism="gumbel", horizon=100), True),
         "DPPOFW, laplace, 100 steps": (learner(DPPOFW, mechanism="laplace", horizon=100), True),
         "DPHDB, blt": (learner(DPHDB, arms=2, warmup=1), True),
+        "DPHDB, no horizon": (learner(DPHDB, arms=2, warmup=1, horizon=None), True),
         "DPHDB, gumbel": (learner(DPHDB, arms=2, warmup=1, mechanism="gumbel"), False),
         "DPUCB": (learner(DPUCB, arms=2), True),
         "DPFTRL": (learner(DPFTRL), True),
+        "DPFTRL, no horizon": (learner(DPFTRL, horizon=None), True),
         "NoisySFW": (learner(NoisySFW), True),
         "LocalMD": (learner(LocalMD), True),
         "NoisySGD": (offline, False),

@@ -171,7 +171,7 @@ def test_a_step_that_fails_is_refused_until_a_state_is_loaded(case: PrivateCase)
     repr(learner), learner.privacy_spent(1e-3), learner.privacy_ledger()
     # A load that is refused, or interrupted, changes nothing of that.
     with pytest.raises(RuntimeError, match="expected"):
-        learner.load_state_dict({**saved, "rounds": torch.tensor(HORIZON + 1)})
+        learner.load_state_dict({**saved, "rounds": torch.tensor(learner.horizon + 1)})
     assert interrupted(lambda: learner.load_state_dict(saved), 150, at_with=False)
     assert refuses(learner)
     learner.load_state_dict(saved)
@@ -190,9 +190,10 @@ def test_a_step_that_is_refused_leaves_the_learner_as_it_was(case: PrivateCase) 
         with pytest.raises((TypeError, ValueError), match="expected"):
             learner.step(*arguments, *more)
         assert differences(before, state_of(learner)) == []
-    run(learner, HORIZON - 3)
-    with pytest.raises(RuntimeError, match="the privacy budget is spent"):
-        learner.step(None)
+    if case.horizon is not None:
+        run(learner, HORIZON - 3)
+        with pytest.raises(RuntimeError, match="the privacy budget is spent"):
+            learner.step(None)
     assert not learner._is_torn
     learner.public_state()
 
@@ -534,7 +535,7 @@ def test_a_masked_entry_contributes_nothing() -> None:
 @EACH
 def test_a_repr_shows_the_promise_and_the_place(case: PrivateCase) -> None:
     text = repr(case.build(batch_shape=(2,)))
-    for part in (f"dim={DIM}", f"horizon={HORIZON}", "delta=0.001", "adjacency='replace_one'", "batch_shape=(2,)"):
+    for part in (f"dim={DIM}", f"horizon={case.horizon}", "delta=0.001", "adjacency='replace_one'", "batch_shape=(2,)"):
         assert part in text
     assert f"epsilon={dict(case.options).get('epsilon', 1.0):g}" in text
     assert "dtype=torch.float" in text

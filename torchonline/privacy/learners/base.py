@@ -70,10 +70,10 @@ class PrivateLearner(ClockedLearner):
     Args:
         dim: number of features d.
         horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent. None for no end:
-            the promise holds for any number of steps, with about 1.4 times the noise (``torchonline.privacy.mechanisms.endless``).
+            the promise holds for any number of steps, with about 1.4 times the noise.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
-            warns. Without a horizon nothing warns.
+            warns, if there is a horizon.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one record
             is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.

@@ -46,11 +46,11 @@ class DPHDB(PrivateBandit):
 
     Args:
         dim: number of features d.
-        arms, horizon: K and T, the numbers of arms and of rounds.
+        arms, horizon: K and T, the numbers of arms and of rounds. A horizon of None for no end, with the mechanism ``"blt"``.
         warmup: :math:`t_0`, the number of rounds in the block of each arm; K :math:`t_0 \le` T.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
-            warns.
+            warns, if there is a horizon.
         link: :math:`\mu`, see :mod:`torchonline.links`; None for the identity.
         feature_clip: M; contexts are scaled down to :math:`\|x\|_\infty \le M`.
         reward_clip: B; rewards are clipped to [-B, B]. ``inf`` only if epsilon is.

@@ -36,13 +36,11 @@ class DPTOFW(PrivateFrankWolfe):
 
     Args:
         dim: number of features d.
-        horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent.
+        horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent. None for no end:
+            the promise holds for any number of steps, with about 1.4 times the noise.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
-            warns.
-        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius. The default radius of 3 is
-            for linear models on features of norm 1. For logistic loss on such features 10 is better (docs/private_accuracy.md).
-            For losses that are curved in all directions, such as the squared distance to points, take the radius of the points.
+            warns, if there is a horizon.
         domain: a convex set to use instead of the ball, such as :class:`~torchonline.convex.domains.Simplex`, ``Box``,
             ``NuclearBall``, or your own :class:`~torchonline.convex.domains.Domain`.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
@@ -145,10 +143,11 @@ class DPPOFW(PrivateFrankWolfe):
 
     Args:
         dim: number of features d.
-        horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent.
+        horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent. None for no end:
+            the promise holds for any number of steps, with about 1.4 times the noise.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
-            warns.
+            warns, if there is a horizon.
         radius_bound: R, of the ball :math:`\|\theta\|_1 \le R`. Not used with ``vertices``.
         vertices: ``(m, d)``, of another polytope. Choose them without looking at data.
         clip: C, the bound of the combined gradient in the maximum norm.

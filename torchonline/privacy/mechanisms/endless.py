@@ -58,7 +58,8 @@ class EndlessBLT(BLT):
         super().__init__(horizon, parameters=(DECAY, WEIGHT), **options)
         self.dim = dim
         self._shift = np.array(SHIFTS)[:, None]
-        self._weight_of_units = UNIT * self.noise_scale * np.array(WEIGHT)[:, None]
+        self._unit = UNIT * self.noise_scale
+        self._weight_of_units = self._unit * np.array(WEIGHT)[:, None]
 
     def initial_state(self, dim: int) -> dict[str, Tensor]:
         memory = torch.zeros((len(SHIFTS), dim), dtype=torch.int64)
@@ -67,7 +68,7 @@ class EndlessBLT(BLT):
     def add(self, state: State, summand: Tensor, step: int) -> Tensor:
         memory, noisy_sum = state["secret_memory"], state["noisy_sum"]
         released = self._release(summand + (beside(self._weight_of_units, memory) * memory).sum(-2))
-        units = torch.as_tensor((summand - released) / (UNIT * self.noise_scale)).clip(-LARGEST, LARGEST)
+        units = torch.as_tensor((summand - released) / self._unit).clip(-LARGEST, LARGEST)
         pushed = beside((units + 0.5).floor().to(torch.int64), memory)[..., None, :]
         memory -= memory >> beside(self._shift, memory)
         memory += pushed

@@ -35,10 +35,10 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
     """
     cls = MECHANISMS[one_of("mechanism", name, tuple(MECHANISMS))]
     horizon = learner.horizon
-    if name != BLT.name:
-        learner._refuse_endless(f"mechanism={name!r}")
     if learner.epsilon == math.inf:
         return NoNoise(horizon)
+    if name != BLT.name:
+        learner._refuse_endless(f"mechanism={name!r}")
     told: dict[str, Any] = {"sensitivity": sensitivity, "longest": longest}
     if learner.source.name == "discrete":
         if cls is not Tree:
