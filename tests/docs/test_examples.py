@@ -99,6 +99,7 @@ WRITTEN = {
     "examples/lqr.py": ["lqr.png"],
     "examples/monitoring.py": ["report.html", "monitoring.png"],
     "examples/noise_scale.py": ["noise_scale.png"],
+    "examples/noise_without_horizon.py": ["noise_without_horizon.txt"],
     "examples/off_policy.py": ["off_policy.md"],
     "examples/oful_radius.py": ["oful_radius.png"],
     "examples/online_calibration.py": ["online_calibration.png"],
@@ -376,6 +377,7 @@ SAID = {
         "Counts of the log: {'decisions': 300",
     ],
     "examples/noise_scale.py": ["Student-t, df 2.1", "two-point, q 0.0001", "pure noise"],
+    "examples/noise_without_horizon.py": ["exponents: -0.85", "BLT without a horizon", "-0.51, 0.612"],
     "examples/off_policy.py": [
         "good overlap, 4 logs of 100 rounds",
         "| DR in order, wrong |",

@@ -46,7 +46,9 @@ class EndlessBLT(BLT):
     After every ``PERIOD`` steps the memory starts at 0 again.
 
     From 16 to :math:`2^{34}` steps the root mean square of the noise is at most 1.40 times the lower bound of all matrix
-    mechanisms that know the number of steps. A BLT for that number has 1.02 to 1.05 times the bound.
+    mechanisms that know the number of steps. A BLT for that number has 1.02 to 1.05 times the bound. (Jacobsen and Fawaz, Private
+    continual counting of unbounded streams, NeurIPS 2025, calibrate to an infinite column too. Their matrices need a memory of t
+    numbers at step t. What differs: docs/privacy_proofs.md.)
 
     Args:
         horizon: the largest number of steps that the clock holds.
