@@ -97,6 +97,7 @@ HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
     "DPTOFW": (DPTOFW, {}),
     "DPTOFW, p = 1.5": (DPTOFW, {"norm": 1.5}),
     "DPTOFW, signs": (DPTOFW, {"norm": math.inf}),
+    "DPTOFW, no horizon": (DPTOFW, {"horizon": None}),
     "DPPOFW": (DPPOFW, {}),
     "DPPOFW, Gumbel": (DPPOFW, {"mechanism": "gumbel"}),
 }
@@ -106,9 +107,9 @@ HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
 def test_nothing_beyond_the_promise_shows(name: str) -> None:
     """Epsilon 1 is promised: less is shown; and of a tenth of the noise the same games show more than 1."""
     cls, options = HONEST[name]
-    found = epsilon_lower_bound(game(batches(cls, **SHORT, **options), 16), delta=1e-3, games=GAMES)
+    found = epsilon_lower_bound(game(batches(cls, **(SHORT | options)), 16), delta=1e-3, games=GAMES)
     assert found.epsilon < 1.0, found
-    caught = epsilon_lower_bound(game(batches(cls, 10.0, **SHORT, **options), 16), delta=1e-3, games=GAMES)
+    caught = epsilon_lower_bound(game(batches(cls, 10.0, **(SHORT | options)), 16), delta=1e-3, games=GAMES)
     assert caught.epsilon > 1.5, caught
 
 

@@ -43,8 +43,8 @@ class DPFTRL(PrivateOptimizer):
     Args:
         norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius, whose default is explained at
             :class:`~torchonline.DPTOFW`.
-        learning_rate: eta; None for the default above. Without a horizon the default decreases: in step t it is that for 2t steps,
-            with the largest noise so far in place of nu, for :math:`\sqrt2` times the bound.
+        learning_rate: eta; None for the default above. Without a horizon the default decreases: in step t it is that for 2t
+            steps, with the largest noise so far in place of nu, for :math:`\sqrt2` times the bound.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
         mechanism, records_a_step, noise_source, seed: as in :class:`~torchonline.DPTOFW`, without ``"paper"``. For m records a
             step, mC replaces C in the bound on the regret of the sums.

@@ -32,7 +32,8 @@ class DPTOFW(PrivateFrankWolfe):
     conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`; for the Gaussian mechanisms with exact accounting.
     It holds for the numbers that this program computes and publishes, to the last bit. There is no guarantee for the losses,
     because clipping biases long contributions. Proof: docs/privacy_proofs.md.
-    Cost of a step: O(5 d) time and memory for ``"blt"``, O(7 d) without a horizon, O(d log n) for the trees, O(n d) for ``"sqrt"``.
+    Cost of a step: O(5 d) time and memory for ``"blt"``, O(7 d) without a horizon, O(d log n) for the trees, O(n d) for
+    ``"sqrt"``.
 
     Args:
         dim: number of features d.
@@ -65,8 +66,8 @@ class DPTOFW(PrivateFrankWolfe):
         validate: no effect. Shapes, types and devices are always checked, values never.
 
     Shape: queries and gradients ``(*B, 2, d)``; theta, theta_prev, noisy_sum ``(*B, d)``, noisy_memory
-        ``(*B, 5, d)``, public; secret_memory ``(*B, 5, d)``. Without a horizon secret_memory is ``(*B, 7, d)``, int64, and there is
-        no noisy_memory.
+        ``(*B, 5, d)``, public; secret_memory ``(*B, 5, d)``. Without a horizon secret_memory is ``(*B, 7, d)``, int64, and
+        there is no noisy_memory.
 
     Example:
         >>> learner = DPTOFW(2, radius_bound=1.0, horizon=1000, epsilon=1.0, delta=1e-4)
