@@ -551,6 +551,16 @@ class TestSeveralLearners:
             total_ledger([])
 
 
+def test_a_learner_without_a_horizon_stops_at_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("torchonline.callbacks.privacy.rank_zero_info", said.append)
+    endless = learner(horizon=None, mechanism="blt")
+    budget = endless.ledger_after(10).epsilon(DELTA)
+    fit(Regression(only=endless), PrivacySpendLogger(DELTA, stop_at=budget))
+    assert int(endless.rounds) == 10
+    assert said == [f"PrivacySpendLogger: the privacy budget, stop_at={budget:g}, ended the fit at step 10"]
+
+
 @pytest.mark.parametrize(
     ("error", "text", "arguments"),
     [

@@ -35,6 +35,16 @@ def test_the_curve_is_what_was_spent_and_what_will_be() -> None:
     assert int(learner.rounds) == 20
 
 
+def test_without_a_horizon_the_future_is_as_long_as_the_past() -> None:
+    learner = DPTOFW(2, horizon=None, epsilon=1.0, delta=1e-3)
+    assert learner.plot_privacy()[1].get_xlim() == (0.0, 128.0)
+    for _ in range(100):
+        learner.step(None)
+    axes = learner.plot_privacy()[1]
+    assert axes.get_xlim() == (0.0, 200.0)
+    assert axes.lines[1].get_ydata()[-1] == learner.privacy_ledger(steps=200).epsilon(1e-3)
+
+
 def test_another_delta_has_no_budget_and_runs_that_go_on_cost_more() -> None:
     learner = after(20)
     axes = learner.plot_privacy(delta=1e-5, continuations=2)[1]

@@ -215,9 +215,9 @@ class PrivateLearner(ClockedLearner):
     ) -> tuple[Any, Any]:
         """Draw the epsilon spent against steps, with the learner's budget as a line.
 
-        Past steps are a solid line, and future steps, up to the horizon, a dotted one. The curve is computed from options and the
-        clock, never from a record; see :meth:`privacy_spent` for when it holds. If noise comes from a seed, the curve assumes
-        secret noise, and the title says so. Needs matplotlib.
+        Past steps are a solid line, and future steps a dotted one: up to the horizon, or as many again without a horizon. The
+        curve is computed from options and the clock, never from a record; see :meth:`privacy_spent` for when it holds. If noise
+        comes from a seed, the curve assumes secret noise, and the title says so. Needs matplotlib.
 
         Args:
             ax: matplotlib axes; None for a new figure of pyplot.
