@@ -42,6 +42,9 @@ class DPTOFW(PrivateFrankWolfe):
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
             warns, if there is a horizon.
+        norm, radius_bound: p and R, the order of the ball's norm, from 1 to infinity, and its radius. The default radius of 3 is
+            for linear models on features of norm 1. For logistic loss on such features 10 is better (docs/private_accuracy.md).
+            For losses that are curved in all directions, such as the squared distance to points, take the radius of the points.
         domain: a convex set to use instead of the ball, such as :class:`~torchonline.convex.domains.Simplex`, ``Box``,
             ``NuclearBall``, or your own :class:`~torchonline.convex.domains.Domain`.
         clip: C, the bound of the combined gradient g of the round, in the Euclidean norm. g has about the size of one gradient,
