@@ -96,7 +96,7 @@ class DPFTRL(PrivateOptimizer):
         self._create_buffers()
 
     def _best_rate(self) -> float:
-        """Return the rate with the smallest bound on the regret; without a horizon the first."""
+        """Return the rate with the best bound, or the first of a schedule."""
         return self._scheduled(1) if self.is_scheduled else self._rate(self.horizon, self.noise.errors(self.horizon)[0])
 
     def _rate(self, steps: float, error: float) -> float:

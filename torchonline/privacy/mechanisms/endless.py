@@ -92,7 +92,7 @@ class EndlessBLT(BLT):
         return of_records / (mu - of_noise)
 
     def _moves(self, steps: int) -> tuple[float, float]:
-        """Return how far a person moves the rows: a part without sigma, and sigma's share."""
+        """Return how far a person moves rows: the part without sigma, and a share of it."""
         # docs/privacy_proofs.md. Rows are rounded b + 4 times, entries of the memory to units.
         rows = math.sqrt(min(steps, self.participations * PERIOD))
         across = math.sqrt(self.dim)
@@ -110,5 +110,5 @@ class EndlessBLT(BLT):
 
 @lru_cache(maxsize=64)
 def largest_error(bits: int) -> float:
-    """Return the largest standard deviation for sigma = 1, up to step 2^bits or ``PERIOD``."""
+    """Return the largest standard deviation up to step 2^bits, for sigma = 1."""
     return blt.errors(DECAY, WEIGHT, min(2**bits, PERIOD))[1]
