@@ -18,10 +18,11 @@ from torchonline.baselines import LocalMD, NoisySFW
 from torchonline.privacy import prefix_sum
 from torchonline.privacy.calibration import gaussian_epsilon, gaussian_mu
 from torchonline.privacy.clipping import MARGIN
-from torchonline.privacy.mechanisms.blt import trace_lower_bound
+from torchonline.privacy.mechanisms.blt import parameters, trace_lower_bound
 from torchonline.privacy.mechanisms.discrete import EXCESS
 from torchonline.privacy.mechanisms.generalized_gaussian import GeneralizedGaussianTree
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS, PrefixSum
+from torchonline.privacy.mechanisms.toeplitz import BLT
 from torchonline.privacy.noise import grid_of
 
 pytestmark = pytest.mark.fast
@@ -135,6 +136,26 @@ def test_no_person_moves_rows_farther_than_is_booked(name: str, n: int, count: i
             assert math.isclose(booked, true, rel_tol=1e-12)
         assert booked < 2.0 * true
     assert made.noise.moved(n) >= made.noise.sensitivity * longest(name, n, count, apart, n)
+
+
+@pytest.mark.parametrize(("n", "count", "apart", "saved"), [(128, 16, 8, 0.22), (580, 10, 58, 0.16), (60, 2, 1, 0.0)])
+def test_a_blt_of_several_participations_forgets_sooner(n: int, count: int, apart: int, saved: float) -> None:
+    """By dense matrices, it has the least noise of the horizons tried, and less than the parameters of its own horizon."""
+    made = noise("blt", n, participations=count, min_separation=apart)
+
+    def of(decoder: torch.Tensor, encoder: torch.Tensor) -> tuple[float, float]:
+        """The root mean square, and the mean that the parameters minimize."""
+        moved = float(encoder[:, : count * apart : apart].sum(1).norm())
+        variances = decoder.square().sum(1)
+        rms, largest = math.sqrt(variances.mean()), math.sqrt(variances.max())
+        return rms * moved, rms**0.75 * largest**0.25 * moved
+
+    told: dict[str, Any] = {"sensitivity": 1.0, "noise_scale": 1.0, "source": made.source, "participations": count}
+    horizons = [n, *(apart * 2**i for i in range(10) if apart * 2**i < n)]
+    tried = [of(*BLT(n, parameters=parameters(m), min_separation=apart, **told).materialize(n)) for m in horizons]
+    best = of(*made.materialize(n))
+    assert math.isclose(best[1], min(mean for _, mean in tried), rel_tol=1e-9)
+    assert best[0] <= (1.0 - saved) * tried[0][0]
 
 
 @pytest.mark.slow

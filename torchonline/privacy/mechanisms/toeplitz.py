@@ -12,6 +12,8 @@ from torchonline.core.backend import beside
 from torchonline.privacy.mechanisms import blt
 from torchonline.privacy.mechanisms.base import Mechanism, State, factors, summary
 
+Parameters = tuple[tuple[float, ...], tuple[float, ...]]  # decays and weights
+
 
 class BLT(Mechanism):
     r"""Buffered linear Toeplitz mechanism, whose memory is a few decaying sums.
@@ -29,17 +31,19 @@ class BLT(Mechanism):
     If a person takes part several times, C is the Toeplitz matrix itself, :math:`\alpha_t = 1`.
 
     Any :math:`0 < \lambda_j < 1` and :math:`w_j > 0` that do not depend on data are private, because sigma is computed from the
-    numbers in use. The defaults, from :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon.
+    numbers in use. The defaults, from :func:`torchonline.privacy.mechanisms.blt.parameters`, are fitted to the horizon. If a
+    person takes part several times, they are the best of those for the horizon and for shorter ones, b, 2b, 4b, ...: C then
+    forgets sooner, and a person's columns overlap less.
     (Dvijotham, McMahan, Pillutla, Steinke and Thakurta, FOCS 2024. What differs: docs/privacy_proofs.md.)
     """
 
     name = "blt"
 
-    def __init__(
-        self, horizon: int, *, parameters: tuple[tuple[float, ...], tuple[float, ...]] | None = None, **options: Any
-    ) -> None:
+    def __init__(self, horizon: int, *, parameters: Parameters | None = None, **options: Any) -> None:
         super().__init__(horizon, **options)
-        self.decay, self.weight = blt.parameters(horizon) if parameters is None else parameters
+        if parameters is None:
+            parameters = _best_parameters(horizon, self.participations, self.min_separation)
+        self.decay, self.weight = parameters
         self._decay = np.array(self.decay)[:, None]
         self._weight = np.array(self.weight)
         self._norms = blt.ColumnNorms(self.decay, self.weight)
@@ -157,6 +161,26 @@ class SquareRoot(Mechanism):
 
     def errors(self, n: int) -> tuple[float, float]:
         return summary(torch.from_numpy(self._coefficients[:n] ** 2).cumsum(0))
+
+
+@lru_cache(maxsize=8)  # a learner calls this twice, and so do all arms of a bandit
+def _best_parameters(horizon: int, count: int, separation: int) -> Parameters:
+    """Return the parameters of a BLT with the least noise, of those for the horizon and for shorter ones.
+
+    If a person takes part several times, the shorter ones are the separation, twice that, and so on.
+    """
+    if count == 1:
+        return blt.parameters(horizon)
+
+    def noise(parameters: Parameters) -> float:
+        # The mean of the errors that the table of parameters minimizes.
+        rms, largest = blt.errors(*parameters, horizon)
+        norms = _norms_of_several(_blt_coefficients, horizon, count, separation, *parameters)
+        return rms**0.75 * largest**0.25 * float(norms[-1])
+
+    doublings = range(((horizon - 1) // separation).bit_length())
+    horizons = [horizon, *(separation << i for i in doublings)]
+    return min(map(blt.parameters, horizons), key=noise)
 
 
 def _blt_coefficients(n: int, decay: tuple[float, ...], weight: tuple[float, ...]) -> np.ndarray:
