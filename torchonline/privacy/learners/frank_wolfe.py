@@ -56,7 +56,7 @@ class DPTOFW(PrivateFrankWolfe):
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
         records_a_step: m, the number of people in each step. Each contribution is clipped separately, and their sum gets the
-            noise that one contribution needs. The horizon counts steps.
+            noise that one contribution needs. The horizon and ``min_separation`` count steps.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one
             record is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
@@ -163,7 +163,7 @@ class DPPOFW(PrivateFrankWolfe):
             which is biased by :math:`-\nabla F(\theta_0)/(t+1)`.
         step_scale: c of the steps :math:`\min\{1, c/(t+1)\}`.
         records_a_step: m, the number of people in each step. Each contribution is clipped separately, and their sum gets the
-            noise that one contribution needs. The horizon counts steps.
+            noise that one contribution needs. The horizon and ``min_separation`` count steps.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one
             record is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
