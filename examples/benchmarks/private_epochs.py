@@ -280,7 +280,7 @@ def main() -> None:
     epsilons = (1.0,) if options.smoke else EPSILONS
     all_passes = (4,) if options.smoke else tuple(RATES)
     torch.set_num_threads(1)
-    accuracy, gaps, settings, noise = [], [], [], []
+    accuracy, settings, noise = [], [], []
     for name in sets:
         people, others = draw(name, range(seeds)), draw(name, range(1000, 1000 + tuning))
         noise += [[name, *row] for row in noises(people.x.shape[1])]
@@ -292,20 +292,22 @@ def main() -> None:
                     players["phased SGD"] = partial(phased, passes=1, size=8, halve=True)
                 for title, run in players.items():
                     found = [tuned(run, people, others, Promise(e, adjacency), passes) for e in epsilons]
-                    row = [name, adjacency, f"{passes}", title]
-                    accuracy.append([*row, *(percent(values) for values, _ in found)])
-                    settings.append([*row, *(setting for _, setting in found)])
                     if title == "DP-SGD":
                         rivals = {e: values for e, (values, _) in zip(epsilons, found, strict=True)}
+                        cells = [percent(values) for values, _ in found]
                     else:
-                        differences = (values - rivals[e] for e, (values, _) in zip(epsilons, found, strict=True))
-                        gaps.append([*row, *(percent(difference, "+") for difference in differences)])
+                        cells = [
+                            percent(values - rivals[e], "+") for e, (values, _) in zip(epsilons, found, strict=True)
+                        ]
+                    row = [name, adjacency, f"{passes}", title]
+                    accuracy.append([*row, *cells])
+                    settings.append([*row, *(setting for _, setting in found)])
                     print(" | ".join(accuracy[-1]), flush=True)
     header = ["set", "neighbours", "passes", "learner", *(f"{epsilon:g}" for epsilon in epsilons)]
     mechanisms = ["BLT", "BLT fitted to the horizon", "square root", "banded square root"]
     tables = {
-        f"Final accuracy in percent, mean ± standard error of {seeds} seeds, by epsilon": (header, accuracy),
-        "Less that of DP-SGD with the same passes, paired by seed": (header, gaps),
+        "Final accuracy of DP-SGD in percent; of the others less that of DP-SGD with the same passes, paired by seed: "
+        f"mean ± standard error of {seeds} seeds, by epsilon": (header, accuracy),
         "Noise of the sums, root mean square for one contribution and mu of 1": (
             ["set", "passes", "steps", *mechanisms],
             noise,
