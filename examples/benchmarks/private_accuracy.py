@@ -241,6 +241,8 @@ def multiplier(promise: Promise, rate: float, steps: int) -> float:
         return float(accountant.compose(accounting.SelfComposedDpEvent(batch, steps)).get_epsilon(DELTA))
 
     low, high = 0.3, 20.0
+    while epsilon(high) > promise.epsilon:
+        high *= 2.0
     while high > 1.005 * low:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if epsilon(middle) <= promise.epsilon else (middle, high)

@@ -25,7 +25,7 @@ t^3. The best final accuracy on eight other seeds decides, for each cell. No eps
 import argparse
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ from private_accuracy import (
 from torch import Tensor
 
 from torchonline.baselines import DPFTRL
-from torchonline.privacy import clipped, gaussian_mu, noise_source
+from torchonline.privacy import gaussian_mu, noise_source
 from torchonline.privacy.mechanisms import blt
 from torchonline.privacy.mechanisms.toeplitz import BLT
 
@@ -60,17 +60,28 @@ warnings.filterwarnings("ignore", message="seed: expected None")
 
 EPSILONS = (0.5, 1.0, 4.0, 8.0)
 RADIUS = 30.0
+SIZE = 32  # records a step and a pass
 # Of the step of a record, times the clip, by passes.
 RATES = {1: (0.1, 0.3, 1.0), 4: (0.03, 0.1, 0.3), 16: (0.01, 0.03, 0.1)}
 BANDS = (2, 4, 8, 16)
 SMOOTHNESS = 0.25  # of the logistic loss, for features of norm 1
 
-Accuracies = dict[str, Tensor]  # final accuracies by seed, of the last and of the averaged decisions
+Accuracies = dict[
+    str, Tensor
+]  # final accuracies of the last and of the averaged decisions, by setting and seed: (K, S)
+Settings = Sequence[Mapping[str, float]]  # each with a clip and a rate
 Batch = tuple[Tensor, Tensor, Tensor]  # features, labels, and 1 or 0 for records that count or do not
 
 
+def columns(settings: Settings) -> tuple[Tensor, Tensor]:
+    """Return the clips and the rates, ``(K)`` each."""
+    clips, rates = zip(*((setting["clip"], setting["rate"]) for setting in settings), strict=True)
+    return torch.tensor(clips, dtype=torch.float64), torch.tensor(rates, dtype=torch.float64)
+
+
 def projected(theta: Tensor) -> Tensor:
-    return torch.renorm(theta, 2, 0, RADIUS)
+    """Project the points ``(S, K, d)`` onto the ball."""
+    return theta * (RADIUS / theta.norm(dim=-1, keepdim=True)).clamp(max=1.0)
 
 
 def averaged(average: Tensor, theta: Tensor, step: int) -> Tensor:
@@ -78,7 +89,16 @@ def averaged(average: Tensor, theta: Tensor, step: int) -> Tensor:
 
 
 def final(people: People, theta: Tensor, average: Tensor) -> Accuracies:
-    return {"last": people.final(theta), "averaged": people.final(average)}
+    """Return the accuracies of points ``(S, K, d)``."""
+    points = {"last": theta, "averaged": average}
+    return {which: torch.stack([people.final(each) for each in point.unbind(1)]) for which, point in points.items()}
+
+
+def gradient(theta: Tensor, batch: Batch, clip: Tensor) -> Tensor:
+    """Return the sums of a batch's clipped gradients at ``(S, K, d)``. A gradient is a number times features of norm 1."""
+    x, y, weight = (values.unsqueeze(-1) if values.dim() == 2 else values for values in batch)
+    numbers = -y * torch.sigmoid(-y * (x @ theta.mT))
+    return (weight * torch.clamp(numbers, -clip, clip)).mT @ x
 
 
 def in_order(people: People, size: int, passes: int) -> Iterator[Batch]:
@@ -100,20 +120,16 @@ def drawn(people: People, size: int, steps: int, bands: int, seed: int) -> Itera
         yield people.x.take_along_dim(index.unsqueeze(-1), 1), people.y.take_along_dim(index, 1), weight
 
 
-def descend(people: People, batches: Iterable[Batch], noise: Tensor, *, clip: float, rate: float) -> Accuracies:
+def descend(people: People, batches: Iterable[Batch], noise: Tensor, settings: Settings) -> Accuracies:
     """Play dual averaging on sums with noise, ``(T, S, d)``, of standard deviations in units of the clip."""
-    theta, total, average = torch.zeros(3, *noise.shape[1:], dtype=torch.float64)
-    for step, (x, y, weight) in enumerate(batches, 1):
-        total = total + gradient(theta, x, y, weight, clip)
-        theta = projected(-rate / clip * (total + clip * noise[step - 1]))
+    clip, rate = columns(settings)
+    total, average = torch.zeros(2, noise.shape[1], len(settings), noise.shape[2], dtype=torch.float64)
+    theta = total
+    for step, (batch, added) in enumerate(zip(batches, noise, strict=True), 1):
+        total = total + gradient(theta, batch, clip)
+        theta = projected(-(rate / clip)[:, None] * (total + clip[:, None] * added.unsqueeze(1)))
         average = averaged(average, theta, step)
     return final(people, theta, average)
-
-
-def gradient(theta: Tensor, x: Tensor, y: Tensor, weight: Tensor, clip: float) -> Tensor:
-    """Return the sum of the clipped gradients of a batch."""
-    rows = clipped(slopes(theta.unsqueeze(-2), x, y)[:, :, 0], clip)
-    return (rows * weight.unsqueeze(-1)).sum(1)
 
 
 @lru_cache
@@ -154,74 +170,79 @@ def sampled(
     people: People,
     promise: Promise,
     seed: int,
+    settings: Settings,
     *,
     passes: int,
-    size: int,
     several: tuple[int, ...] = (1,),
-    **setting: float,
 ) -> Accuracies:
     """Play DP-SGD, or with several bands: of the numbers of bands that fit, the one with the least noise."""
-    count = people.x.shape[1]
+    count, size = people.x.shape[1], SIZE * passes
     steps = passes * math.ceil(count / size)
     noises = {bands: sampled_noise(promise, size / count, steps, bands) for bands in several if bands * size <= count}
     bands = min(noises, key=lambda b: noises[b] * rms(factors(steps, b)[0]))
     noise = correlated(factors(steps, bands)[0], noises[bands], people, seed)
-    return descend(people, drawn(people, size, steps, bands, seed), noise, **setting)
+    return descend(people, drawn(people, size, steps, bands, seed), noise, settings)
 
 
-def banded(people: People, promise: Promise, seed: int, *, passes: int, size: int, **setting: float) -> Accuracies:
+def banded(people: People, promise: Promise, seed: int, settings: Settings, *, passes: int) -> Accuracies:
+    size = SIZE * passes
     apart = math.ceil(people.x.shape[1] / size)
     decoder, encoder = factors(passes * apart, apart)
-    moved = promise.moved * person_norm(encoder, apart)
-    noise = correlated(decoder, moved / gaussian_mu(promise.epsilon, DELTA), people, seed)
-    return descend(people, in_order(people, size, passes), noise, **setting)
+    scale = promise.moved * person_norm(encoder, apart) / gaussian_mu(promise.epsilon, DELTA)
+    return descend(people, in_order(people, size, passes), correlated(decoder, scale, people, seed), settings)
 
 
-def dp_ftrl(
-    people: People, promise: Promise, seed: int, *, passes: int, size: int, clip: float, rate: float
-) -> Accuracies:
+def dp_ftrl(people: People, promise: Promise, seed: int, settings: Settings, *, passes: int) -> Accuracies:
+    """Play the library's learner, for one setting after the other."""
     runs, count, dim = people.x.shape
+    size = SIZE * passes
     apart = math.ceil(count / size)
-    learner = DPFTRL(
-        dim,
-        horizon=passes * apart,
-        participations=passes,
-        min_separation=apart,
-        records_a_step=size,
-        clip=clip,
-        learning_rate=rate / clip,
-        radius_bound=RADIUS,
-        batch_shape=(runs,),
-        epsilon=promise.epsilon,
-        delta=DELTA,
-        adjacency=promise.adjacency,
-        seed=seed,
-    )
-    average = torch.zeros(runs, dim, dtype=torch.float64)
-    for step, (x, y, _) in enumerate(in_order(people, size, passes), 1):
-        rows = slopes(learner.queries(), x, y)
-        missing = torch.zeros(runs, size - rows.shape[1], 1, dim, dtype=torch.float64)
-        learner.step(torch.cat([rows, missing], 1))
-        average = averaged(average, learner.predict(), step)
-    return final(people, learner.predict(), average)
+    thetas, averages = [], []
+    for setting in settings:
+        learner = DPFTRL(
+            dim,
+            horizon=passes * apart,
+            participations=passes,
+            min_separation=apart,
+            records_a_step=size,
+            clip=setting["clip"],
+            learning_rate=setting["rate"] / setting["clip"],
+            radius_bound=RADIUS,
+            batch_shape=(runs,),
+            epsilon=promise.epsilon,
+            delta=DELTA,
+            adjacency=promise.adjacency,
+            seed=seed,
+        )
+        average = torch.zeros(runs, dim, dtype=torch.float64)
+        for step, (x, y, _) in enumerate(in_order(people, size, passes), 1):
+            rows = slopes(learner.queries(), x, y)
+            missing = torch.zeros(runs, size - rows.shape[1], 1, dim, dtype=torch.float64)
+            learner.step(torch.cat([rows, missing], 1))
+            average = averaged(average, learner.predict(), step)
+        thetas.append(learner.predict())
+        averages.append(average)
+    return final(people, torch.stack(thetas, 1), torch.stack(averages, 1))
 
 
 def phased(
-    people: People, promise: Promise, seed: int, *, passes: int, size: int, halve: bool, clip: float, rate: float
+    people: People, promise: Promise, seed: int, settings: Settings, *, passes: int, size: int, halve: bool
 ) -> Accuracies:
     """Play SGD with noise at the end of each phase, on its last iterate or on its average."""
     runs, count, dim = people.x.shape
     source = noise_source("torch", seed)
-    length = min(rate / clip, 2.0 / (SMOOTHNESS * size))
+    clip, rate = columns(settings)
+    length = (rate / clip).clamp(max=2.0 / (SMOOTHNESS * size))
     ends = [count - (count >> i) for i in range(1, count.bit_length())] if halve else []
-    start, theta, average = 0, *torch.zeros(2, runs, dim, dtype=torch.float64)
+    start, theta, average = 0, *torch.zeros(2, runs, len(settings), dim, dtype=torch.float64)
     for end in [*ends, count]:
         part = People(people.x[:, start:end], people.y[:, start:end], people.held_x, people.held_y)
-        for step, (x, y, weight) in enumerate(in_order(part, size, passes), 1):
-            theta = projected(theta - length * gradient(theta, x, y, weight, clip))
+        for step, batch in enumerate(in_order(part, size, passes), 1):
+            theta = projected(theta - length[:, None] * gradient(theta, batch, clip))
             average = averaged(average, theta, step)
-        scale = promise.moved * passes * clip * length / gaussian_mu(promise.epsilon, DELTA)
-        theta, average = (source.add_normal(point, scale) for point in (theta, average))
+        # In units of what a record moves.
+        scale, moved = promise.moved / gaussian_mu(promise.epsilon, DELTA), (passes * clip * length)[:, None]
+        theta, average = (moved * source.add_normal(point / moved, scale) for point in (theta, average))
         start, length = end, length / 4.0
     return final(people, theta, average)
 
@@ -231,7 +252,7 @@ PLAYERS: dict[str, Callable[..., Accuracies]] = {
     "DP-FTRL": dp_ftrl,
     "banded": banded,
     "banded, sampled": partial(sampled, several=BANDS),
-    "noise at the end": partial(phased, halve=False),
+    "noise at the end": partial(phased, size=SIZE, halve=False),
 }
 
 
@@ -240,14 +261,11 @@ def tuned(
 ) -> tuple[Tensor, str]:
     """Return the accuracies by seed, and the setting that the other seeds chose."""
     settings = grid(clip=CLIPS, rate=RATES[passes])
-    tried = {
-        (i, which): float(values.mean())
-        for i, setting in enumerate(settings)
-        for which, values in run(others, promise, 50, **setting).items()
-    }
-    i, which = max(tried, key=tried.__getitem__)
-    chosen = " ".join(f"{value:g}" for value in settings[i].values())
-    return run(people, promise, 60, **settings[i])[which], f"{chosen} {which}"
+    tried = run(others, promise, 50, settings, passes=passes)
+    which = max(tried, key=lambda name: float(tried[name].mean(1).max()))
+    best = settings[int(tried[which].mean(1).argmax())]
+    chosen = " ".join(f"{value:g}" for value in best.values())
+    return run(people, promise, 60, [best], passes=passes)[which][0], f"{chosen} {which}"
 
 
 def noises(count: int) -> list[list[str]]:
@@ -255,7 +273,7 @@ def noises(count: int) -> list[list[str]]:
     rows = []
     told: dict[str, Any] = {"sensitivity": 1.0, "noise_scale": 1.0, "source": noise_source("torch")}
     for passes in RATES:
-        apart = math.ceil(count / (32 * passes))
+        apart = math.ceil(count / (SIZE * passes))
         steps = passes * apart
         told |= {"participations": passes, "min_separation": apart}
         blts = BLT(steps, **told), BLT(steps, parameters=blt.parameters(steps), **told)
@@ -287,10 +305,8 @@ def main() -> None:
         for adjacency in ("zero_out", "replace_one"):
             rivals: dict[float, Tensor] = {}
             for passes in all_passes:
-                players = {title: partial(run, passes=passes, size=32 * passes) for title, run in PLAYERS.items()}
-                if passes == 1:
-                    players["phased SGD"] = partial(phased, passes=1, size=8, halve=True)
-                for title, run in players.items():
+                one_pass = {"phased SGD": partial(phased, size=8, halve=True)} if passes == 1 else {}
+                for title, run in (PLAYERS | one_pass).items():
                     found = [tuned(run, people, others, Promise(e, adjacency), passes) for e in epsilons]
                     if title == "DP-SGD":
                         rivals = {e: values for e, (values, _) in zip(epsilons, found, strict=True)}

@@ -165,9 +165,9 @@ class SquareRoot(Mechanism):
 
 @lru_cache(maxsize=8)  # a learner calls this twice, and so do all arms of a bandit
 def _best_parameters(horizon: int, count: int, separation: int) -> Parameters:
-    """Return the parameters of a BLT with the least noise, of those for the horizon and for shorter ones.
+    """Return the parameters of a BLT with the least noise for a person's columns.
 
-    If a person takes part several times, the shorter ones are the separation, twice that, and so on.
+    They are those for the horizon or, if a person takes part several times, for the separation, twice that, and so on.
     """
     if count == 1:
         return blt.parameters(horizon)
