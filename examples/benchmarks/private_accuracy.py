@@ -38,7 +38,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +226,7 @@ def ftrl(people: People, promise: Promise, seed: int, *, make: Any = DPFTRL, **o
     return play(make, people, promise, seed, **options)
 
 
-@lru_cache
+@cache
 def multiplier(promise: Promise, rate: float, steps: int) -> float:
     """Return the noise of DP-SGD over the clip, by dp-accounting, rounded up by at most 0.5 %."""
     import dp_accounting as accounting

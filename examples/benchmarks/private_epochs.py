@@ -101,6 +101,10 @@ def gradient(theta: Tensor, batch: Batch, clip: Tensor) -> Tensor:
     return (weight * torch.clamp(numbers, -clip, clip)).mT @ x
 
 
+def steps_of(count: int, passes: int) -> int:
+    return passes * math.ceil(count / (SIZE * passes))
+
+
 def in_order(people: People, size: int, passes: int) -> Iterator[Batch]:
     for _ in range(passes):
         for x, y in zip(people.x.split(size, 1), people.y.split(size, 1), strict=True):
@@ -160,28 +164,29 @@ def correlated(decoder: Tensor, scale: float, people: People, seed: int) -> Tens
     return scale * torch.tensordot(decoder, z, 1)
 
 
-def sampled_noise(promise: Promise, rate: float, steps: int, bands: int) -> float:
-    """Return the scale of the noise over the clip: of a record's share of the steps, times the norm of a column."""
-    column = float(factors(steps, bands)[1][:, 0].norm())
-    return column * multiplier(promise, min(1.0, bands * rate), math.ceil(steps / bands))
+def least_noise(promise: Promise, count: int, passes: int, several: Sequence[int]) -> tuple[float, int, float]:
+    """Return the least noise of the sums, root mean square, its number of bands, and the scale of the noise over the clip.
+
+    The scale is that of a record's share of the steps, times the norm of a column.
+    """
+    size = SIZE * passes
+    steps = steps_of(count, passes)
+    found = []
+    for bands in (bands for bands in several if bands * size <= count):
+        decoder, encoder = factors(steps, bands)
+        scale = multiplier(promise, bands * size / count, math.ceil(steps / bands)) * float(encoder[:, 0].norm())
+        found.append((scale * rms(decoder), bands, scale))
+    return min(found)
 
 
 def sampled(
-    people: People,
-    promise: Promise,
-    seed: int,
-    settings: Settings,
-    *,
-    passes: int,
-    several: tuple[int, ...] = (1,),
+    people: People, promise: Promise, seed: int, settings: Settings, *, passes: int, several: tuple[int, ...] = (1,)
 ) -> Accuracies:
     """Play DP-SGD, or with several bands: of the numbers of bands that fit, the one with the least noise."""
-    count, size = people.x.shape[1], SIZE * passes
-    steps = passes * math.ceil(count / size)
-    noises = {bands: sampled_noise(promise, size / count, steps, bands) for bands in several if bands * size <= count}
-    bands = min(noises, key=lambda b: noises[b] * rms(factors(steps, b)[0]))
-    noise = correlated(factors(steps, bands)[0], noises[bands], people, seed)
-    return descend(people, drawn(people, size, steps, bands, seed), noise, settings)
+    steps = steps_of(people.x.shape[1], passes)
+    _, bands, scale = least_noise(promise, people.x.shape[1], passes, several)
+    noise = correlated(factors(steps, bands)[0], scale, people, seed)
+    return descend(people, drawn(people, SIZE * passes, steps, bands, seed), noise, settings)
 
 
 def banded(people: People, promise: Promise, seed: int, settings: Settings, *, passes: int) -> Accuracies:
@@ -284,6 +289,18 @@ def noises(count: int) -> list[list[str]]:
     return rows
 
 
+def ratios(count: int, adjacency: str, all_passes: Sequence[int], epsilons: Sequence[float]) -> list[list[str]]:
+    """Return rows on the noise of several sampled bands, over that of DP-SGD."""
+    rows = []
+    for passes in all_passes:
+        row = [adjacency, f"{passes}"]
+        for promise in (Promise(epsilon, adjacency) for epsilon in epsilons):
+            noise, bands, _ = least_noise(promise, count, passes, BANDS)
+            row.append(f"{noise / least_noise(promise, count, passes, (1,))[0]:.2f}, {bands} bands")
+        rows.append(row)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=SEEDS)
@@ -298,11 +315,12 @@ def main() -> None:
     epsilons = (1.0,) if options.smoke else EPSILONS
     all_passes = (4,) if options.smoke else tuple(RATES)
     torch.set_num_threads(1)
-    accuracy, settings, noise = [], [], []
+    accuracy, settings, noise, random = [], [], [], []
     for name in sets:
         people, others = draw(name, range(seeds)), draw(name, range(1000, 1000 + tuning))
         noise += [[name, *row] for row in noises(people.x.shape[1])]
         for adjacency in ("zero_out", "replace_one"):
+            random += [[name, *row] for row in ratios(people.x.shape[1], adjacency, all_passes, epsilons)]
             rivals: dict[float, Tensor] = {}
             for passes in all_passes:
                 one_pass = {"phased SGD": partial(phased, size=8, halve=True)} if passes == 1 else {}
@@ -327,6 +345,10 @@ def main() -> None:
         "Noise of the sums, root mean square for one contribution and mu of 1": (
             ["set", "passes", "steps", *mechanisms],
             noise,
+        ),
+        "Noise of the sums of banded, sampled, over that of DP-SGD": (
+            ["set", "neighbours", "passes", *(f"{epsilon:g}" for epsilon in epsilons)],
+            random,
         ),
         "Chosen on other seeds: clip, rate, decision": (header, settings),
     }
