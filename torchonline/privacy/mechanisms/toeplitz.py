@@ -175,8 +175,8 @@ def _best_parameters(horizon: int, count: int, separation: int) -> Parameters:
     def noise(parameters: Parameters) -> float:
         # The mean of the errors that the table of parameters minimizes.
         rms, largest = blt.errors(*parameters, horizon)
-        norms = _norms_of_several(_blt_coefficients, horizon, count, separation, *parameters)
-        return rms**0.75 * largest**0.25 * float(norms[-1])
+        taken = min(count, 1 + (horizon - 1) // separation)
+        return rms**0.75 * largest**0.25 * blt.ColumnNorms(*parameters).of_sum(horizon, taken, separation)
 
     doublings = range(((horizon - 1) // separation).bit_length())
     horizons = [horizon, *(separation << i for i in doublings)]
