@@ -18,7 +18,7 @@ The sets, features, promise and seeds are those of ``private_accuracy.py``. All 
 Tuning. Each contender has nine settings, three clips and three rates, and publishes the last decision or the average with weights
 t^3. The best final accuracy on eight other seeds decides, for each cell. No epsilon covers the choice.
 
-    python examples/benchmarks/private_epochs.py    # about half an hour on a core; seconds with --smoke
+    python examples/benchmarks/private_epochs.py    # about fifteen minutes on a core; seconds with --smoke
     pip install ".[privacy,benchmarks]"    # dp-accounting, and the sets
 """
 
