@@ -41,6 +41,7 @@ nitpick_ignore_regex = [
     ("py:class", r"torchonline\.(core\.(views|options)|privacy\.learners\.released|serving\.replica)\.\w+"),
     ("py:class", r"torchonline\.(features\.rows\.RowReader|models\.raw_log\.RawLog)"),
     ("py:class", r"torchonline\.baselines\.private\.dp_ucb\.ReleasedDPUCB"),
+    ("py:class", r"torchonline\.baselines\.private\.fliphat\.ReleasedFLIPHAT"),
     ("py:class", r"pytorch_lightning\.callbacks\.callback\.Callback"),
     ("py:class", r"huggingface_hub\.\w+\.\w+"),
 ]

@@ -60,6 +60,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "DPFTRL": [{}, {"horizon": None}],
     "DPUCB": [{"arms": 2}],
+    "FLIPHAT": [{"arms": 2, "nonzeros": 3}],
 }
 CASES = [
     PrivateCase(cls, tuple(options.items()))

@@ -49,6 +49,7 @@ from torchonline.baselines.heavy_tailed.robust_ucb import RobustUCB, RobustUCBRe
 from torchonline.baselines.heavy_tailed.tofu import TOFU, TOFURegression
 from torchonline.baselines.private.dp_ftrl import DPFTRL
 from torchonline.baselines.private.dp_ucb import DPUCB
+from torchonline.baselines.private.fliphat import FLIPHAT
 from torchonline.baselines.private.local_md import LocalMD
 from torchonline.baselines.private.noisy_sfw import NoisySFW
 from torchonline.baselines.private.noisy_sgd import NoisySGD
@@ -92,4 +93,4 @@ __all__ += [
     "RobustUCBRegression",
     "TOFURegression",
 ]
-__all__ += ["DPFTRL", "DPUCB", "LocalMD", "NoisySFW", "NoisySGD"]
+__all__ += ["DPFTRL", "DPUCB", "FLIPHAT", "LocalMD", "NoisySFW", "NoisySGD"]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from torchonline.privacy.calibration import from_0
+from torchonline.privacy.calibration import from_0, gaussian_mu, zcdp_rho
 
 LARGEST_RHO = 3.0  # the largest rho of a step for which the bound is proved
 SHORT = 64  # the number of first steps of a harmonic series that are added one by one
@@ -54,6 +54,15 @@ def harmonic_mu(rho: float, steps: int) -> float:
         squared = max(squared, 4.0 * top)
         squared += total + top * math.log1p(total / (squared - 2.0 * top))
     return math.sqrt(_one_by_one(squared, [rho / k for k in range(1, min(steps, SHORT) + 1)]))
+
+
+def largest_rho(epsilon: float, delta: float, mu: float, total: float) -> float:
+    """Return the largest rho of the first step for which one of two bounds keeps a promise.
+
+    Steps in fixed proportions, of which the first has a rho of 1, are ``mu``-GDP together and have the sum ``total``.
+    """
+    of_small_steps = (gaussian_mu(epsilon, delta) / mu) ** 2  # mu is linear in the root of rho
+    return max(zcdp_rho(epsilon, delta) / total, min(of_small_steps, LARGEST_RHO))
 
 
 def harmonic(n: int) -> float:

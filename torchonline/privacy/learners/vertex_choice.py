@@ -8,11 +8,10 @@ from torch import Tensor
 from torchonline.convex.domains import Vertices
 from torchonline.core.write_once import WriteOnce
 from torchonline.privacy.accounting import Event, SmallStepsEvent, ZCDPEvent
-from torchonline.privacy.calibration import gaussian_mu, zcdp_rho
 from torchonline.privacy.clipping import sum_rounding
 from torchonline.privacy.mechanisms.base import State
 from torchonline.privacy.noise import NoiseSource
-from torchonline.privacy.small_steps import LARGEST_RHO, harmonic, harmonic_mu
+from torchonline.privacy.small_steps import LARGEST_RHO, harmonic, harmonic_mu, largest_rho
 
 
 class NoisyVertex(WriteOnce):
@@ -49,7 +48,7 @@ class NoisyVertex(WriteOnce):
         source.require("highest")
         self.domain = domain
         self.name = law
-        self.rho = _largest_rho(epsilon, delta, horizon)
+        self.rho = largest_rho(epsilon, delta, harmonic_mu(1.0, horizon), harmonic(horizon))
         self.source = source
         share = {"gumbel": 8.0, "laplace": 2.0}[law]
         # Two scores of two streams are rounded, each d + 3 times at most.
@@ -77,11 +76,3 @@ class NoisyVertex(WriteOnce):
 
     def parameters(self) -> list[tuple[str, float]]:
         return [("noise_scale", self.scale)]
-
-
-def _largest_rho(epsilon: float, delta: float, steps: int) -> float:
-    """Return the largest rho of the first step, if step t has rho / t."""
-    # mu is linear in the root of rho.
-    of_small_steps = (gaussian_mu(epsilon, delta) / harmonic_mu(1.0, steps)) ** 2
-    of_zcdp = zcdp_rho(epsilon, delta) / harmonic(steps)
-    return max(of_zcdp, min(of_small_steps, LARGEST_RHO))
