@@ -24,7 +24,7 @@ from rich.table import Table
 from torch import Tensor
 
 from torchonline import DPHDB, DPPOFW, DPTOFW
-from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW, NoisySGD
+from torchonline.baselines import DPFTRL, DPUCB, FLIPHAT, LocalMD, NoisySFW, NoisySGD
 from torchonline.privacy import PrivateLearner, epsilon_lower_bound, prefix_sum
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.clock import NO_END
@@ -145,6 +145,7 @@ def contenders() -> dict[str, tuple[Callable[[float], Play], bool]]:
         "DPHDB, no horizon": (learner(DPHDB, arms=2, warmup=1, horizon=None), True),
         "DPHDB, gumbel": (learner(DPHDB, arms=2, warmup=1, mechanism="gumbel"), False),
         "DPUCB": (learner(DPUCB, arms=2), True),
+        "FLIPHAT": (learner(FLIPHAT, arms=1), False),
         "DPFTRL": (learner(DPFTRL), True),
         "DPFTRL, no horizon": (learner(DPFTRL, horizon=None), True),
         "NoisySFW": (learner(NoisySFW), True),

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tests.private_learners import CASES, PrivateCase, record_for
 from torchonline import DPHDB, DPTOFW
-from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW, NoisySGD
+from torchonline.baselines import DPFTRL, DPUCB, FLIPHAT, LocalMD, NoisySFW, NoisySGD
 from torchonline.privacy import NoiseSource, noise_source, prefix_sum
 from torchonline.privacy.clipping import MARGIN, sum_rounding
 from torchonline.privacy.noise import grid_of
@@ -88,6 +88,8 @@ def scale_of(learner: Any) -> float:
     if isinstance(learner, LocalMD):
         rounding = 2.0**-51 * (learner.ends[0] + learner.clip_norm + 12.0)
         return learner.noise_multiplier * (learner.sensitivity(1) * (1.0 + rounding))
+    if isinstance(learner, FLIPHAT):
+        return learner.noise_scale / learner.ends[0]
     return float(getattr(noise, "noise_scale", 0.0) or noise.scale)
 
 

@@ -48,7 +48,7 @@ class FLIPHAT(PrivateBandit):
     Args:
         dim: number of features d.
         arms, horizon: K and T, the numbers of arms and of rounds.
-        nonzeros: S, the number of entries of all arms' parameters that are estimated, up to K d.
+        nonzeros: S, the number of entries of all arms' parameters that are estimated, at most K d; None for 10, or for K d.
         episodes: E, the number of estimates; None for 4, or fewer in a short run. More of them start earlier, with more noise.
         feature_clip: M; contexts are scaled down to :math:`\|x\|_\infty \le M`.
         reward_clip: B; rewards are clipped to [-B, B]. ``inf`` only if epsilon is. The noise grows with M B, and a B below the
@@ -84,7 +84,7 @@ class FLIPHAT(PrivateBandit):
         dim: int,
         *,
         arms: int,
-        nonzeros: int = 10,
+        nonzeros: int | None = None,
         episodes: int | None = None,
         feature_clip: float = 1.0,
         reward_clip: float = 1.0,
@@ -94,9 +94,10 @@ class FLIPHAT(PrivateBandit):
         self._refuse_several(type(self).__name__)
         self.source.require("highest")
         self.feature_norm = math.inf
-        self.nonzeros = positive_integer("nonzeros", nonzeros)
-        if self.nonzeros > arms * dim:
-            raise ValueError(f"nonzeros: expected at most {arms * dim}, the number of entries, got {nonzeros}")
+        entries = self.arm_count * self.dim
+        self.nonzeros = min(10, entries) if nonzeros is None else positive_integer("nonzeros", nonzeros)
+        if self.nonzeros > entries:
+            raise ValueError(f"nonzeros: expected at most {entries}, the number of entries, got {nonzeros}")
         most = max(1, (2 * self.horizon // 3 + 1).bit_length() - 1)
         self.episodes = min(4, most) if episodes is None else positive_integer("episodes", episodes)
         if self.episodes > most:
