@@ -22,27 +22,24 @@ TAKEN = -1e300  # the score of an entry that has been chosen, below all others
 class FLIPHAT(PrivateBandit):
     r"""Private sparse bandit: greedy on the few largest entries of a noisy correlation.
 
-    A round is that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. The first two
-    thirds of the rounds are E episodes, each twice as long as the one before. At the end of an episode, of n rounds, an estimate is
-    made from that episode only:
+    A round is that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. The first two thirds of the T rounds are E
+    episodes, each twice as long as the one before. An estimate is made at the end of each, from its own n rounds only:
 
     .. math:: u_k = \sum_s r_s x_s\,1\{a_s = k\},\qquad \hat\theta = \tfrac1n\,\mathrm{peel}(u_1, ..., u_K).
 
-    *Peeling* chooses S of the K d entries one after another. Each time it adds fresh Gumbel noise of scale :math:`\sigma` to the
-    magnitudes of the entries that are left, and takes the largest. It then publishes the chosen entries with
-    :math:`N(0, \sigma^2)` noise; all others are 0. The first episode pulls the arms in turn, and the later ones the arm with the
-    largest :math:`x^\top\hat\theta_k`, a score that ranks arms and does not estimate rewards.
+    *Peeling* chooses S of the K d entries one after another. It adds fresh Gumbel noise of scale :math:`\sigma` to the magnitudes
+    of the entries that are left, and takes the largest. The chosen entries are published with :math:`N(0, \sigma^2)` noise, and all
+    others are 0. The first episode pulls the arms in turn. The later rounds pull the arm with the largest
+    :math:`x^\top\hat\theta_k`, a score that ranks arms and does not estimate rewards.
 
-    With one arm it is the paper's bandit, whose arms share one parameter and have a context each. Decide by
-    ``bandit(contexts).squeeze(-1).argmax(-1)`` then, and learn from the chosen context with arm 0, as below.
+    With ``arms=1`` it is the paper's bandit, where each arm has a context and all share one parameter: see the example.
 
-    It is for contexts with *many entries of one size, hardly correlated, few of which matter*. The noise of an entry does not grow
-    with d. For few features, sparse contexts or correlated features :class:`~torchonline.DPHDB` is better
-    (docs/private_oco.md, "Sparse bandits").
+    The noise of an entry does not grow with d. That pays if contexts have *many entries of one size, hardly correlated, of which
+    few matter*. :class:`~torchonline.DPHDB` is better otherwise, and on all real sets that were tried (docs/private_oco.md).
 
-    Guarantee: joint differential privacy, see ``PrivateBandit``. There is no guarantee for the regret: entries are right on
-    average only if features are uncorrelated and each arm is pulled whatever the context, and an arm with no chosen entry
-    scores 0, so choose the zero of the rewards in their middle. Proof: docs/private_baselines_theory.md.
+    Guarantee: joint differential privacy, see ``PrivateBandit``. Proof: docs/private_baselines_theory.md. There is no guarantee for
+    the regret. The score ranks arms rightly if features are uncorrelated and of one size. No arm is explored after the first
+    episode, and an arm without a chosen entry scores 0, so the rewards' mean should be near 0.
     Cost of a round: O(m K d) for m rewards, and O(S K d) at the end of an episode. Memory: O(K d).
 
     Args:
@@ -50,9 +47,9 @@ class FLIPHAT(PrivateBandit):
         arms, horizon: K and T, the numbers of arms and of rounds.
         nonzeros: S, the number of entries of all arms' parameters that are estimated, at most K d; None for 10, or for K d.
         episodes: E, the number of estimates; None for 4, or fewer in a short run. More of them start earlier, with more noise.
-        feature_clip: M; contexts are scaled down to :math:`\|x\|_\infty \le M`.
-        reward_clip: B; rewards are clipped to [-B, B]. ``inf`` only if epsilon is. The noise grows with M B, and a B below the
-            largest reward often helps.
+        feature_clip: M; contexts are scaled down to :math:`\|x\|_\infty \le M`. Where few entries are large, cut them instead, by
+            ``x.clamp(-M, M)``, before the bandit sees them.
+        reward_clip: B; rewards are clipped to [-B, B]. ``inf`` only if epsilon is. The noise grows with M B.
         epsilon, delta, adjacency, noise_source, seed: as in :class:`~torchonline.DPHDB`.
         participations, min_separation, batch_shape, dtype, device, validate: see
             :class:`~torchonline.privacy.learners.base.PrivateLearner`. A person takes part once.
@@ -69,9 +66,9 @@ class FLIPHAT(PrivateBandit):
         7
 
     Reference: Chakraborty, Roy and Basu, FLIPHAT: joint differential privacy for high dimensional sparse linear bandits, 2024.
-    What differs: one step of hard thresholding instead of M, as in all runs of the authors' program, and hence neither step size
-    nor projection; Gumbel and Gaussian noise instead of Laplace noise; exact accounting; and contexts are clipped, without which
-    nothing bounds what a person moves.
+    What differs: one step of hard thresholding instead of log n, because further steps cost more noise than they gain, and hence
+    neither step size nor projection; Gumbel and Gaussian noise instead of Laplace noise, and tighter accounting; contexts are
+    clipped, without which nothing bounds what a person moves; and episodes do not start with one round.
     """
 
     theta: Tensor
