@@ -3,14 +3,14 @@
 A round shows three contexts. The learner chooses one, and is paid for it. All contexts share one parameter: the bandits have one
 arm, and decide by its score of each context.
 
-- *AR(0.1)*: the simulation of FLIPHAT's authors. Contexts are Gaussian, neighbouring entries have the correlation 0.1. Five entries
-  of the parameter are from 0.5 to 1 in size, the others 0. The noise of the rewards is 0.1. Contexts are cut to [-1, 1].
-- *movies, diamonds, tweets*: three rows of a table a round. The reward is the rating, the logarithm of the price or of the number of
-  likes, from -1 to 1. Categories and words are hashed to 499 columns of 0 and 1, and there is a constant.
+- *AR(0.1)*: the simulation of FLIPHAT's authors. Contexts are Gaussian, and neighbouring entries have the correlation 0.1. Five
+  entries of the parameter are from 0.5 to 1 in size, the others 0. The noise of the rewards is 0.1. Contexts are cut to [-1, 1].
+- *movies, diamonds, tweets*: three rows of a table a round. The reward is the rating, the logarithm of the price or of the number
+  of likes, from -1 to 1. Categories and words are hashed to 499 columns of 0 and 1, and there is a constant.
 - *diamonds, products*: all products of up to four of the six sizes, each size from -1 to 1: 210 columns that are not sparse.
 
-Each learner promises joint (epsilon, 0.1/T)-privacy, for a record that is replaced by any other. All have their defaults, unless a
-column says that options are chosen, in hindsight. The rivals that are not in the library are written below:
+Each learner promises joint (epsilon, 0.1/T)-privacy, for a record that is replaced by any other. All have their defaults in the
+first table. The rivals that are not in the library are written below:
 
 - *three steps*: FLIPHAT with three steps of hard thresholding, from 0. A step of length 1/3 has a gradient over the episode, for
   which the parameter's l1 norm is cut to 3.
@@ -186,7 +186,7 @@ class Episodes:
         return torch.randn(shape, generator=self.draws, dtype=torch.float64)
 
     def chosen(self, values: Tensor, moved: float, rho: float) -> Tensor:
-        """Return the places of the largest entries, by Gumbel noise that spends rho."""
+        """Return places of the largest entries, by Gumbel noise that spends rho."""
         uniform = torch.rand(values.shape, generator=self.draws, dtype=torch.float64)
         scale = moved * math.sqrt(self.nonzeros / (2.0 * rho))
         return (values.abs() - scale * (-uniform.log()).log()).topk(min(self.nonzeros, values.size(-1))).indices

@@ -111,7 +111,9 @@ def test_the_choice_is_the_exponential_mechanism() -> None:
                      noise_source=noise_source("torch", seed=5))  # fmt: skip
     vars(bandit)["noise_scale"] = 0.5
     for _ in range(bandit.ends[0]):
-        bandit.step(torch.tensor([1.0, -0.5]).expand(games, 2), torch.zeros(games, dtype=torch.int64), torch.ones(games))
+        bandit.step(
+            torch.tensor([1.0, -0.5]).expand(games, 2), torch.zeros(games, dtype=torch.int64), torch.ones(games)
+        )
     share = float((bandit.theta[:, 0, 0] != 0.0).double().mean())
     gap = 0.5 * bandit.ends[0]
     for scale, same in ((0.5, True), (0.5 * 1.5, False), (0.5 / 1.5, False)):
@@ -134,7 +136,7 @@ def test_the_clock() -> None:
     assert int(masked.select(torch.ones(4), torch.tensor([False, True, True]))) == 1
     for horizon in range(1, 40):
         ends = FLIPHAT(2, arms=1, horizon=horizon, epsilon=INF, delta=1e-3).ends
-        assert 0 < ends[0]
+        assert ends[0] > 0
         assert ends[-1] <= horizon
         assert len(set(ends)) == len(ends)
 

@@ -57,7 +57,7 @@ def harmonic_mu(rho: float, steps: int) -> float:
 
 
 def largest_rho(epsilon: float, delta: float, mu: float, total: float) -> float:
-    """Return the largest rho of the first step for which one of two bounds keeps a promise.
+    """Return the largest rho of the first step that keeps a promise by some bound.
 
     Steps in fixed proportions, of which the first has a rho of 1, are ``mu``-GDP together and have the sum ``total``.
     """

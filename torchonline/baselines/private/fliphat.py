@@ -20,7 +20,7 @@ TAKEN = -1e300  # the score of an entry that has been chosen, below all others
 
 
 class FLIPHAT(PrivateBandit):
-    r"""Private sparse bandit: greedy on the few largest entries of a noisy correlation.
+    r"""Private sparse bandit: greedy on the few largest noisy correlations.
 
     A round is that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. The first two thirds of the T rounds are E
     episodes, each twice as long as the one before. An estimate is made at the end of each, from its own n rounds only:
@@ -28,8 +28,8 @@ class FLIPHAT(PrivateBandit):
     .. math:: u_k = \sum_s r_s x_s\,1\{a_s = k\},\qquad \hat\theta = \tfrac1n\,\mathrm{peel}(u_1, ..., u_K).
 
     *Peeling* chooses S of the K d entries one after another. It adds fresh Gumbel noise of scale :math:`\sigma` to the magnitudes
-    of the entries that are left, and takes the largest. The chosen entries are published with :math:`N(0, \sigma^2)` noise, and all
-    others are 0. The first episode pulls the arms in turn. The later rounds pull the arm with the largest
+    of the entries that are left, and takes the largest. The chosen entries are published with :math:`N(0, \sigma^2)` noise. All
+    others are 0. The first episode pulls the arms in turn. Later rounds pull the arm with the largest
     :math:`x^\top\hat\theta_k`, a score that ranks arms and does not estimate rewards.
 
     With ``arms=1`` it is the paper's bandit, where each arm has a context and all share one parameter: see the example.
@@ -37,8 +37,8 @@ class FLIPHAT(PrivateBandit):
     The noise of an entry does not grow with d. That pays if contexts have *many entries of one size, hardly correlated, of which
     few matter*. :class:`~torchonline.DPHDB` is better otherwise, and on all real sets that were tried (docs/private_oco.md).
 
-    Guarantee: joint differential privacy, see ``PrivateBandit``. Proof: docs/private_baselines_theory.md. There is no guarantee for
-    the regret. The score ranks arms rightly if features are uncorrelated and of one size. No arm is explored after the first
+    Guarantee: joint differential privacy, see ``PrivateBandit``. Proof: docs/private_baselines_theory.md. The regret has no
+    guarantee. The score ranks arms rightly if features are uncorrelated and of one size. No arm is explored after the first
     episode, and an arm without a chosen entry scores 0, so the rewards' mean should be near 0.
     Cost of a round: O(m K d) for m rewards, and O(S K d) at the end of an episode. Memory: O(K d).
 
@@ -134,7 +134,7 @@ class FLIPHAT(PrivateBandit):
         total.zero_()
 
     def _peeled(self, total: Tensor) -> Tensor:
-        """Release the largest entries of secret sums with noise, ``(*B, K d)``, zero elsewhere."""
+        """Release the largest entries of secret sums with noise, ``(*B, K d)``."""
         scores, places = total.abs(), []
         for _ in range(self.nonzeros):
             place = self.source.highest(scores, self.noise_scale, "gumbel") if self.noise_scale else scores.argmax(-1)
@@ -148,7 +148,7 @@ class FLIPHAT(PrivateBandit):
 
     @one_at_a_time
     def released(self) -> "ReleasedFLIPHAT":
-        """Return a module that decides greedily by the present estimate, even in the first episode."""
+        """Return a module that decides by the estimate, even in the first episode."""
         return ReleasedFLIPHAT(self, theta=self.theta)
 
     def _event(self, steps: int) -> Event | None:
@@ -158,7 +158,7 @@ class FLIPHAT(PrivateBandit):
         return SmallStepsEvent(self._mu(self.rho), total) if self.rho <= LARGEST_RHO else ZCDPEvent(total)
 
     def _mu(self, rho: float) -> float:
-        """Return mu of the 2 S steps of a peeling, choices and values, each of the same rho."""
+        """Return mu of the 2 S steps of a peeling, each of the same rho."""
         return small_steps_mu([rho] * (2 * self.nonzeros))
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
