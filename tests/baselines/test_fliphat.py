@@ -45,7 +45,9 @@ class Draws(NoiseSource):
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("options", [{}, {"nonzeros": 12, "feature_clip": 0.7, "reward_clip": 0.4}, {"epsilon": INF}])
+@pytest.mark.parametrize(
+    "options", [{}, {"nonzeros": 12, "feature_clip": 0.7, "reward_clip": 0.4}, {"epsilon": INF, "reward_clip": INF}]
+)
 def test_it_is_its_equations(options: dict[str, Any]) -> None:
     bandit = build(noise_source=Draws(), **options)
     told = {name: getattr(bandit, name) for name in ("nonzeros", "horizon", "episodes", "feature_clip", "reward_clip")}

@@ -102,12 +102,12 @@ class FLIPHAT(PrivateBandit):
         thirds = 3 * (2**self.episodes - 1)
         self.ends = tuple(-(-2 * self.horizon * (2**k - 1) // thirds) for k in range(1, self.episodes + 1))
         self.longest = self.feature_clip * self.reward_clip * (1.0 + MARGIN)
-        # An entry moves by at most this much, and the scores of two by twice as much.
-        moved = self.longest * (self._records_moved() + sum_rounding(self.horizon) * REWARDS_A_ROUND)
-        self.rho = math.inf
+        self.rho, self.noise_scale = math.inf, 0.0
         if self.epsilon < math.inf:
+            # An entry moves by at most this much, and the scores of two by twice as much.
+            moved = self.longest * (self._records_moved() + sum_rounding(self.horizon) * REWARDS_A_ROUND)
             self.rho = largest_rho(self.epsilon, self.delta, self._mu(1.0), 2.0 * self.nonzeros)
-        self.noise_scale = moved / math.sqrt(2.0 * self.rho)
+            self.noise_scale = moved / math.sqrt(2.0 * self.rho)
         self._create_buffers()
 
     def _initial_state(self) -> dict[str, Tensor | None]:
@@ -135,7 +135,8 @@ class FLIPHAT(PrivateBandit):
 
     def _peeled(self, total: Tensor) -> Tensor:
         """Release the largest entries of secret sums with noise, ``(*B, K d)``."""
-        scores, places = total.abs(), []
+        scores = total.abs()
+        places: list[Tensor] = []
         for _ in range(self.nonzeros):
             place = self.source.highest(scores, self.noise_scale, "gumbel") if self.noise_scale else scores.argmax(-1)
             places.append(place.unsqueeze(-1))
