@@ -12,7 +12,7 @@ The script prints
   gamma and delta of a logarithm and an iterated logarithm; in the paper's setting, and in the best of 91 settings;
 - the squared norm of the columns of their encoder: by the integral, and by adaptive quadrature over the circle (QUADPACK). With
   gamma = -0.51 nearly all of it belongs to lags above e^30, which the quadrature does not see;
-- what the rounding of its rows adds to the noise of a BLT that is told n.
+- the noise of learners without a horizon over that of learners that are told n, whose rounding errors grow with n.
 
     python examples/noise_without_horizon.py    # some minutes; seconds with --smoke
 """
@@ -22,6 +22,7 @@ import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ from scipy.integrate import quad
 from scipy.optimize import minimize
 from torch import Tensor
 
+from torchonline import DPHDB, DPTOFW
 from torchonline.privacy import noise_source
 from torchonline.privacy.mechanisms import blt
 from torchonline.privacy.mechanisms.endless import DECAY, EXPONENTS, SHIFTS, WEIGHT
@@ -250,17 +252,24 @@ def norm_table(settings: list[tuple[float, float]]) -> Table:
     return table
 
 
-def rounding_table() -> Table:
-    """Return a table of what the rounding of a BLT that is told n adds to its noise."""
-    table = Table(title="What rounding adds to the noise, as a share")
-    exponents = (16, 20, 22, 24, 26, 28)
-    for header in ("BLT", *(f"2^{e}" for e in exponents)):
-        table.add_column(header, justify="right")
-    shares = []
-    for e in exponents:
-        made = BLT(2**e, sensitivity=1.0, noise_scale=1.0, source=noise_source("torch"))
-        shares.append(made.moved(2**e) / made.column_norm(2**e) - 1.0)
-    table.add_row("told n", *(f"{share:.2g}" for share in shares))
+def learners_table(exponents: range) -> Table:
+    """Return a table of the noise of learners without a horizon over that of learners told n, rounding included."""
+    table = Table(title="Root mean square noise without a horizon over that of a learner told n, n steps")
+    for header in ("learner", *(f"2^{e}" for e in exponents)):
+        table.add_column(header, justify="left" if header == "learner" else "right")
+    promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-11}
+    learners: dict[str, Callable[[int | None], Any]] = {
+        "DPTOFW": lambda n: DPTOFW(5, horizon=n, **promise),
+        "DPTOFW, 64 records a step": lambda n: DPTOFW(5, horizon=n, records_a_step=64, **promise),
+        "DPHDB": lambda n: DPHDB(5, arms=1, warmup=1, horizon=n, **promise).arms[0],
+    }
+
+    def noise(learner: Any, n: int) -> float:
+        made = learner.noise
+        return made.noise_scale * blt.errors(made.decay, made.weight, n)[0]
+
+    for name, build in learners.items():
+        table.add_row(name, *(f"{noise(build(None), 2**e) / noise(build(2**e), 2**e):.2f}" for e in exponents))
     return table
 
 
@@ -284,7 +293,7 @@ def main() -> None:
     # At a whole delta the coefficients are limits.
     tried = [PAPER, *((float(g), float(-r * g) + 1e-6) for g in gammas for r in ratios)]
     table, best = noise_table(last, tried)
-    tables = [table, norm_table([(-0.51, 0.0), (-0.51, 0.51), PAPER, best]), rounding_table()]
+    tables = [table, norm_table([(-0.51, 0.0), (-0.51, 0.51), PAPER, best]), learners_table(range(4, 25, 10) if options.smoke else range(16, 29, 2))]
     for each in tables:
         console.print(each)
     with (options.output / "noise_without_horizon.txt").open("w") as file:

@@ -171,8 +171,9 @@ def test_bad_options_are_refused() -> None:
         ({"nonzeros": 13}, "nonzeros"),
         ({"nonzeros": 2.0}, "nonzeros"),
         ({"episodes": 0}, "episodes"),
-        ({"episodes": 6}, "episodes"),
+        ({"episodes": 4}, "episodes"),
         ({"arms": 0}, "arms"),
+        ({"arms": 41}, "arms"),
         ({"reward_clip": INF}, "reward_clip"),
         ({"feature_clip": 0.0}, "feature_clip"),
         ({"participations": 2}, "participations"),
@@ -181,7 +182,8 @@ def test_bad_options_are_refused() -> None:
         with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
             build(**options)
     assert build(2, nonzeros=None).nonzeros == 6
-    assert build(episodes=5).ends[0] == 2
+    assert build(episodes=3).ends[0] == 6
+    assert build(arms=20, episodes=None).ends == (40,)
 
 
 class Weak(NoiseSource):

@@ -89,6 +89,7 @@ def test_every_public_learner_has_an_old_state() -> None:
         "AdaptiveRidgeRegression",
         "DiagonalRidgeRegression",
         "DiscountedRidgeRegression",
+        "FLIPHAT",
         "FixedArms",
         "HybridArms",
         "MultinomialLogisticBandit",

@@ -21,9 +21,8 @@ def draw_spending(
     """
     if any(learner.epsilon == math.inf for learner in learners):
         raise ValueError("epsilon: expected a finite number, got inf; without noise nothing is private")
-    horizon = max(learner.horizon for learner in learners)
     now = max(learner.steps_released() for learner in learners)
-    horizon = max(2 * now, POINTS) if horizon == NO_END else horizon
+    horizon = max(max(2 * now, POINTS) if learner.horizon == NO_END else learner.horizon for learner in learners)
     steps = sorted({now, *(round(horizon * i / POINTS) for i in range(POINTS + 1))})
     spent = [_epsilon(learners, step, delta, continuations) for step in steps]
     axes, made = axes_or_new(ax), steps.index(now) + 1

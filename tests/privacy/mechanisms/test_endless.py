@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.private_tools import KnownNoise
 from tests.reference.endless import encoder, noisy_sums
 from torchonline import DPHDB, DPPOFW, DPTOFW
-from torchonline.baselines import DPFTRL, DPUCB, LocalMD, NoisySFW
+from torchonline.baselines import DPFTRL, DPUCB, FLIPHAT, LocalMD, NoisySFW
 from torchonline.privacy import prefix_sum
 from torchonline.privacy.calibration import gaussian_epsilon, gaussian_mu
 from torchonline.privacy.clipping import MARGIN
@@ -178,6 +178,7 @@ def test_what_needs_a_horizon_says_so() -> None:
         lambda: DPPOFW(3, mechanism="gumbel", **told),
         lambda: DPHDB(3, arms=2, warmup=2, mechanism="laplace", **told),
         lambda: DPUCB(3, arms=2, **told),
+        lambda: FLIPHAT(3, arms=2, **told),
         lambda: NoisySFW(3, **told),
         lambda: LocalMD(3, **told),
     ):

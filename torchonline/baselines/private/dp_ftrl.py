@@ -44,7 +44,8 @@ class DPFTRL(PrivateOptimizer):
         norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius, whose default is explained at
             :class:`~torchonline.DPTOFW`.
         learning_rate: eta; None for the default above. Without a horizon the default decreases: in step t it is that for 2t
-            steps, with the largest noise so far in place of nu, for :math:`\sqrt2` times the bound.
+            steps, with the largest noise so far in place of nu, for :math:`\sqrt2` times the bound with this noise. The attribute
+            then is the first rate.
         clip: C. ``inf`` only if epsilon is, and with a learning rate.
         mechanism, records_a_step, noise_source, seed: as in :class:`~torchonline.DPTOFW`, without ``"paper"``. For m records a
             step, mC replaces C in the bound on the regret of the sums.
@@ -126,4 +127,5 @@ class DPFTRL(PrivateOptimizer):
         self.theta.copy_(projected(-rate * noisy_sum, self.norm, self.radius_bound))
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        return [number_of(self.noise.name)] + self.noise.parameters()
+        schedule = [("is_scheduled", float(self.is_scheduled))] if self.horizon == NO_END else []
+        return [number_of(self.noise.name)] + self.noise.parameters() + schedule

@@ -34,7 +34,7 @@ class FLIPHAT(PrivateBandit):
 
     With ``arms=1`` it is the paper's bandit, where each arm has a context and all share one parameter: see the example.
 
-    The noise of an entry does not grow with d. That pays if contexts have *many entries of one size, hardly correlated, of which
+    The noise of an entry does not grow with d; from some millions of rounds on it grows with T, by rounding. That pays if contexts have *many entries of one size, hardly correlated, of which
     few matter*. :class:`~torchonline.DPHDB` is better otherwise, and on all real sets that were tried (docs/private_oco.md).
 
     Guarantee: joint differential privacy, see ``PrivateBandit``. Proof: docs/private_baselines_theory.md. The regret has no
@@ -46,7 +46,8 @@ class FLIPHAT(PrivateBandit):
         dim: number of features d.
         arms, horizon: K and T, the numbers of arms and of rounds.
         nonzeros: S, the number of entries of all arms' parameters that are estimated, at most K d; None for 10, or for K d.
-        episodes: E, the number of estimates; None for 4, or fewer in a short run. More of them start earlier, with more noise.
+        episodes: E, the number of estimates; None for 4, or fewer in a short run, so that the first episode has a round for each arm.
+            More of them start earlier, with more noise.
         feature_clip: M; contexts are scaled down to :math:`\|x\|_\infty \le M`. Where few entries are large, cut them instead, by
             ``x.clamp(-M, M)``, before the bandit sees them.
         reward_clip: B; rewards are clipped to [-B, B]. ``inf`` only if epsilon is. The noise grows with M B.
@@ -89,26 +90,36 @@ class FLIPHAT(PrivateBandit):
     ) -> None:
         super().__init__(dim, arms=arms, feature_clip=feature_clip, reward_clip=reward_clip, **options)
         self._refuse_several(type(self).__name__)
+        self._refuse_endless(type(self).__name__)
         self.source.require("highest")
         self.feature_norm = math.inf
         entries = self.arm_count * self.dim
         self.nonzeros = min(10, entries) if nonzeros is None else positive_integer("nonzeros", nonzeros)
         if self.nonzeros > entries:
             raise ValueError(f"nonzeros: expected at most {entries}, the number of entries, got {nonzeros}")
-        most = max(1, (2 * self.horizon // 3 + 1).bit_length() - 1)
+        if self.arm_count > self._ends(1)[0]:
+            raise ValueError(f"arms: expected at most {self._ends(1)[0]} in {self.horizon} rounds, got {arms}")
+        most = max(1, (2 * self.horizon // (3 * self.arm_count) + 1).bit_length() - 1)
         self.episodes = min(4, most) if episodes is None else positive_integer("episodes", episodes)
         if self.episodes > most:
-            raise ValueError(f"episodes: expected at most {most} in {self.horizon} rounds, got {episodes}")
-        thirds = 3 * (2**self.episodes - 1)
-        self.ends = tuple(-(-2 * self.horizon * (2**k - 1) // thirds) for k in range(1, self.episodes + 1))
+            raise ValueError(
+                f"episodes: expected at most {most} in {self.horizon} rounds, so that the first pulls each arm, got {episodes}"
+            )
+        self.ends = self._ends(self.episodes)
         self.longest = self.feature_clip * self.reward_clip * (1.0 + MARGIN)
         self.rho, self.noise_scale = math.inf, 0.0
         if self.epsilon < math.inf:
             # An entry moves by at most this much, and the scores of two by twice as much.
-            moved = self.longest * (self._records_moved() + sum_rounding(self.horizon) * REWARDS_A_ROUND)
+            rounds = max(end - start for start, end in zip((0, *self.ends), self.ends, strict=False))
+            moved = self.longest * (self._records_moved() + sum_rounding(rounds) * REWARDS_A_ROUND)
             self.rho = largest_rho(self.epsilon, self.delta, self._mu(1.0), 2.0 * self.nonzeros)
             self.noise_scale = moved / math.sqrt(2.0 * self.rho)
         self._create_buffers()
+
+    def _ends(self, episodes: int) -> tuple[int, ...]:
+        """Return the last rounds of the episodes."""
+        thirds = 3 * (2**episodes - 1)
+        return tuple(-(-2 * self.horizon * (2**k - 1) // thirds) for k in range(1, episodes + 1))
 
     def _initial_state(self) -> dict[str, Tensor | None]:
         return dict.fromkeys(("theta", "secret_sum"), torch.zeros((self.arm_count, self.dim), dtype=torch.float64))

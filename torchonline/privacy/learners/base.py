@@ -70,7 +70,7 @@ class PrivateLearner(ClockedLearner):
     Args:
         dim: number of features d.
         horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent. None for no end:
-            the promise holds for any number of steps, with about 1.4 times the noise.
+            the promise holds for any number of steps, with about 1.3 times the noise.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
             warns, if there is a horizon.
@@ -122,6 +122,8 @@ class PrivateLearner(ClockedLearner):
         for name in ("seed", "adjacency", "domain"):
             self.__dict__.get("_arguments", {}).pop(name, None)
         self.horizon = NO_END if horizon is None else positive_integer("horizon", horizon)
+        if horizon is not None and self.horizon >= NO_END:
+            raise ValueError(f"horizon: expected None or an integer below 2^62, got {horizon}")
         self.epsilon = math.inf if epsilon == math.inf else positive("epsilon", epsilon)
         self.delta = within("delta", delta, 0.0, 1.0)
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)

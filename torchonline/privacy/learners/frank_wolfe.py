@@ -38,7 +38,7 @@ class DPTOFW(PrivateFrankWolfe):
     Args:
         dim: number of features d.
         horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent. None for no end:
-            the promise holds for any number of steps, with about 1.4 times the noise.
+            the promise holds for any number of steps, with about 1.3 times the noise.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
             warns, if there is a horizon.
@@ -150,7 +150,7 @@ class DPPOFW(PrivateFrankWolfe):
     Args:
         dim: number of features d.
         horizon: n, the number of steps. A step after the last raises RuntimeError, because the budget is spent. None for no end:
-            the promise holds for any number of steps, with about 1.4 times the noise.
+            the promise holds for any number of steps, with about 1.3 times the noise.
         epsilon: of the whole run, above 0; ``inf`` for no privacy and no noise.
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
             warns, if there is a horizon.

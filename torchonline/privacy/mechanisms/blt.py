@@ -99,6 +99,7 @@ class ColumnNorms:
         lam, w = _checked(decay, weight)
         log, gap = np.log(lam), 1.0 - lam
         self._decay_log, self._next_weight = log, w / lam
+        self._finished: tuple[tuple[int, int], np.ndarray] = ((0, 0), np.zeros(0))
         self._log = (log[:, None] + log).ravel()
         self._share = (np.outer(w, w) / (gap[:, None] + lam[:, None] * gap)).ravel()
 
@@ -111,13 +112,25 @@ class ColumnNorms:
 
         b is ``separation`` and k is ``count``. More than (k - 1) b ``rounds``.
         """
-        log = separation * self._decay_log
-        memory = np.expm1(np.multiply.outer(np.arange(1, count + 1), log)) / np.expm1(log)  # after each of the k rounds
-        following = np.full(count, separation - 1)  # the rounds up to the next one, or to the end
-        following[-1] = rounds - (count - 1) * separation - 1
-        pairs = (memory[:, :, None] * memory[:, None, :]).reshape(count, -1)
-        later = -np.expm1(np.multiply.outer(following, self._log)) * pairs @ self._share
-        return math.sqrt(((1.0 + (memory - 1.0) @ self._next_weight) ** 2 + later).sum())
+        finished = self._finished_before(separation, 1 << (count - 1).bit_length())[count - 1]
+        memory = np.expm1(count * separation * self._decay_log) / np.expm1(separation * self._decay_log)
+        return math.sqrt(finished + float(self._squares(memory, rounds - (count - 1) * separation)))
+
+    def _squares(self, memory: np.ndarray, rounds: int) -> np.ndarray:
+        """Return the sums of the squares of ``rounds`` rows, of which the first adds a column.
+
+        ``memory`` (..., b) is what the columns have left there, the new one included.
+        """
+        following = (-np.expm1((rounds - 1) * self._log) * self._share).reshape(memory.shape[-1], -1)
+        return (1.0 + (memory - 1.0) @ self._next_weight) ** 2 + (memory @ following * memory).sum(-1)
+
+    def _finished_before(self, separation: int, count: int) -> np.ndarray:
+        """Return the sums of squares of the rows before each of ``count`` columns."""
+        if self._finished[0] != (separation, count):  # a ledger asks after each step
+            log = separation * self._decay_log
+            memory = np.expm1(np.multiply.outer(np.arange(1, count), log)) / np.expm1(log)
+            self._finished = (separation, count), np.append(0.0, self._squares(memory, separation).cumsum())
+        return self._finished[1]
 
 
 def errors(

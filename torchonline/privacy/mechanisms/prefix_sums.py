@@ -24,6 +24,7 @@ from torchonline.privacy.mechanisms.toeplitz import BLT, SquareRoot
 from torchonline.privacy.mechanisms.trees import HonakerTree, Tree
 from torchonline.privacy.records import record_values
 
+MOST_PARTICIPATIONS = 10**6  # without a horizon
 MECHANISMS: dict[str, type[Mechanism]] = {cls.name: cls for cls in (BLT, Tree, HonakerTree, SquareRoot)}
 
 
@@ -54,8 +55,17 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
         "source": learner.source,
     }
     if horizon == NO_END:
+        if learner.participations > MOST_PARTICIPATIONS:
+            raise ValueError(
+                f"participations: expected at most {MOST_PARTICIPATIONS} without a horizon, got {learner.participations}"
+            )
         cls, told["dim"] = EndlessBLT, learner.dim
     scale = cls(horizon, **told, noise_scale=1.0).scale_for(gaussian_mu(learner.epsilon, learner.delta))
+    if scale == math.inf:
+        raise ValueError(
+            f"epsilon: expected a larger number without a horizon, where rounding {learner.dim} coordinates spends more, "
+            f"got {learner.epsilon:g}"
+        )
     return cls(horizon, **told, noise_scale=scale)
 
 
