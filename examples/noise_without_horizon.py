@@ -293,7 +293,8 @@ def main() -> None:
     # At a whole delta the coefficients are limits.
     tried = [PAPER, *((float(g), float(-r * g) + 1e-6) for g in gammas for r in ratios)]
     table, best = noise_table(last, tried)
-    tables = [table, norm_table([(-0.51, 0.0), (-0.51, 0.51), PAPER, best]), learners_table(range(4, 25, 10) if options.smoke else range(16, 29, 2))]
+    shown = range(4, 25, 10) if options.smoke else range(16, 29, 2)
+    tables = [table, norm_table([(-0.51, 0.0), (-0.51, 0.51), PAPER, best]), learners_table(shown)]
     for each in tables:
         console.print(each)
     with (options.output / "noise_without_horizon.txt").open("w") as file:

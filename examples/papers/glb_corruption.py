@@ -18,7 +18,7 @@ heuristic. Some learners are told the budget C = 100, a quarter, the square root
 "Sets that failed" counts, at delta = 0.05, runs of 1000 rounds whose set ever missed the truth, with arms in two dimensions. The
 last table has Gaussian noise of known scale, 0.02 in nine rounds of ten, else 1, as in ``instance_noise.py``.
 
-    python examples/papers/glb_corruption.py    # half an hour; less than a minute with --smoke
+    python examples/papers/glb_corruption.py    # some ten minutes; less than a minute with --smoke
 """
 
 import math

@@ -80,10 +80,10 @@ def positive_integer(name: str, value: Any) -> int:
 
 
 def non_negative_integer(name: str, value: Any) -> int:
-    """Return an integer of at least 0, or raise."""
+    """Return an integer of at least 0 that a float can hold, or raise."""
     number = integer(name, value)
-    if number < 0:
-        raise ValueError(f"{name}: expected an integer of at least 0, got {value}")
+    if not 0 <= number <= 2**53:
+        raise ValueError(f"{name}: expected an integer from 0 to 2^53, got {value}")
     return number
 
 

@@ -74,7 +74,7 @@ class HeavyTailRegression(HeavyTailCertificate):
     Reference:
         Wang, Zhang, Zhao and Zhou, Heavy-Tailed Linear Bandits: Huber Regression with One-Pass Update, ICML 2025
         (arXiv:2503.00419), whose estimator is :class:`HuberRegression`. What differs: the clip level, which grows with the error
-        bar; the matrix A, which makes the certificate; no horizon and no projection.
+        bar; the matrix A, which makes the certificate; no horizon and no projection. ``corrupted_rounds`` and its proof are ours.
     """
 
     guarantee = "in all rounds"

@@ -34,8 +34,9 @@ class FLIPHAT(PrivateBandit):
 
     With ``arms=1`` it is the paper's bandit, where each arm has a context and all share one parameter: see the example.
 
-    The noise of an entry does not grow with d; from some millions of rounds on it grows with T, by rounding. That pays if contexts have *many entries of one size, hardly correlated, of which
-    few matter*. :class:`~torchonline.DPHDB` is better otherwise, and on all real sets that were tried (docs/private_oco.md).
+    The noise of an entry does not grow with d; by rounding it grows with T, from some millions of rounds on. That pays if
+    contexts have *many entries of one size, hardly correlated, of which few matter*. :class:`~torchonline.DPHDB` is better
+    otherwise, and on all real sets that were tried (docs/private_oco.md).
 
     Guarantee: joint differential privacy, see ``PrivateBandit``. Proof: docs/private_baselines_theory.md. The regret has no
     guarantee. The score ranks arms rightly if features are uncorrelated and of one size. No arm is explored after the first
@@ -46,8 +47,8 @@ class FLIPHAT(PrivateBandit):
         dim: number of features d.
         arms, horizon: K and T, the numbers of arms and of rounds.
         nonzeros: S, the number of entries of all arms' parameters that are estimated, at most K d; None for 10, or for K d.
-        episodes: E, the number of estimates; None for 4, or fewer in a short run, so that the first episode has a round for each arm.
-            More of them start earlier, with more noise.
+        episodes: E, the number of estimates; None for 4, or fewer in a short run. The first episode has a round for each arm.
+            More episodes start earlier, with more noise.
         feature_clip: M; contexts are scaled down to :math:`\|x\|_\infty \le M`. Where few entries are large, cut them instead, by
             ``x.clamp(-M, M)``, before the bandit sees them.
         reward_clip: B; rewards are clipped to [-B, B]. ``inf`` only if epsilon is. The noise grows with M B.
