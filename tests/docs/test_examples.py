@@ -244,7 +244,6 @@ SAID = {
     "examples/benchmarks/sparse_bandits.py": [
         "Regret in percent of that of arms at random: mean ± standard error",
         "| AR(0.1) | 24 | 60 | 1 | ",
-        "| movies | 500 | 30 | 1 | ",
         "The same at epsilon 1, with the best of four options in hindsight",
     ],
     "examples/benchmarks/private_accuracy.py": [
