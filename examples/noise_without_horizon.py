@@ -12,6 +12,7 @@ The script prints
   gamma and delta of a logarithm and an iterated logarithm; in the paper's setting, and in the best of 91 settings;
 - the squared norm of the columns of their encoder: by the integral, and by adaptive quadrature over the circle (QUADPACK). With
   gamma = -0.51 nearly all of it belongs to lags above e^30, which the quadrature does not see;
+- what steps spend without a horizon, and what rounding adds there;
 - the noise of learners without a horizon over that of learners that are told n, whose rounding errors grow with n.
 
     python examples/noise_without_horizon.py    # some minutes; seconds with --smoke
@@ -34,7 +35,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from torchonline import DPHDB, DPTOFW
-from torchonline.privacy import noise_source
+from torchonline.privacy import gaussian_mu, noise_source
 from torchonline.privacy.mechanisms import blt
 from torchonline.privacy.mechanisms.endless import DECAY, EXPONENTS, SHIFTS, WEIGHT
 from torchonline.privacy.mechanisms.toeplitz import BLT
@@ -273,6 +274,16 @@ def learners_table(exponents: range) -> Table:
     return table
 
 
+def spending() -> str:
+    """Return what steps spend without a horizon, and what rounding adds to the noise."""
+    few = DPTOFW(5, horizon=None, epsilon=1.0, delta=1e-4)
+    many = DPTOFW(10_000, horizon=None, epsilon=1.0, delta=1e-5)
+    made, mu = many.noise, gaussian_mu(many.epsilon, many.delta)
+    added = made.noise_scale * mu / (made.sensitivity * made.column_norm(many.horizon)) - 1.0
+    spent = ", ".join(f"{few.ledger_after(n).epsilon(1e-4):.2f} after {n}" for n in (1, 1000, 10**6))
+    return f"Spent of an epsilon of 1, delta 1e-4, by steps: {spent}. Rounding of 10,000 numbers adds {added:.1e} to the noise."
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs"))
@@ -283,6 +294,7 @@ def main() -> None:
     shifts, last = ((32, 17, 2), 12) if options.smoke else (SHIFTS, SHOWN[-1])
     console = Console(width=140)
     fitted = fit(shifts)
+    console.print(spending())
     console.print("exponents:", " ".join(f"{value:.2f}" for value in fitted))
     if not options.smoke:
         away = max(abs(value - shipped) for value, shipped in zip(fitted, EXPONENTS, strict=True))
