@@ -51,6 +51,7 @@ from private_accuracy import (
 from torch import Tensor
 
 from torchonline.baselines import DPFTRL
+from torchonline.baselines.private.projections import projected
 from torchonline.privacy import gaussian_mu, noise_source
 from torchonline.privacy.mechanisms import blt
 from torchonline.privacy.mechanisms.toeplitz import BLT
@@ -77,11 +78,6 @@ def columns(settings: Settings) -> tuple[Tensor, Tensor]:
     """Return the clips and the rates, ``(K)`` each."""
     clips, rates = zip(*((setting["clip"], setting["rate"]) for setting in settings), strict=True)
     return torch.tensor(clips, dtype=torch.float64), torch.tensor(rates, dtype=torch.float64)
-
-
-def projected(theta: Tensor) -> Tensor:
-    """Project the points ``(S, K, d)`` onto the ball."""
-    return theta * (RADIUS / theta.norm(dim=-1, keepdim=True)).clamp(max=1.0)
 
 
 def averaged(average: Tensor, theta: Tensor, step: int) -> Tensor:
@@ -131,7 +127,7 @@ def descend(people: People, batches: Iterable[Batch], noise: Tensor, settings: S
     theta = total
     for step, (batch, added) in enumerate(zip(batches, noise, strict=True), 1):
         total = total + gradient(theta, batch, clip)
-        theta = projected(-(rate / clip)[:, None] * (total + clip[:, None] * added.unsqueeze(1)))
+        theta = projected(-(rate / clip)[:, None] * (total + clip[:, None] * added.unsqueeze(1)), 2.0, RADIUS)
         average = averaged(average, theta, step)
     return final(people, theta, average)
 
@@ -243,7 +239,7 @@ def phased(
     for end in [*ends, count]:
         part = People(people.x[:, start:end], people.y[:, start:end], people.held_x, people.held_y)
         for step, batch in enumerate(in_order(part, size, passes), 1):
-            theta = projected(theta - length[:, None] * gradient(theta, batch, clip))
+            theta = projected(theta - length[:, None] * gradient(theta, batch, clip), 2.0, RADIUS)
             average = averaged(average, theta, step)
         # In units of what a record moves.
         scale, moved = promise.moved / gaussian_mu(promise.epsilon, DELTA), (passes * clip * length)[:, None]

@@ -6,7 +6,6 @@ from typing import Any
 
 from torchonline.core.axes import GREY, axes_or_new, label_right
 from torchonline.privacy.accounting import Ledger
-from torchonline.privacy.learners.clock import NO_END
 
 # Points of the curve.
 POINTS = 128
@@ -22,7 +21,7 @@ def draw_spending(
     if any(learner.epsilon == math.inf for learner in learners):
         raise ValueError("epsilon: expected a finite number, got inf; without noise nothing is private")
     now = max(learner.steps_released() for learner in learners)
-    horizon = max(max(2 * now, POINTS) if learner.horizon == NO_END else learner.horizon for learner in learners)
+    horizon = max(max(2 * now, POINTS) if learner._is_endless else learner.horizon for learner in learners)
     steps = sorted({now, *(round(horizon * i / POINTS) for i in range(POINTS + 1))})
     spent = [_epsilon(learners, step, delta, continuations) for step in steps]
     axes, made = axes_or_new(ax), steps.index(now) + 1

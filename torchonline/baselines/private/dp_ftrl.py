@@ -10,7 +10,6 @@ from torchonline.baselines.private.private_optimizer import PrivateOptimizer, ra
 from torchonline.baselines.private.projections import euclidean_radius, projectable, projected
 from torchonline.core.all_or_nothing import one_at_a_time
 from torchonline.privacy.learners.base import PrivateOptions
-from torchonline.privacy.learners.clock import NO_END
 from torchonline.privacy.learners.point import DEFAULT_RADIUS
 from torchonline.privacy.mechanisms.base import number_of
 from torchonline.privacy.mechanisms.endless import largest_error
@@ -92,7 +91,7 @@ class DPFTRL(PrivateOptimizer):
             **options,
         )
         self.noise = calibrated(mechanism, self, self._moved(), self._longest_sum())
-        self.is_scheduled = learning_rate is None and self.horizon == NO_END
+        self.is_scheduled = learning_rate is None and self._is_endless
         self.learning_rate = rate_or_best(learning_rate, self.clip, self._best_rate)
         self._create_buffers()
 
@@ -127,5 +126,5 @@ class DPFTRL(PrivateOptimizer):
         self.theta.copy_(projected(-rate * noisy_sum, self.norm, self.radius_bound))
 
     def _parameters_of_noise(self) -> list[tuple[str, float]]:
-        schedule = [("is_scheduled", float(self.is_scheduled))] if self.horizon == NO_END else []
+        schedule = [("is_scheduled", float(self.is_scheduled))] if self._is_endless else []
         return [number_of(self.noise.name)] + self.noise.parameters() + schedule

@@ -13,7 +13,7 @@ from torchonline.privacy.accounting import Event, SmallStepsEvent, ZCDPEvent
 from torchonline.privacy.clipping import MARGIN, REWARDS_A_ROUND, sum_rounding
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
-from torchonline.privacy.learners.released import ReleasedBandit, highest
+from torchonline.privacy.learners.released import ReleasedBandit
 from torchonline.privacy.small_steps import LARGEST_RHO, largest_rho, small_steps_mu
 
 TAKEN = -1e300  # the score of an entry that has been chosen, below all others
@@ -125,13 +125,8 @@ class FLIPHAT(PrivateBandit):
     def _initial_state(self) -> dict[str, Tensor | None]:
         return dict.fromkeys(("theta", "secret_sum"), torch.zeros((self.arm_count, self.dim), dtype=torch.float64))
 
-    def _select(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        step = int(self.rounds)
-        if step >= self.ends[0]:
-            return super()._select(x, mask)
-        preference = x.new_zeros((*x.shape[:-1], self.arm_count))
-        preference[..., step % self.arm_count] = 1.0
-        return highest(preference, mask)
+    def _arm_by_clock(self, step: int) -> int | None:
+        return (step - 1) % self.arm_count if step <= self.ends[0] else None
 
     def _learn(self, x: Tensor, action: Tensor, reward: Tensor, step: int) -> None:
         pulled = action.unsqueeze(-1) == torch.arange(self.arm_count, device=action.device)

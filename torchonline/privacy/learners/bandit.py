@@ -11,6 +11,7 @@ from torchonline.core.checks import check_shape, positive, positive_integer, sha
 from torchonline.core.inputs import ArrayLike, check_mask
 from torchonline.privacy.clipping import clipped
 from torchonline.privacy.learners.base import PrivateLearner, PrivateOptions
+from torchonline.privacy.learners.released import highest
 from torchonline.privacy.records import record_actions, record_values
 
 
@@ -112,8 +113,17 @@ class PrivateBandit(PrivateLearner):
     def _check_parts(self, step: int) -> None:
         """Raise unless the parts are at the step before this one."""
 
+    def _arm_by_clock(self, step: int) -> int | None:
+        """Return the arm that the clock decides in a round; None if the statistics decide."""
+        return None
+
     def _select(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        return self.released().select(x, mask)
+        arm = self._arm_by_clock(int(self.rounds) + 1)
+        if arm is None:
+            return self.released().select(x, mask)
+        preference = x.new_zeros((*x.shape[:-1], self.arm_count))
+        preference[..., arm] = 1.0
+        return highest(preference, mask)
 
     def _checked_context(self, x: ArrayLike, most: int | None) -> Tensor:
         """Return float64 contexts with at most ``most`` dimensions between ``*B`` and d."""

@@ -129,7 +129,7 @@ class PrivateLearner(ClockedLearner):
         self.adjacency = one_of("adjacency", adjacency, ADJACENCIES)
         self.participations = positive_integer("participations", participations)
         self.min_separation = positive_integer("min_separation", min_separation)
-        if self.warns_of_delta and self.epsilon < math.inf and self.horizon < NO_END:
+        if self.warns_of_delta and self.epsilon < math.inf and not self._is_endless:
             warn_of_delta(self.delta, self.horizon * self.records_a_step / self.participations)
         self.source = make_source(noise_source, seed)
 
@@ -297,9 +297,13 @@ class PrivateLearner(ClockedLearner):
         if self.participations > 1:
             raise ValueError(f"participations: expected 1 with {name}, got {self.participations}")
 
+    @property
+    def _is_endless(self) -> bool:
+        return self.horizon == NO_END
+
     def _refuse_endless(self, name: str) -> None:
         """Raise if there is no horizon. ``name`` is what needs one."""
-        if self.horizon == NO_END:
+        if self._is_endless:
             raise ValueError(f"horizon: expected an integer with {name}, got None")
 
     def _clip_bound(self, name: str, value: Any) -> float:

@@ -16,7 +16,7 @@ from torchonline.privacy.accounting import Event
 from torchonline.privacy.learners.bandit import PrivateBandit
 from torchonline.privacy.learners.base import PrivateOptions
 from torchonline.privacy.learners.frank_wolfe_base import BanditArm
-from torchonline.privacy.learners.released import ReleasedDPHDB, highest
+from torchonline.privacy.learners.released import ReleasedDPHDB
 from torchonline.privacy.mechanisms.base import VERTEX_LAWS
 from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 
@@ -153,21 +153,12 @@ class DPHDB(PrivateBandit):
             if (found := arm._memory.rounds) != expected:
                 raise RuntimeError(f"state: expected {expected} steps of arms.{k}, got {found}; load a whole state")
 
-    def _block(self, step: int) -> int | None:
-        """Return the arm of a round of the warm-up; None after the warm-up."""
+    def _arm_by_clock(self, step: int) -> int | None:
         arm = (step - 1) // self.warmup
         return arm if arm < self.arm_count else None
 
-    def _select(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        arm = self._block(int(self.rounds) + 1)
-        if arm is None:
-            return super()._select(x, mask)
-        preference = x.new_zeros((*x.shape[:-1], self.arm_count))
-        preference[..., arm] = 1.0
-        return highest(preference, mask)
-
     def _learn(self, x: Tensor, action: Tensor, reward: Tensor, step: int) -> None:
-        block = self._block(step)
+        block = self._arm_by_clock(step)
         for k, arm in enumerate(self.arms):
             if block is None or k == block:
                 own = torch.where((action == k).unsqueeze(-1), x, 0.0)  # 0 if another arm was pulled

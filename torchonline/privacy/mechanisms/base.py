@@ -97,7 +97,7 @@ class Mechanism(WriteOnce):
 
     def person_norm(self, steps: int) -> float:
         """Return the largest norm of the sum of a person's columns after ``steps`` steps."""
-        count = min(self.participations, 1 + (steps - 1) // self.min_separation)
+        count = columns_of_a_person(steps, self.participations, self.min_separation)
         return self.column_norm(steps) if count == 1 else self._norm_of_several(steps, count)
 
     def _norm_of_several(self, steps: int, count: int) -> float:
@@ -155,6 +155,11 @@ class NoNoise(Mechanism):
 
     def errors(self, n: int) -> tuple[float, float]:
         return 0.0, 0.0
+
+
+def columns_of_a_person(steps: int, participations: int, separation: int) -> int:
+    """Return in how many of the first steps a person can take part."""
+    return min(participations, 1 + (steps - 1) // separation)
 
 
 def factors(encoder: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,6 @@ from torchonline.core.inputs import ArrayLike
 from torchonline.privacy.calibration import gaussian_mu
 from torchonline.privacy.clipping import MARGIN, clipped
 from torchonline.privacy.learners.base import PrivateLearner
-from torchonline.privacy.learners.clock import NO_END
 from torchonline.privacy.learners.released import Released
 from torchonline.privacy.mechanisms.base import Mechanism, NoNoise
 from torchonline.privacy.mechanisms.discrete import DiscreteTree
@@ -54,7 +53,7 @@ def calibrated(name: str, learner: PrivateLearner, sensitivity: float, longest: 
         "min_separation": learner.min_separation,
         "source": learner.source,
     }
-    if horizon == NO_END:
+    if learner._is_endless:
         if learner.participations > MOST_PARTICIPATIONS:
             raise ValueError(
                 f"participations: expected at most {MOST_PARTICIPATIONS} without a horizon, got {learner.participations}"

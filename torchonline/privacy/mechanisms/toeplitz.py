@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchonline.core.backend import beside
 from torchonline.privacy.mechanisms import blt
-from torchonline.privacy.mechanisms.base import Mechanism, State, factors, summary
+from torchonline.privacy.mechanisms.base import Mechanism, State, columns_of_a_person, factors, summary
 
 Parameters = tuple[tuple[float, ...], tuple[float, ...]]  # decays and weights
 
@@ -175,7 +175,7 @@ def _best_parameters(horizon: int, count: int, separation: int) -> Parameters:
     def noise(parameters: Parameters) -> float:
         # The mean of the errors that the table of parameters minimizes.
         rms, largest = blt.errors(*parameters, horizon)
-        taken = min(count, 1 + (horizon - 1) // separation)
+        taken = columns_of_a_person(horizon, count, separation)
         return rms**0.75 * largest**0.25 * blt.ColumnNorms(*parameters).of_sum(horizon, taken, separation)
 
     doublings = range(((horizon - 1) // separation).bit_length())
