@@ -7,7 +7,8 @@ what its own offer earned, and nothing else.
 
 The pictures are scikit-learn's digits. A small encoder was trained on labelled old pictures of 0 to 6, and is frozen. For 1000
 rounds, pictures of 0 to 6 come, with an offer for each. Then 7, 8 and 9 come too, and three new offers are there, which are as
-unknown to the encoder as to the learner.
+unknown to the encoder as to the learner. Each seed trains an encoder of its own, so that standard errors include what another
+processor changes by rounding.
 
 torchonline.bandit has its default arguments. The settings of the other libraries and methods come from grids, on other seeds than
 the table's: --tune chooses them again, and plays with what it has found. The script prints a table and draws a figure. Then it
@@ -22,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ import matplotlib.pyplot as plt
 OFFERS, WIDTH = 10, 32
 SUITS, OTHERWISE = 0.5, 0.05  # chances of a purchase
 ROUNDS, NEW_AT, KNOWN = 3000, 1000, 7
-SEEDS, TUNING_SEEDS = tuple(range(10)), tuple(range(100, 120))
+SEEDS, TUNING_SEEDS = tuple(range(20)), tuple(range(100, 140))
 BIN = 100  # rounds for each point of a curve
 RNG = np.random.default_rng
 
@@ -73,34 +74,40 @@ class Stream:
         return float(self.bills[t]) if self.luck[t] < self.chance(t, offer) else 0.0
 
 
-class World:
-    """The encoder, the pictures that come, and the bills. ``known`` offers and digits are there from the start."""
+class Game:
+    """The pictures that come, the bills, and what a seed makes of them. ``known`` offers and digits are there from the start."""
 
     def __init__(self, rounds: int, new_at: int, known: int, equal_bills: bool) -> None:
         self.rounds, self.new_at, self.known = rounds, new_at, known
-        old, coming = digits(labelled=300)
+        self.old, coming = digits(labelled=300)
         self.images, labels = coming.tensors
         self.labels = labels.numpy()
-        self.encoder = trained_encoder(*(part[old.tensors[1] < known] for part in old.tensors), known)
-        with torch.no_grad():
-            self.features = self.encoder(self.images)
-            # What rivals standardise their features with; torchonline.bandit gets them raw.
-            past = self.encoder(old.tensors[0]).double().numpy()
-        self.mean, self.spread = past.mean(0), past.std(0) + 1e-9
         costs = health_insurance().tensors[2].numpy()
         self.bills = costs[costs > 0] / costs[costs > 0].mean()
         # Without heavy tails, a user says that rewards are 0 or 1.
         self.rewards = "binary" if equal_bills else "heavy"
         if equal_bills:
             self.bills = np.ones(1)
+        self.world = cache(partial(World, self))  # of a seed
 
-    def stream(self, seed: int) -> Stream:
-        """Return the rounds of a seed: passes through all pictures in random order."""
+
+class World:
+    """The encoder and the rounds of a seed."""
+
+    def __init__(self, game: Game, seed: int) -> None:
+        self.known, self.rewards = game.known, game.rewards
+        images, labels = game.old.tensors
+        self.encoder = trained_encoder(images[labels < game.known], labels[labels < game.known], game.known, seed)
+        with torch.no_grad():
+            features = self.encoder(game.images)
+            # What rivals standardise their features with; torchonline.bandit gets them raw.
+            past = self.encoder(images).double().numpy()
+        self.mean, self.spread = past.mean(0), past.std(0) + 1e-9
         rng = RNG([seed, 0])
-        old = passes(np.flatnonzero(self.labels < self.known), self.new_at, rng)
-        order = np.concatenate([old, passes(np.arange(len(self.labels)), self.rounds - self.new_at, rng)])
-        luck, bills = rng.random(self.rounds), rng.choice(self.bills, self.rounds)
-        return Stream(self.features[order], self.labels[order], luck, bills, self.known, self.new_at)
+        first = passes(np.flatnonzero(game.labels < game.known), game.new_at, rng)
+        order = np.concatenate([first, passes(np.arange(len(game.labels)), game.rounds - game.new_at, rng)])
+        luck, bills = rng.random(game.rounds), rng.choice(game.bills, game.rounds)
+        self.stream = Stream(features[order], game.labels[order], luck, bills, game.known, game.new_at)
 
 
 def passes(items: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -108,9 +115,9 @@ def passes(items: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarra
     return np.concatenate([rng.permutation(items) for _ in range(-(-count // len(items)))])[:count]
 
 
-def trained_encoder(images: Tensor, labels: Tensor, classes: int) -> nn.Module:
+def trained_encoder(images: Tensor, labels: Tensor, classes: int, seed: int) -> nn.Module:
     """Return a small encoder, trained to tell the classes apart and frozen."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     encoder, readout = nn.Sequential(nn.Linear(64, WIDTH), nn.ReLU()), nn.Linear(WIDTH, classes)
     optimizer = torch.optim.Adam([*encoder.parameters(), *readout.parameters()], lr=1e-2, weight_decay=1e-4)
     for _ in range(200):
@@ -273,23 +280,24 @@ def play(learner: Any, stream: Stream) -> np.ndarray:
 
 
 def play_seeds(
-    world: World, learner: Learner, options: dict[str, Any], seeds: Sequence[int], done: Callable[[], None]
+    game: Game, learner: Learner, options: dict[str, Any], seeds: Sequence[int], done: Callable[[], None]
 ) -> Run:
     """Play one learner on each seed; call ``done`` after each."""
     right, late, seconds = [], [], 0.0
     for seed in seeds:
-        made, stream = learner.make(world, seed, **options), world.stream(seed)
+        world = game.world(seed)
+        made, stream = learner.make(world, seed, **options), world.stream
         start = time.process_time()
         right.append(play(made, stream) == stream.digits)
         seconds += time.process_time() - start
-        late.append(right[-1][(stream.digits >= KNOWN) & (np.arange(world.rounds) >= world.rounds * 5 // 6)])
+        late.append(right[-1][(stream.digits >= KNOWN) & (np.arange(game.rounds) >= game.rounds * 5 // 6)])
         done()
     regret = (SUITS - OTHERWISE) * ~np.stack(right)
     return Run(regret, float(np.concatenate(late).mean()), seconds / regret.size, made)
 
 
 def play_all(
-    world: World, names: Sequence[str], seeds: Sequence[int], tuning: Sequence[int], console: Console
+    game: Game, names: Sequence[str], seeds: Sequence[int], tuning: Sequence[int], console: Console
 ) -> dict[str, Run]:
     """Play all learners, under one display of progress. With seeds for ``tuning``, choose their options first."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -304,18 +312,18 @@ def play_all(
             progress.start_task(task)
             options = learner.options
             if tuning and learner.grid:
-                trials = [play_seeds(world, learner, each, tuning, done).total.mean() for each in learner.grid]
+                trials = [play_seeds(game, learner, each, tuning, done).total.mean() for each in learner.grid]
                 options = learner.grid[int(np.argmin(trials))]
                 console.print(
                     f"{name}: {options} of {len(trials)} settings, regret {min(trials):.0f} on the tuning seeds"
                 )
-            runs[name] = play_seeds(world, learner, options, seeds, done)
+            runs[name] = play_seeds(game, learner, options, seeds, done)
     return runs
 
 
-def make_table(runs: dict[str, Run], world: World) -> Table:
+def make_table(runs: dict[str, Run], game: Game) -> Table:
     """Return a table, best first. The best possible policy earns half a bill in each round."""
-    best = SUITS * world.rounds
+    best = SUITS * game.rounds
     table = Table(box=box.MARKDOWN)
     table.add_column("learner", no_wrap=True)
     for header in ("regret", "earned", "right on 7, 8, 9", "time of a round"):
@@ -343,17 +351,17 @@ LOOKS = (
 )
 
 
-def draw(runs: dict[str, Run], world: World, path: Path) -> None:
+def draw(runs: dict[str, Run], game: Game, path: Path) -> None:
     """Draw what is earned along the stream: the mean over the seeds, with bands of one standard error."""
     figure, axes = plt.subplots(figsize=(6.6, 4.6), layout="constrained")
-    size = min(BIN, world.new_at, world.rounds - world.new_at)
-    middle = np.arange(size / 2, world.rounds, size)
+    size = min(BIN, game.new_at, game.rounds - game.new_at)
+    middle = np.arange(size / 2, game.rounds, size)
     drawn = [name for name in runs if LEARNERS[name].label]
     ends = []
     for name, (colour, dashes) in zip(drawn, LOOKS, strict=True):
         lost = runs[name].regret.reshape(len(runs[name].regret), -1, size).mean(2) / SUITS
         earned, error = 100.0 * (1.0 - lost.mean(0)), 100.0 * lost.std(0, ddof=1) / len(lost) ** 0.5
-        for part in (middle < world.new_at, middle > world.new_at):
+        for part in (middle < game.new_at, middle > game.new_at):
             axes.plot(
                 middle[part], earned[part], color=colour, linestyle=dashes, linewidth=3.0 if name == OURS else 1.8
             )
@@ -365,7 +373,7 @@ def draw(runs: dict[str, Run], world: World, path: Path) -> None:
         weight = "bold" if name == OURS else "normal"
         axes.annotate(
             LEARNERS[name].label,
-            (world.rounds, height),
+            (game.rounds, height),
             xytext=(4, 0),
             textcoords="offset points",
             color=colour,
@@ -373,12 +381,12 @@ def draw(runs: dict[str, Run], world: World, path: Path) -> None:
             va="center",
             fontsize=12,
         )
-    axes.axvline(world.new_at, color="#999999", linewidth=1)
-    axes.set(xlim=(0, world.rounds), ylim=(20, 90), xticks=range(0, world.rounds + 1, world.new_at))
+    axes.axvline(game.new_at, color="#999999", linewidth=1)
+    axes.set(xlim=(0, game.rounds), ylim=(20, 90), xticks=range(0, game.rounds + 1, game.new_at))
     axes.set_xlabel("round", fontsize=12)
     axes.set_ylabel("earned, in % of what could be earned", fontsize=12)
     axes.tick_params(labelsize=12)
-    axes.text(world.new_at + 25, 87, "new pictures,\nthree new offers", va="top", fontsize=12)
+    axes.text(game.new_at + 25, 87, "new pictures,\nthree new offers", va="top", fontsize=12)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=160)
     plt.close(figure)
@@ -405,9 +413,9 @@ sys.exit(same != len(choices))
 """
 
 
-def serve_from_file(world: World, policy: torchonline.DisjointArms, output: Path) -> str:
+def serve_from_file(encoder: nn.Module, policy: torchonline.DisjointArms, images: Tensor, output: Path) -> str:
     """Write encoder and learner to one file; return what a process without torchonline says of its choices."""
-    head, images = BanditHead(world.encoder, policy).eval(), world.images[:200]
+    head = BanditHead(encoder, policy).eval()
     to_torchscript(head, output / "bandit.pt", example=images[0])
     torch.save((images, torch.stack([head.select(image) for image in images])), output / "pictures.pt")
     command = [sys.executable, "-c", FRESH_PROCESS, str(output / "bandit.pt"), str(output / "pictures.pt")]
@@ -421,7 +429,7 @@ def main() -> None:
     """Train the encoder, play all learners, print, draw, export."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="two seeds of 180 rounds, to see that it runs")
-    help_tune = "choose the settings of all rivals again, on so many seeds of 20: half a minute of a core for each seed"
+    help_tune = "choose the settings of all rivals again, on so many seeds of 40: half a minute of a core for each seed"
     parser.add_argument("--tune", type=int, nargs="?", const=len(TUNING_SEEDS), default=0, help=help_tune)
     parser.add_argument("--all", action="store_true", help="more rows: other estimators and options")
     parser.add_argument("--bills", choices=("real", "equal"), default="real", help="equal: every purchase pays 1")
@@ -434,19 +442,19 @@ def main() -> None:
     console = Console(width=130)
     rounds, new_at, seeds = (180, 60, SEEDS[:2]) if options.smoke else (ROUNDS, NEW_AT, SEEDS)
 
-    world = World(rounds, new_at, options.known, options.bills == "equal")
+    game = Game(rounds, new_at, options.known, options.bills == "equal")
     names = [name for name, learner in LEARNERS.items() if options.all or not learner.in_full]
-    runs = play_all(world, names, seeds, TUNING_SEEDS[: options.tune], console)
+    runs = play_all(game, names, seeds, TUNING_SEEDS[: options.tune], console)
 
     console.print(
         f"\n{rounds} rounds, mean ± standard error over {len(seeds)} seeds. Regret: in mean bills. Earned: of what could be"
         "\nearned. Right on 7, 8, 9: in the last sixth of the rounds. Time: processor time, in rounds of Vowpal Wabbit."
     )
-    console.print(make_table(runs, world))
+    console.print(make_table(runs, game))
     figure = options.output / "demo.png"
-    draw(runs, world, figure)
+    draw(runs, game, figure)
     console.print(f"\nFigure: {figure}")
-    console.print(serve_from_file(world, runs[OURS].learner, options.output))
+    console.print(serve_from_file(game.world(seeds[-1]).encoder, runs[OURS].learner, game.images[:200], options.output))
     console.print("\nNext: read how this was measured, and where the default does not win: docs/demo.md")
     console.print("      put a bandit on features of your own: the first example of README.md")
     console.print("      put it on an encoder of your own: docs/encoders.md")

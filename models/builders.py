@@ -11,7 +11,7 @@ from torchonline.features import ColumnEncoder
 from torchonline.features.schema import MISSING, Kinds
 from torchonline.models.bandit_head import BanditHead
 from torchonline.policies.policy import Policy
-from torchonline.policies.recommended import Explore, bandit
+from torchonline.policies.recommended import Explore, Rewards, bandit
 from torchonline.policies.scaler import Interactions
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
@@ -45,7 +45,7 @@ def mlp(widths: Sequence[int], *, activation: str = "relu") -> nn.Sequential:
 
 def recommended_policy(
     dim: int,
-    rewards: str = "unit",
+    rewards: Rewards = "unit",
     actions: int | Sequence[str] | None = None,
     *,
     scale: bool = True,
@@ -78,7 +78,7 @@ def recommended_policy(
 
 def table_head(
     columns: Kinds | ColumnEncoder | None = None,
-    rewards: str | None = None,
+    rewards: Rewards | None = None,
     actions: int | list[str] | None = None,
     *,
     products: dict[str, list[str]] | None = None,

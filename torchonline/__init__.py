@@ -51,6 +51,9 @@ from torchonline.regression.system_identification import SystemIdentification
 
 __version__ = _version()
 
+# The name by which many know it.
+LinUCB = OFUL
+
 __all__ = ["GLBOMD", "OFUL", "UCB", "AnytimeHeavyTailUCB", "Greedy", "HvtUCB", "LocalGLB", "ThompsonSampling"]
 __all__ += ["CatalogueArms", "DisjointArms", "FixedArms", "HybridArms", "ScaledPolicy", "StandardScaler"]
 __all__ += ["RadiusSelector", "SharedRadiusSelector", "bandit"]

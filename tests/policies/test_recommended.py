@@ -155,6 +155,10 @@ def test_magnitudes_tell_the_middle_of_a_range() -> None:
     assert statistics.median(errors[True]) < 0.1 < 0.3 < statistics.median(errors[False])
 
 
+def test_linucb_is_oful() -> None:
+    assert torchonline.LinUCB is torchonline.OFUL
+
+
 def test_what_it_returns() -> None:
     assert type(torchonline.bandit(3, actions=2)) is DisjointArms
     assert type(torchonline.bandit(3)) is ScaledPolicy
@@ -171,7 +175,13 @@ def test_what_it_returns() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rewards": "clicks"}, r"rewards: expected one of 'binary', 'unit', 'count', 'real', 'heavy', got 'clicks'"),
+        (
+            {"rewards": "clicks"},
+            r"^rewards: expected one of 'binary', 'unit', 'count', 'real', 'heavy', got 'clicks'; did you mean 'binary'\?$",
+        ),
+        ({"rewards": "Gaussian"}, r"got 'Gaussian'; did you mean 'real'\?$"),
+        ({"rewards": "counts"}, r"got 'counts'; did you mean 'count'\?$"),
+        ({"rewards": "banana"}, r"got 'banana'$"),
         ({"actions": 0}, "actions: expected an integer above 0, got 0"),
         ({"dim": -1}, "dim: expected an integer above 0, got -1"),
         ({"ridge": 1.0}, r"bandit\(\) got an unexpected keyword argument 'ridge'"),

@@ -26,6 +26,7 @@ from torchonline import (
     ThompsonSampling,
     bandit,
 )
+from torchonline.off_policy import Estimate, Interval, confidence_interval, confidence_sequence
 from torchonline.regression.estimator import Estimator
 
 arms = torch.eye(2)
@@ -69,6 +70,17 @@ def what_an_estimator_returns() -> None:
     assert_type(estimator.V_inv, Tensor)
     assert_type(estimator.logdet, Tensor)
     estimator.step([1.0, 0.0], 1.0)
+
+
+def intervals_of_a_log_are_numbers_or_tensors(estimate: Estimate) -> None:
+    assert_type(confidence_interval(estimate), Interval[float])
+    assert_type(confidence_interval(estimate).upper, float)
+    assert_type(confidence_sequence(estimate, reward_range=(0.0, 1.0)).lower, Tensor)
+
+
+def a_kind_of_rewards_is_one_of_five() -> None:
+    bandit(2, rewards="heavy", actions=2)
+    bandit(2, rewards="clicks", actions=2)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 def a_number_of_features_will_do() -> None:

@@ -67,7 +67,7 @@ class Table:
         """
         return self.add_row(name, estimator, self.interval, self.note)
 
-    def interval(self, estimate: Estimate) -> Interval:
+    def interval(self, estimate: Estimate) -> Interval[float]:
         """Return a normal interval, or another one with a note if the tail is heavy.
 
         The reason why there is none is a note, too.
@@ -81,7 +81,7 @@ class Table:
         self,
         name: str,
         estimator: Callable[[], Estimate],
-        interval: Callable[[Estimate], Interval],
+        interval: Callable[[Estimate], Interval[float]],
         note: str = "",
     ) -> Estimate | None:
         """Add the line of an estimator, with its interval.
@@ -120,7 +120,7 @@ class Table:
         if reward_range is None:
             return
 
-        def last(estimate: Estimate) -> Interval:
+        def last(estimate: Estimate) -> Interval[float]:
             low, high = confidence_sequence(estimate, reward_range=reward_range, delta=self.delta)
             return Interval(float(low[-1]), float(high[-1]))
 

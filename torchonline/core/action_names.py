@@ -3,7 +3,6 @@
 A name becomes an id where it is given, and everything else works on ids.
 """
 
-import difflib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.checks import positive_integer
-from torchonline.core.messages import listed
+from torchonline.core.messages import did_you_mean, listed
 
 # The longest name, in characters.
 LONGEST = 200
@@ -132,9 +131,7 @@ def refuse_names(name: str, value: Any) -> None:
 
 def _unknown_name(name: str, value: str, known: list[str]) -> ValueError:
     """Return the error for a name that no action has."""
-    alike = {one.casefold(): one for one in known} if len(known) <= MOST_SEARCHED else {}
-    close = difflib.get_close_matches(value.casefold(), list(alike), 1)
-    hint = f"; did you mean {alike[close[0]]!r}?" if close else ""
+    hint = did_you_mean(value, known) if len(known) <= MOST_SEARCHED else ""
     return ValueError(f"{name}: expected one of {listed(known)}, got {_shown(value)}{hint}")
 
 

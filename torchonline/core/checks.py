@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchonline.core.compiled import sum_of_squares
+from torchonline.core.messages import did_you_mean
 
 
 def refusal(message: str) -> ValueError:
@@ -112,11 +113,15 @@ def sizes(name: str, value: Any) -> tuple[int, ...]:
     return tuple(positive_integer(name, size) for size in value)
 
 
-def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """Return one of the words in ``choices``, or raise."""
+def one_of(name: str, value: Any, choices: tuple[str, ...], meant: Mapping[str, str] | None = None) -> str:
+    """Return one of the words in ``choices``, or raise.
+
+    ``meant`` maps other words to the choice that the error suggests.
+    """
     wanted = f"one of {', '.join(map(repr, choices))}"
     if instance_of(name, value, str, wanted) not in choices:
-        raise ValueError(f"{name}: expected {wanted}, got {value!r}")
+        word = (meant or {}).get(value.casefold().strip(), value)
+        raise ValueError(f"{name}: expected {wanted}, got {value!r}{did_you_mean(word, choices)}")
     return value
 
 

@@ -1,5 +1,6 @@
 """Words of messages: numbers with nouns, names, and how to install."""
 
+import difflib
 import importlib.util
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,6 +20,16 @@ def listed(names: Iterable[Any], show: Callable[[Any], str] = repr) -> str:
     names = list(names)
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(map(show, names[:SHOWN])) + more if names else "none"
+
+
+def did_you_mean(value: str, names: Iterable[str]) -> str:
+    """Return ``; did you mean 'count'?`` with the closest of the names.
+
+    Return nothing if none is close to ``value``.
+    """
+    alike = {one.casefold(): one for one in names}
+    close = difflib.get_close_matches(value.casefold(), list(alike), 1)
+    return f"; did you mean {alike[close[0]]!r}?" if close else ""
 
 
 def install_extra(extra: str) -> str:

@@ -1,6 +1,5 @@
 """Codes of rows and tables, with one error for all wrong columns."""
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, repeat
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from torchonline.core.messages import counted, install_extra, listed
+from torchonline.core.messages import counted, did_you_mean, install_extra, listed
 from torchonline.features.reader import LAST_SECOND, buckets_of_text, code_of, codes_of, counts_of, is_missing
 from torchonline.features.schema import width_of
 
@@ -55,9 +54,8 @@ class RowReader:
             if not isinstance(row, Mapping):
                 raise TypeError(f"rows: expected a table or dicts of values by column, got {type(row).__name__}")
             if unknown := [name for name in row if name not in self.names]:
-                close = [one for name in unknown for one in difflib.get_close_matches(str(name), self.names, 1)]
-                hint = f"; did you mean {listed(close)}?" if close else ""
-                raise ValueError(f"rows: expected columns {listed(self.names)}, got {listed(unknown)}{hint}")
+                hints = "".join(did_you_mean(str(name), self.names) for name in unknown)
+                raise ValueError(f"rows: expected columns {listed(self.names)}, got {listed(unknown)}{hints}")
         codes = np.array([codes_of(row, self.schema) for row in rows], dtype=np.float64)
         codes = codes.reshape(len(rows), self.width)
         problems = Problems("rows", "row" if len(rows) > 1 else "")

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,12 +31,15 @@ class TailWarning(UserWarning):
     """
 
 
-class _Bounds(NamedTuple):
-    lower: Any
-    upper: Any
+Bound = TypeVar("Bound", float, Tensor)
 
 
-class Interval(_Bounds):
+class _Bounds(NamedTuple, Generic[Bound]):
+    lower: Bound
+    upper: Bound
+
+
+class Interval(_Bounds[Bound]):
     """Lower and upper bound of a value.
 
     It is a tuple of the two bounds.
@@ -51,7 +54,7 @@ class Interval(_Bounds):
     method: str = ""
     note: str = ""
 
-    def __new__(cls, lower: Any, upper: Any, *, method: str = "", note: str = "") -> "Interval":
+    def __new__(cls, lower: Bound, upper: Bound, *, method: str = "", note: str = "") -> "Interval[Bound]":
         self = super().__new__(cls, lower, upper)
         self.method, self.note = method, note
         return self
@@ -113,7 +116,7 @@ def bootstrap_values(estimate: Estimate, *, draws: int = 2000, seed: int = 0) ->
     return torch.cat(values)
 
 
-def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 2000, seed: int = 0) -> Interval:
+def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 2000, seed: int = 0) -> Interval[float]:
     """Return the delta / 2 and 1 - delta / 2 quantiles of the bootstrap of groups.
 
     Asymptotic: the coverage tends to 1 - delta as the number of independent groups grows, if the weighted residuals have finite
@@ -142,10 +145,11 @@ def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 
     _warn_of_tail(estimate)
     values = bootstrap_values(estimate, draws=draws, seed=seed)
     bounds = values.quantile(torch.tensor([delta / 2.0, 1.0 - delta / 2.0], dtype=torch.float64))
-    return Interval(*bounds.tolist(), method="bootstrap")
+    lower, upper = bounds.tolist()
+    return Interval(lower, upper, method="bootstrap")
 
 
-def normal_interval(estimate: Estimate, *, delta: float = 0.05) -> Interval:
+def normal_interval(estimate: Estimate, *, delta: float = 0.05) -> Interval[float]:
     r"""Return the estimate plus and minus a normal quantile times its standard error.
 
     Asymptotic: see :func:`bootstrap_interval`. The standard error is that of a mean over groups; for a self-normalised estimate,
@@ -171,7 +175,7 @@ def confidence_interval(
     reward_range: tuple[float, float] | None = None,
     largest_weight: float | None = None,
     delta: float = 0.05,
-) -> Interval:
+) -> Interval[float]:
     """Return a normal interval, or another one if the tail of the terms is heavy.
 
     It holds at one number of rounds that was fixed before.
@@ -228,10 +232,10 @@ def confidence_interval(
         reward_range, note = (0.0, 1.0), f"{note}; rewards are assumed to be in [0, 1]"
     low, high = _checked_range(reward_range)
     bounds = _weighted_bounds(estimate, low, high, None if estimate.method in TRUNCATED else bound, delta)
-    return Interval(*(float(end[-1]) for end in bounds), method="confidence_sequence", note=note)
+    return Interval(float(bounds.lower[-1]), float(bounds.upper[-1]), method="confidence_sequence", note=note)
 
 
-def _normal_interval(estimate: Estimate, delta: float) -> Interval:
+def _normal_interval(estimate: Estimate, delta: float) -> Interval[float]:
     """Return the normal interval, without a check or a warning."""
     sums = deviations(estimate)
     error = float((sums**2).sum().sqrt()) * math.sqrt(len(sums) / (len(sums) - 1)) / len(estimate.log)
@@ -262,7 +266,7 @@ def _check_groups(log: BanditLog) -> None:
 
 def confidence_sequence(
     estimate: Estimate, *, reward_range: tuple[float, float], largest_weight: float | None = None, delta: float = 0.05
-) -> Interval:
+) -> Interval[Tensor]:
     r"""Return anytime-valid bounds of the value: they hold after all rounds at once.
 
     .. math:: P\Bigl(\forall t:\ L_t \le \frac1t\sum_{i \le t} v_i \le U_t\Bigr) \ge 1 - \delta,\qquad
@@ -341,11 +345,13 @@ def confidence_sequence(
     terms = (estimate.base - low + estimate.weights * estimate.residuals) / scale
     lower = _lower_bounds(terms, -bound, 1.0, delta / 2.0)
     upper = -_lower_bounds(-terms, -1.0 - bound, 0.0, delta / 2.0)
-    ends = (low + scale * end.clamp(0.0, 1.0) for end in (lower, upper))
-    return Interval(*ends, method="confidence_sequence")
+    lower, upper = (low + scale * end.clamp(0.0, 1.0) for end in (lower, upper))
+    return Interval(lower, upper, method="confidence_sequence")
 
 
-def _weighted_bounds(estimate: Estimate, low: float, high: float, bound: float | None, delta: float) -> Interval:
+def _weighted_bounds(
+    estimate: Estimate, low: float, high: float, bound: float | None, delta: float
+) -> Interval[Tensor]:
     """Return the confidence sequence of weighted rewards, after each group.
 
     Bounds after a group, but for the last, are those of the groups so far in units of the mean group size.
@@ -367,8 +373,8 @@ def _weighted_bounds(estimate: Estimate, low: float, high: float, bound: float |
     else:
         floor = (logged - bound * (1.0 + SLACK)) * size
         upper = -_lower_bounds(by_group(-ratio * reward), floor, logged, delta / 2.0)
-    ends = ((1.0 - logged) * low + scale * end.clamp(-logged, 1.0) for end in (lower, upper))
-    return Interval(*ends, method="confidence_sequence")
+    lower, upper = ((1.0 - logged) * low + scale * end.clamp(-logged, 1.0) for end in (lower, upper))
+    return Interval(lower, upper, method="confidence_sequence")
 
 
 def _lower_bounds(terms: Tensor, floor: float, most: float, alpha: float) -> Tensor:

@@ -11,6 +11,7 @@ from torchonline.regression.ridge import RidgeRegression
 class OFUL(UCB[RidgeRegression]):
     r"""OFUL, also known as LinUCB: optimism over :class:`RidgeRegression`.
 
+    ``torchonline.LinUCB`` is the same class. For LinUCB with a model for each action, take ``DisjointArms(OFUL(d), actions=K)``.
     Regret is :math:`\tilde O(d\sqrt T)` under sub-Gaussian noise (docs/ridge.md). If the
     parameter moves by :math:`P = \sum_t\|\theta_{t+1}-\theta_t\|` over T rounds, the regret with ``restart_every=H``
     against the best arm of each round is :math:`\tilde O(dT/\sqrt H + H^{3/2}P)`: :math:`\tilde O(d^{3/4}P^{1/4}T^{3/4})` at

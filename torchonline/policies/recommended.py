@@ -30,6 +30,15 @@ BOUNDED = (
 CUT = "ridge regression on residuals cut at a quantile, whose radius follows them, because rewards have no known scale"
 
 
+Rewards = Literal["binary", "unit", "count", "real", "heavy"]
+# Other words for a kind of rewards, which an error answers with ours.
+MEANT = {
+    **dict.fromkeys(("click", "clicks", "bernoulli", "bool", "boolean", "conversion", "logistic"), "binary"),
+    **dict.fromkeys(("rating", "ratings", "bounded", "probability", "beta", "graded"), "unit"),
+    **dict.fromkeys(("poisson", "integer", "integers", "visits"), "count"),
+    **dict.fromkeys(("gaussian", "normal", "continuous", "numeric", "float", "regression"), "real"),
+    **dict.fromkeys(("money", "revenue", "heavy-tailed", "heavy_tailed", "robust", "pareto"), "heavy"),
+}
 Explore = Literal["optimism", "epsilon", "squarecb", "thompson"]
 RULES: dict[str, Callable[[Any], Rule]] = {
     "optimism": UCB,
@@ -69,7 +78,7 @@ KINDS = {
 @overload
 def bandit(
     dim: int,
-    rewards: str = ...,
+    rewards: Rewards = ...,
     *,
     actions: int | Sequence[str],
     scale: bool = ...,
@@ -82,7 +91,7 @@ def bandit(
 @overload
 def bandit(
     dim: int,
-    rewards: str,
+    rewards: Rewards,
     actions: int | Sequence[str],
     *,
     scale: bool = ...,
@@ -95,7 +104,7 @@ def bandit(
 @overload
 def bandit(
     dim: int,
-    rewards: str = ...,
+    rewards: Rewards = ...,
     actions: None = ...,
     *,
     scale: Literal[True] = ...,
@@ -108,7 +117,7 @@ def bandit(
 @overload
 def bandit(
     dim: int,
-    rewards: str = ...,
+    rewards: Rewards = ...,
     actions: None = ...,
     *,
     scale: Literal[False],
@@ -121,7 +130,7 @@ def bandit(
 @overload
 def bandit(
     dim: int,
-    rewards: str = ...,
+    rewards: Rewards = ...,
     actions: int | Sequence[str] | None = ...,
     *,
     scale: bool = ...,
@@ -133,7 +142,7 @@ def bandit(
 ) -> Policy: ...
 def bandit(
     dim: int,
-    rewards: str = "unit",
+    rewards: Rewards = "unit",
     actions: int | Sequence[str] | None = None,
     *,
     scale: bool = True,
@@ -210,7 +219,7 @@ def bandit(
     for name in options:
         if name not in LearnerOptions.__annotations__:
             raise TypeError(f"bandit() got an unexpected keyword argument {name!r}")
-    kind = KINDS[one_of("rewards", rewards, tuple(KINDS))]
+    kind = KINDS[one_of("rewards", rewards, tuple(KINDS), MEANT)]
     dim = features = positive_integer("dim", dim)
     scaler, ridge = None, RIDGE_OF_ENCODERS
     if instance_of("scale", scale, bool, "True or False"):

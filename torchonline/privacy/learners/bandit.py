@@ -114,7 +114,7 @@ class PrivateBandit(PrivateLearner):
         """Raise unless the parts are at the step before this one."""
 
     def _arm_by_clock(self, step: int) -> int | None:
-        """Return the arm that the clock decides in a round; None if the statistics decide."""
+        """Return the arm that the clock decides; None if the statistics decide."""
         return None
 
     def _select(self, x: Tensor, mask: Tensor | None) -> Tensor:

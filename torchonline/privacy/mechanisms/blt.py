@@ -117,7 +117,7 @@ class ColumnNorms:
         return math.sqrt(finished + float(self._squares(memory, rounds - (count - 1) * separation)))
 
     def _squares(self, memory: np.ndarray, rounds: int) -> np.ndarray:
-        """Return the sums of the squares of ``rounds`` rows, of which the first adds a column.
+        """Return the sums of squares of rows, of which the first adds a column.
 
         ``memory`` (..., b) is what the columns have left there, the new one included.
         """
