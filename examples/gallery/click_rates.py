@@ -48,7 +48,10 @@ for ax, (name, (estimator, colour)) in zip(panels, models.items(), strict=True):
     ax.set(title=name, xlabel="appeal of the ad")
 panels[0].set_ylabel("click rate in %")
 panels[1].annotate(
-    "true rate", (0.6, 100 * torch.sigmoid(torch.tensor(1.2 - 4))), (-0.2, 12), arrowprops={"arrowstyle": "-"}
+    "true rate",
+    (0.6, 100 * torch.sigmoid(torch.tensor(1.2 - 4))),
+    (-0.2, 12),
+    arrowprops={"arrowstyle": "-"},
 )
 
 # %%
@@ -66,7 +69,9 @@ def regret(policy):
     """Play a batch of 20. Return the metric of its regret."""
     generator, metric = torch.Generator().manual_seed(0), CumulativeRegret((20,))
     for _ in range(1500):
-        arms = features((2 * torch.rand(20, 10, 3, generator=generator, dtype=torch.float64) - 1) / 3**0.5)
+        arms = features(
+            (2 * torch.rand(20, 10, 3, generator=generator, dtype=torch.float64) - 1) / 3**0.5
+        )
         k = policy.select(arms) if policy else torch.zeros(20, dtype=torch.int64)
         rates = torch.sigmoid(arms @ parameter)
         clicked = torch.bernoulli(rates[range(20), k], generator=generator)

@@ -37,7 +37,9 @@ for n in range(1001):
     if n in (*moments, 100):
         then[n] = copy.deepcopy(policy), plays.clone()
     k = policy.select(arms)
-    policy.step(arms, k, arms[k] @ theta + 0.3 * torch.randn((), generator=generator, dtype=torch.float64))
+    policy.step(
+        arms, k, arms[k] @ theta + 0.3 * torch.randn((), generator=generator, dtype=torch.float64)
+    )
     plays[k] += 1
 
 # %%
@@ -54,7 +56,12 @@ def draw(ax, n):
     policy.estimator.plot_confidence_set(ax, color=BLUE)
     ax.plot(*theta, "x", color="k", ms=9, mew=2.5)
     ax.plot([0, arms[k, 0]], [0, arms[k, 1]], color=RED, lw=2)
-    ax.scatter(*arms.T, s=12 + 7 * plays.sqrt(), color=[RED if arm == k else GREY for arm in range(12)], zorder=2)
+    ax.scatter(
+        *arms.T,
+        s=12 + 7 * plays.sqrt(),
+        color=[RED if arm == k else GREY for arm in range(12)],
+        zorder=2,
+    )
     ax.set_aspect("equal", adjustable="box")
     ax.set(xlim=(-1.45, 1.45), ylim=(-1.45, 1.45), xlabel="", ylabel="", title="")
     ax.set_axis_off()

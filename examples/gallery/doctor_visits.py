@@ -49,8 +49,16 @@ for name, policy in policies.items():
     mean = torch.stack(named).cumsum(0) / torch.arange(1, ROUNDS + 1).unsqueeze(1)
     middle, error = mean.mean(1), 2 * mean.std(1) / RUNS**0.5
     ax.plot(middle, color=colours[name], lw=2.5)
-    ax.fill_between(range(ROUNDS), middle - error, middle + error, color=colours[name], alpha=0.25, lw=0)
-    ax.text(1.01 * ROUNDS, float(middle[-1]), name, color=colours[name], va="bottom" if name == "OFUL" else "top")
+    ax.fill_between(
+        range(ROUNDS), middle - error, middle + error, color=colours[name], alpha=0.25, lw=0
+    )
+    ax.text(
+        1.01 * ROUNDS,
+        float(middle[-1]),
+        name,
+        color=colours[name],
+        va="bottom" if name == "OFUL" else "top",
+    )
 ax.set(xlabel="rounds", ylabel="visits of the person named", xlim=(0, ROUNDS), ylim=(0, None))
 
 # %%

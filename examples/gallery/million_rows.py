@@ -68,13 +68,21 @@ widths, errors = torch.empty(2, len(sizes), len(tests))
 for piece, n in enumerate(sizes):
     policy.learn(arms[seen:n], k[seen:n], reward[seen:n])
     low, high = policy.interval(tests)
-    widths[piece], errors[piece] = (high - low) / 2, (policy.estimator.predictor(tests) - tests @ theta).abs()
+    widths[piece], errors[piece] = (
+        (high - low) / 2,
+        (policy.estimator.predictor(tests) - tests @ theta).abs(),
+    )
     seen = n
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for values, colour, line in ((widths, "#0072B2", "-"), (errors, "#D55E00", "--")):
     axes.fill_between(
-        sizes, values.quantile(0.1, dim=1), values.quantile(0.9, dim=1), color=colour, alpha=0.2, linewidth=0
+        sizes,
+        values.quantile(0.1, dim=1),
+        values.quantile(0.9, dim=1),
+        color=colour,
+        alpha=0.2,
+        linewidth=0,
     )
     axes.plot(sizes, values.median(1).values, line, color=colour, linewidth=2)
 axes.text(2e4, 0.25, "half width of the intervals", color="#0072B2")

@@ -47,7 +47,9 @@ def play(policy, orders):
 scaler = StandardScaler(13, batch_shape=(20,))
 players = {
     "greedy, raw": DisjointArms(Greedy(RidgeRegression(13, batch_shape=(20,))), 3),
-    "greedy, scaled": DisjointArms(Greedy(RidgeRegression(scaler.features, batch_shape=(20,))), 3, scaler=scaler),
+    "greedy, scaled": DisjointArms(
+        Greedy(RidgeRegression(scaler.features, batch_shape=(20,))), 3, scaler=scaler
+    ),
     "bandit": torchonline.bandit(13, rewards="binary", actions=3, batch_shape=(20,)),
 }
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")

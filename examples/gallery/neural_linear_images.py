@@ -78,7 +78,9 @@ for part, (name, head) in zip(figure.subfigures(2, 1), heads.items(), strict=Tru
     named = head.select(images[800:] - mean)
     right = (named == labels[800:]).double().mean()
     part.suptitle(f"{name}: {right:.0%} of 500 right", x=0.01, ha="left", fontsize=11)
-    for ax, image, choice, label in zip(part.subplots(1, 12), images[800:], named, labels[800:], strict=False):
+    for ax, image, choice, label in zip(
+        part.subplots(1, 12), images[800:], named, labels[800:], strict=False
+    ):
         ax.imshow(image.reshape(8, 8), cmap="gray_r")
         mark = {"color": "white", "backgroundcolor": "#D55E00"} if choice != label else {}
         ax.set_title(f"{choice}", fontsize=11, **mark)

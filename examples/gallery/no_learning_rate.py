@@ -22,7 +22,10 @@ RATES = torch.logspace(-6, 1, 50, dtype=torch.float64)
 
 images, labels = (torch.from_numpy(array).double() for array in load_digits(return_X_y=True))
 orders = torch.stack(
-    [torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)) for seed in range(SEEDS)]
+    [
+        torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+        for seed in range(SEEDS)
+    ]
 )
 images, evenness = images[orders], 1.0 - 2.0 * (labels % 2)[orders]  # labels 1 and -1
 
@@ -40,7 +43,9 @@ def mean_losses(decide, learn, x):
 
 def gradient_descent(x):
     weights = torch.zeros(len(RATES), SEEDS, x.size(-1), dtype=torch.float64)
-    return mean_losses(lambda: weights, lambda gradient: weights.sub_(RATES[:, None, None] * gradient), x)
+    return mean_losses(
+        lambda: weights, lambda gradient: weights.sub_(RATES[:, None, None] * gradient), x
+    )
 
 
 def freegrad(x):
@@ -66,7 +71,12 @@ axes.axhspan(loss.min(), loss.max(), color="black", alpha=0.2, linewidth=0)
 axes.text(1.5e-6, 0.47, "pixels from\n0 to 16", color="#0072B2")
 axes.text(4e-3, 0.62, "pixels from 0 to 1", color="#D55E00")
 axes.text(1.5e-6, 0.345, "FreeGrad, both units", va="top")
-axes.set(xscale="log", ylim=(0.2, 1.0), xlabel="learning rate of gradient descent", ylabel="mean loss of a prediction")
+axes.set(
+    xscale="log",
+    ylim=(0.2, 1.0),
+    xlabel="learning rate of gradient descent",
+    ylabel="mean loss of a prediction",
+)
 plt.show()
 
 # %%

@@ -30,8 +30,12 @@ def draw_log(count, seed):
     context = torch.cat([torch.ones(count, 1), torch.randn(count, 2, generator=generator)], 1).double()
     probability = torch.tensor([0.6, 0.2, 0.2])
     action = torch.multinomial(probability, count, replacement=True, generator=generator)
-    reward = torch.bernoulli(torch.sigmoid(context @ SLOPES.T)[torch.arange(count), action], generator=generator)
-    return BanditLog(arms=3, action=action, reward=reward, probability=probability[action], context=context)
+    reward = torch.bernoulli(
+        torch.sigmoid(context @ SLOPES.T)[torch.arange(count), action], generator=generator
+    )
+    return BanditLog(
+        arms=3, action=action, reward=reward, probability=probability[action], context=context
+    )
 
 
 # %%
@@ -69,7 +73,10 @@ def intervals(log):
     fixed = {"IPS": ips(log, policy), "SNIPS": snips(log, policy)}
     fixed["doubly robust"] = doubly_robust(log, policy, predicted_rewards(model, log))
     found = {name: (estimate.value, *normal_interval(estimate)) for name, estimate in fixed.items()}
-    for name, estimate in {"IPS, anytime": fixed["IPS"], "doubly robust, anytime": in_order(log)}.items():
+    for name, estimate in {
+        "IPS, anytime": fixed["IPS"],
+        "doubly robust, anytime": in_order(log),
+    }.items():
         found[name] = estimate.value, *(float(bound[-1]) for bound in anytime(estimate))
     return found
 
@@ -86,7 +93,12 @@ for row, (name, (value, lower, upper)) in enumerate(logs[0].items()):
 axes.text(1.02, -0.8, "logs missed", va="center", transform=axes.get_yaxis_transform())
 axes.axvline(truth, color="black", linestyle="--")
 axes.text(truth, -0.8, "true value ", ha="right", va="center")
-axes.set(yticks=range(5), yticklabels=logs[0], xlabel="clicks per round under the new policy", ylim=(4.5, -1.2))
+axes.set(
+    yticks=range(5),
+    yticklabels=logs[0],
+    xlabel="clicks per round under the new policy",
+    ylim=(4.5, -1.2),
+)
 plt.show()
 
 # %%
@@ -109,7 +121,13 @@ axes.axhline(truth, color="black", linestyle="--")
 axes.text(53, truth, "true value", va="bottom")
 axes.text(170, 0.36, "anytime: all rounds at once", color="#A04000")
 axes.text(1300, 0.58, "doubly robust, at one length", color=BLUE)
-axes.set(xscale="log", xlim=(50, 12_000), ylim=(0.2, 1.0), xlabel="rounds in the log", ylabel="clicks per round")
+axes.set(
+    xscale="log",
+    xlim=(50, 12_000),
+    ylim=(0.2, 1.0),
+    xlabel="rounds in the log",
+    ylabel="clicks per round",
+)
 plt.show()
 
 # %%

@@ -61,7 +61,13 @@ for panel, (name, (make, colour)) in zip(panels, ESTIMATORS.items(), strict=True
     panel.plot(grid, estimator(features(grid)), color=colour, lw=2.5)
     panel.plot(grid, 0.3 + 0.4 * grid, "k--", lw=1.5)
     panel.plot(z[150], 1.1, "k^")
-    panel.annotate(f"outlier, at {paid[150] + 25:.1f}", (z[150], 1.1), (8, 0), textcoords="offset points", va="center")
+    panel.annotate(
+        f"outlier, at {paid[150] + 25:.1f}",
+        (z[150], 1.1),
+        (8, 0),
+        textcoords="offset points",
+        va="center",
+    )
     panel.set(title=name, xlabel="feature z", xlim=(0, 1), ylim=(0, 1.2))
 panels[0].set_ylabel("payment")
 panels[1].annotate("true mean", (0.9, 0.66), (0.72, 0.2), arrowprops={"arrowstyle": "-"})
@@ -76,7 +82,9 @@ panels[1].annotate("true mean", (0.9, 0.66), (0.72, 0.2), arrowprops={"arrowstyl
 # your noise is Gaussian for certain, ridge regression is the better choice.
 
 sizes = torch.logspace(-1, 5, 25, dtype=torch.float64)
-z, paid = (torch.stack(values, 1) for values in zip(*map(payments, range(20)), strict=True))  # (200, 20)
+z, paid = (
+    torch.stack(values, 1) for values in zip(*map(payments, range(20)), strict=True)
+)  # (200, 20)
 figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
 for make, colour in ESTIMATORS.values():
     # For each seed, 25 sizes beside no outlier: 520 learners in one.
@@ -92,5 +100,7 @@ for make, colour in ESTIMATORS.values():
     axes.fill_between(sizes, moved.amin(0), moved.amax(0), color=colour, alpha=0.25, lw=0)
 axes.text(2e3, 120, "ridge regression", color="#D55E00", ha="right")
 axes.text(1e3, 0.15, "heavy-tailed regression", color="#0072B2")
-axes.set(xlabel="size of the outlier (the noise has standard deviation 0.1)", ylabel="change of the estimate")
+axes.set(
+    xlabel="size of the outlier (the noise has standard deviation 0.1)", ylabel="change of the estimate"
+)
 print(f"An outlier of 100,000 moves heavy-tailed regression by {moved[:, -1].mean():.2f}")

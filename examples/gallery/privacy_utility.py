@@ -24,9 +24,14 @@ EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 # scaled to -1 to 1, and each image is divided by its own length.
 
 images, labels = (torch.from_numpy(array).double() for array in load_digits(return_X_y=True))
-features = torch.nn.functional.normalize(torch.cat([images / 8.0 - 1.0, torch.ones(len(images), 1)], 1), dim=-1)
+features = torch.nn.functional.normalize(
+    torch.cat([images / 8.0 - 1.0, torch.ones(len(images), 1)], 1), dim=-1
+)
 orders = torch.stack(
-    [torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)) for seed in range(SEEDS)]
+    [
+        torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+        for seed in range(SEEDS)
+    ]
 )
 (held_x, x), (held_y, y) = (
     (each[orders[:, :359]], each[orders[:, 359:]]) for each in (features, 1.0 - 2.0 * (labels % 2))
@@ -40,19 +45,28 @@ def accuracies(epsilon):
         # A seed repeats the figure. Whoever knows it can remove the noise, so never give one when you learn from people.
         warnings.filterwarnings("ignore", message="seed: expected None")
         batched = {"batch_shape": (SEEDS,), "seed": 1}
-        learner = DPTOFW(x.size(-1), horizon=STEPS, epsilon=epsilon, delta=DELTA, radius_bound=10.0, **batched)
+        learner = DPTOFW(
+            x.size(-1), horizon=STEPS, epsilon=epsilon, delta=DELTA, radius_bound=10.0, **batched
+        )
     for t in range(STEPS):
         label, points = y[:, t, None], learner.queries()
         margin = label * (points * x[:, t, None]).sum(-1)
-        learner.step(-(label * torch.sigmoid(-margin)).unsqueeze(-1) * x[:, t, None])  # gradients of the logistic loss
-    return 100.0 * ((held_x @ learner.predict().unsqueeze(-1)).squeeze(-1) * held_y > 0.0).double().mean(1)
+        learner.step(
+            -(label * torch.sigmoid(-margin)).unsqueeze(-1) * x[:, t, None]
+        )  # gradients of the logistic loss
+    return 100.0 * (
+        (held_x @ learner.predict().unsqueeze(-1)).squeeze(-1) * held_y > 0.0
+    ).double().mean(1)
 
 
 # %%
 # For logistic loss the documentation advises ``radius_bound=10``. All other arguments have their defaults. So epsilon compares
 # two streams of which one record was *replaced* by any other.
 
-found, no_noise = torch.stack([accuracies(epsilon) for epsilon in EPSILONS]), accuracies(math.inf).mean()
+found, no_noise = (
+    torch.stack([accuracies(epsilon) for epsilon in EPSILONS]),
+    accuracies(math.inf).mean(),
+)
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 low, high = found.quantile(torch.tensor([0.1, 0.9]).double(), dim=1)
@@ -63,7 +77,9 @@ axes.axhline(no_noise, color="black", linestyle="--")
 axes.text(0.1, no_noise + 1, "the same learner without noise")
 axes.axhline(50, color="black", linestyle=":")
 axes.text(10, 51, "a coin", ha="right")
-axes.set(xscale="log", ylim=(40, 95), xlabel="epsilon: smaller is more private", ylabel="accuracy in percent")
+axes.set(
+    xscale="log", ylim=(40, 95), xlabel="epsilon: smaller is more private", ylabel="accuracy in percent"
+)
 axes.set(xticks=EPSILONS, xticklabels=[f"{epsilon:g}" for epsilon in EPSILONS])
 axes.minorticks_off()
 plt.show()

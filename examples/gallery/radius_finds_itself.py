@@ -16,7 +16,9 @@ from torchonline.metrics import ActionShares, CumulativeRegret
 
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 MULTIPLES = (1.0, 0.3, 0.1, 0.03, 0.01)  # the master's default
-plt.rcParams["axes.prop_cycle"] = plt.cycler(color=["#08306b", "#2171b5", "#4f9fd0", "#e98b2e", "#a63603"])
+plt.rcParams["axes.prop_cycle"] = plt.cycler(
+    color=["#08306b", "#2171b5", "#4f9fd0", "#e98b2e", "#a63603"]
+)
 
 # %%
 # Is a tumour malignant or benign? A round is one of 300 cases of scikit-learn's breast cancer data, with 30 raw
@@ -75,6 +77,8 @@ for row, (name, total) in enumerate(results.items()):
     colour = "k" if name == "master" else f"C{row}"
     ax.plot([total.min(), total.max()], [row, row], color=colour, lw=3, alpha=0.6)
     ax.plot(total.mean(), row, "o", color=colour, ms=9)
-    ax.annotate(f"{total.mean():.0f}", (total.mean(), row), (0, 8), textcoords="offset points", ha="center")
+    ax.annotate(
+        f"{total.mean():.0f}", (total.mean(), row), (0, 8), textcoords="offset points", ha="center"
+    )
 ax.set(xlabel="mistakes", xlim=(0, None), yticks=range(6), ylim=(5.5, -0.7))
 ax.set_yticklabels(results)

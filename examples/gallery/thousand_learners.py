@@ -50,7 +50,9 @@ for make, colour, line in ((OFUL, "#D55E00", "--"), (AnytimeHeavyTailUCB, "#0072
     axes.text(1.02 * ROUNDS, shares[-1], make.__name__, color=colour, va="center")
 axes.axhline(100.0 * DELTA, color="black", linestyle=":")
 axes.text(1.02 * ROUNDS, 100.0 * DELTA, "at most 5 %", va="bottom")
-axes.set(xlim=(0, 1.25 * ROUNDS), ylim=(-1, 16), xlabel="rounds", ylabel="sets that have failed, percent")
+axes.set(
+    xlim=(0, 1.25 * ROUNDS), ylim=(-1, 16), xlabel="rounds", ylabel="sets that have failed, percent"
+)
 plt.show()
 
 # %%
@@ -81,7 +83,9 @@ figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 axes.plot(sizes, ratios, "o-", color="#0072B2", linewidth=2)
 axes.axhline(1.0, color="black", linestyle=":")
 axes.text(3000, 1.08, "a loop over single learners", ha="right")
-axes.set(xscale="log", yscale="log", xlabel="learners in the module", ylabel="speed, over that of a loop")
+axes.set(
+    xscale="log", yscale="log", xlabel="learners in the module", ylabel="speed, over that of a loop"
+)
 axes.xaxis.set_major_formatter("{x:g}")
 axes.yaxis.set_major_formatter("{x:g}")
 plt.show()
