@@ -17,15 +17,15 @@ def blocks_of(page: str) -> list[tuple[str, str]]:
     return [(code, shown) for code, shown in PYTHON.findall(page)]
 
 
-def check_printed(shown: str, printed: str) -> None:
-    """Compare lines: words letter by letter, numbers within a hundredth."""
+def check_printed(shown: str, printed: str, tolerance: float = TOLERANCE) -> None:
+    """Compare lines: words letter by letter, numbers within a relative ``tolerance``."""
     lines, found = shown.rstrip().splitlines(), printed.rstrip().splitlines()
     assert [NUMBER.sub("#", line).split() for line in found] == [NUMBER.sub("#", line).split() for line in lines], (
         printed
     )
     for line, expected in zip(found, lines, strict=True):
         numbers = [float(number) for number in NUMBER.findall(expected)]
-        assert [float(number) for number in NUMBER.findall(line)] == pytest.approx(numbers, rel=TOLERANCE), line
+        assert [float(number) for number in NUMBER.findall(line)] == pytest.approx(numbers, rel=tolerance), line
 
 
 def check_comments(code: str, printed: str) -> None:
