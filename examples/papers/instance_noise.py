@@ -46,6 +46,7 @@ ARMS_ARE = {True: "redrawn arms", False: "fixed arms"}
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 LEARNERS = ("AnytimeHeavyTailUCB", "OFUL", "HvtUCB", "HeavyOFUL", "AdaOFUL")
 THOUSANDTH = LEARNERS[2:]
+SHORTLIST = ("OFUL", "AnytimeHeavyTailUCB", "HvtUCB x 0.001", "HvtUCB", "HeavyOFUL", "AdaOFUL")
 QUICK = LEARNERS[:4]  # AdaOFUL goes over all rounds in each
 
 
@@ -158,8 +159,17 @@ def regret_table(pairs: dict[str, list[dict[str, Any]]], tuned: bool) -> str:
     return table(header, rows)
 
 
+def gain_table(results: Results, law: str) -> str:
+    """Return the regret at fixed widths on both kinds of arms, told each round's scale and told the largest."""
+    cases = [(redraw, told) for redraw in ARMS_ARE for told in TOLD]
+    rows = [
+        (name, *(spread(results[key(law, name, told, redraw)]["regret"]) for redraw, told in cases)) for name in SHORTLIST
+    ]
+    return table(("learner", *(f"{ARMS_ARE[redraw]}, {TOLD[told]}" for redraw, told in cases)), rows)
+
+
 def tables(results: Results) -> dict[str, str]:
-    found = {}
+    found = {f"{law} noise of varying scale, in short": gain_table(results, law) for law in LAWS}
     for tuned, redraw in ((False, True), (False, False), (True, True)):
         for law in LAWS:
             kind = "tuned" if tuned else f"fixed widths, {ARMS_ARE[redraw]}"
