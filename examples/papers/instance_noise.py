@@ -163,7 +163,8 @@ def gain_table(results: Results, law: str) -> str:
     """Return the regret at fixed widths on both kinds of arms, told each round's scale and told the largest."""
     cases = [(redraw, told) for redraw in ARMS_ARE for told in TOLD]
     rows = [
-        (name, *(spread(results[key(law, name, told, redraw)]["regret"]) for redraw, told in cases)) for name in SHORTLIST
+        (name, *(spread(results[key(law, name, told, redraw)]["regret"]) for redraw, told in cases))
+        for name in SHORTLIST
     ]
     return table(("learner", *(f"{ARMS_ARE[redraw]}, {TOLD[told]}" for redraw, told in cases)), rows)
 
