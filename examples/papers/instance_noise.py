@@ -46,7 +46,7 @@ ARMS_ARE = {True: "redrawn arms", False: "fixed arms"}
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 LEARNERS = ("AnytimeHeavyTailUCB", "OFUL", "HvtUCB", "HeavyOFUL", "AdaOFUL")
 THOUSANDTH = LEARNERS[2:]
-SHORTLIST = ("OFUL", "AnytimeHeavyTailUCB", "HvtUCB x 0.001", "HvtUCB", "HeavyOFUL", "AdaOFUL")
+SHORTLIST = ("OFUL", "AnytimeHeavyTailUCB", "HvtUCB x 0.001", "HvtUCB")
 QUICK = LEARNERS[:4]  # AdaOFUL goes over all rounds in each
 
 
