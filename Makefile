@@ -30,7 +30,8 @@ help:
 	@echo "make release   build sdist and wheel twice, and keep them in dist/ if the bytes are the same"
 	@echo "make matrix    the quick tier on pairs of Python and torch, for docs/versions.md: hours, and 8 GB at a time"
 	@echo "make numbers   list the tables of the docs and what prints them; RUN=\"--run quick\" runs scripts and compares"
-	@echo "make papers    list the experiments of the papers; RUN=\"hvt_ucb --workers 2\" runs one, RUN=--all runs all"
+	@echo "make papers    list the experiments of the papers; RUN=\"hvt_ucb --workers 2\" runs one, RUN=--all runs all,"
+	@echo "               RUN=\"hvt_ucb --tables\" prints all tables of its saved results"
 	@echo "make bench     speed against NumPy and other libraries, as ratios in one run"
 
 # Python compiles a module when it is first imported; compiling all of torch here would take a minute.
@@ -101,4 +102,4 @@ papers: $(READY)
 	$(ONE_THREAD) $(BIN)/python examples/papers $(RUN)
 
 clean:
-	rm -rf $(VENV) build dist outputs lightning_logs *.egg-info torchonline/core/*.so docs/_build docs/gallery docs/reference/generated docs/reference/examples
+	rm -rf $(VENV) build dist outputs lightning_logs *.egg-info torchonline/core/*.so docs/_build docs/gallery docs/results docs/reference/generated docs/reference/examples

@@ -3,6 +3,8 @@
 python examples/papers                                # what there is, and how long it takes
 python examples/papers glb_omd hvt_ucb --workers 2    # runs two; an interrupted run goes on where it stopped
 python examples/papers --all --quick                  # a little of each
+python examples/papers hvt_ucb --tables               # prints all tables of the saved results, in seconds
+python examples/papers claims_hvt_ucb --tables        # the same for the claims of a paper
 """
 
 import argparse
@@ -11,6 +13,7 @@ import sys
 from pathlib import Path
 
 from experiment import RESULTS, load
+from pages import CLAIMS, SAVED, tables_of
 from rich.console import Console
 from rich.table import Table
 
@@ -37,6 +40,13 @@ def minutes(name: str) -> str:
     return "< 1" if seconds < 60 else f"{seconds / 60:.0f}"
 
 
+def print_tables(names: list[str]) -> None:
+    """Print all tables of some scripts, made of their saved results."""
+    for name in names:
+        for title, text in tables_of(name).items():
+            print(f"{title}\n\n{text}\n")
+
+
 def main() -> int:
     found = scripts()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -46,7 +56,14 @@ def main() -> int:
     parser.add_argument("--output", help="a folder, where finished jobs are kept")
     parser.add_argument("--quick", "--smoke", action="store_true", help="a little of everything, in a minute")
     parser.add_argument("--save", action="store_true", help="replace the results that the docs are made of")
+    parser.add_argument("--tables", action="store_true", help="print the tables of the saved results, and run nothing")
     options = parser.parse_args()
+    if options.tables:
+        known = [*CLAIMS, *SAVED]
+        if unknown := [name for name in options.names if name not in known]:
+            parser.error(f"--tables: expected some of {', '.join(known)}, got {', '.join(unknown)}")
+        print_tables(known if options.all else options.names)
+        return 0
     given = {name: getattr(options, name) for name in ("workers", "output") if getattr(options, name) is not None}
     others = [word for name, value in given.items() for word in (f"--{name}", value)]
     others += [f"--{name}" for name in ("quick", "save") if getattr(options, name)]

@@ -1,4 +1,4 @@
-"""Every claim of the four papers in one table with its verdict, and the number of claims by verdict: tables of docs/papers.md."""
+"""Every claim of the four papers in one table with its verdict, and the number of claims by verdict."""
 
 from collections import Counter
 
@@ -9,21 +9,21 @@ import claims_private_oco
 from claim import VERDICTS, numbered
 from experiment import table
 
-# Page of each paper, the letter of its claims, and the claims.
+# The letter of each paper's claims, and the module that has them.
 PAPERS = {
-    "Hvt-UCB": ("hvt_ucb.md", "H", claims_hvt_ucb.claims),
-    "GLB-OMD": ("glb_omd.md", "G", claims_glb_omd.claims),
-    "OONS": ("oons.md", "O", claims_oons.claims),
-    "DP-TOFW": ("private_oco.md", "P", claims_private_oco.claims),
+    "Hvt-UCB": ("H", claims_hvt_ucb),
+    "GLB-OMD": ("G", claims_glb_omd),
+    "OONS": ("O", claims_oons),
+    "DP-TOFW": ("P", claims_private_oco),
 }
 
 
 def tables() -> dict[str, str]:
     """Return the table of all claims and that of their number by verdict."""
     rows, counts = [], []
-    for name, (page, letter, claims) in PAPERS.items():
-        found = list(numbered(letter, claims()))
-        link = f"[{name}]({page}#every-claim)"
+    for name, (letter, module) in PAPERS.items():
+        found = list(numbered(letter, module.claims()))
+        link = f"[{name}](results/{module.__name__}.md)"
         rows += [(number, one.item, one.says, one.script, one.verdict) for number, one in found]
         by_verdict = Counter(claim.verdict for _, claim in found)
         counts.append([link, *(by_verdict[verdict] for verdict in VERDICTS), len(found)])

@@ -651,7 +651,7 @@ def further() -> list[Claim]:
         Claim(
             "Section 2, other linear bandits",
             "rates and costs of OFUL, GLM-UCB, OL2M and GLOC",
-            "[rows of GLM-UCB and GLOC](glb_omd.md#every-claim)",
+            "[rows of GLM-UCB and GLOC](results/claims_glb_omd.md)",
             "cited: GLM-UCB and GLOC are measured there; OL2M is not in this library",
             "none",
             "a citation",

@@ -7,6 +7,9 @@ A page names a script and the title of one of its tables or lists, and has the t
 A test compares all pages with what the scripts make now. After a new run:
 
     python examples/papers/hvt_ucb.py --save && python examples/papers/pages.py
+
+The site also has every table of every script with saved results: ``--results FOLDER`` writes these pages, one a script, for a
+build of the site.
 """
 
 import argparse
@@ -14,12 +17,17 @@ import importlib
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
-from experiment import DOCS, RESULTS, saved
+from experiment import DOCS, RESULTS, load, saved, table
 
 MARK = re.compile(
     r"^(<!-- printed by examples/papers/(\w+)\.py as ([^\n]+) -->)\n(.*?)(?=\n\n|\n*\Z)", re.DOTALL | re.MULTILINE
 )
+FOLDER = Path(__file__).parent
+SAVED = sorted(path.stem for path in RESULTS.glob("*.json"))
+# Claims of the papers: ``claims_hvt_ucb`` is of docs/hvt_ucb.md.
+CLAIMS = ["claims", *sorted(path.stem for path in FOLDER.glob("claims_*.py"))]
 
 
 @cache
@@ -49,9 +57,69 @@ def filled(page: str) -> str:
     return MARK.sub(text, page)
 
 
+def about(script: str) -> tuple[str, str]:
+    """Return the first line of a script's docstring, and the command that it names."""
+    text = (FOLDER / f"{script}.py").read_text()
+    command = re.search(rf"^    ((?:\w+=\d )?python examples/papers/{script}\.py .*)$", text, re.MULTILINE)
+    return text.lstrip("r").removeprefix('"""').splitlines()[0].removesuffix('"""'), command[1] if command else ""
+
+
+def from_results(text: str, script: str) -> str:
+    """Return a text with links that hold in docs/results, where it stood on a page of docs; names of scripts are linked."""
+    page = f"{script.removeprefix('claims_')}.md"
+    text = re.sub(r"\]\(#", f"](../{page}#", text)
+    text = re.sub(r"\]\((?!https?://|mailto:|\.\./\w+\.md#)", "](../", text).replace("](../results/", "](")
+    names = "|".join(sorted(SAVED, reverse=True))
+    return re.sub(rf"(?<!\[)`({names})\.py`", r"[`\1.py`](\1.md)", text)
+
+
+def result_page(script: str) -> str:
+    """Return a page with every table of a script, and the commands that print them and play the runs again."""
+    first, command = about(script)
+    print_all = f"python examples/papers {script} --tables    # prints these tables from the saved results, in seconds"
+    lines = [f"# `{script}.py`", first, "```sh\n" + "\n".join(filter(None, (print_all, command))) + "\n```"]
+    if script in SAVED:
+        head = load(script)
+        versions = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
+        lines.append(f"Saved run: {head['seconds']} seconds of processor time; seeds: {head['seeds']}; {versions}.")
+    for title, text in tables_of(script).items():
+        lines += [f"## {title}", from_results(text, script)]
+    return "\n\n".join(lines) + "\n"
+
+
+def result_pages() -> dict[str, str]:
+    """Return the pages of docs/results by name: one a script, and an index of them."""
+    scripts = [*CLAIMS, *SAVED]
+    rows = [(f"[`{script}.py`]({script}.md)", len(tables_of(script)), about(script)[0]) for script in scripts]
+    index = [
+        "# Complete results",
+        "Every table of every experiment of the papers, made of the saved results by the site's build. "
+        "`python examples/papers NAME --tables` prints those of one script. "
+        "[Papers](../papers.md) says what reproduces.",
+        table(("Script", "Tables", "What it measures"), rows),
+        "```{toctree}\n:hidden:\n\n" + "\n".join(scripts) + "\n```",
+    ]
+    return {"index": "\n\n".join(index) + "\n"} | {script: result_page(script) for script in scripts}
+
+
+def write_results(folder: Path) -> None:
+    """Write the pages of docs/results into a folder, where they have changed, and remove others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {folder / f"{name}.md": text for name, text in result_pages().items()}
+    for path in set(folder.glob("*.md")) - set(made):
+        path.unlink()
+    for path, text in made.items():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help="write pages of all tables there, and no other")
+    options = parser.parse_args()
+    if options.results:
+        write_results(options.results)
+        return
     for path in sorted(DOCS.glob("*.md")):
         before = path.read_text()
         after = filled(before)

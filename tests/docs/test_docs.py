@@ -18,7 +18,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *DOCUMENTS]
 # Pages whose blocks run in order, as one program.
 TUTORIALS = ("start",)
 # Pages that the site's build makes, and that it checks links to.
-BUILT = ("gallery/", "reference/")
+BUILT = ("gallery/", "reference/", "results/")
 # Pages of the site that hold its contents, or show a file of the repository.
 OF_THE_SITE = ("index", "guide", "theory", "benchmarks", "project", "contributing", "changelog")
 

@@ -1,7 +1,10 @@
 """The pages of the papers say what the saved results say, and the experiments go on where they stopped."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +13,12 @@ from typing import Any
 import pytest
 
 from tests.docs.script_modules import EXAMPLES, script_modules
+from tests.docs.test_docs import anchors, broken_links, prose
 
 PAPERS = EXAMPLES / "papers"
 PAGES = sorted((EXAMPLES.parent / "docs").glob("*.md"))
 SAVED = sorted(path.stem for path in (PAPERS / "results").glob("*.json"))
+CLAIMS = ("claims_glb_omd", "claims_hvt_ucb", "claims_oons", "claims_private_oco")
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +34,79 @@ def test_tables_of_a_page_are_those_of_the_saved_results(pages: SimpleNamespace)
         assert page.read_text() == pages.filled(page.read_text()), f"pages that differ: {[p.stem for p in differ]}"
 
 
-def test_all_saved_results_are_on_a_page(pages: SimpleNamespace) -> None:
-    shown = {script for page in PAGES for script, _, _ in pages.places(page.read_text())}
-    assert set(SAVED) <= shown
+@pytest.fixture(scope="module")
+def site(pages: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the pages of docs as they are, and with docs/results as a build of the site writes them."""
+    root = tmp_path_factory.mktemp("site")
+    (root / "docs").mkdir()
+    for path in EXAMPLES.parent.iterdir():
+        if path.name != "docs" and not path.name.startswith("."):
+            (root / path.name).symlink_to(path)
+    for path in EXAMPLES.parent.joinpath("docs").iterdir():
+        if path.name != "results":
+            (root / "docs" / path.name).symlink_to(path)
+    pages.write_results(root / "docs" / "results")
+    return root
+
+
+def unlinked(text: str) -> str:
+    """Return a text with the words of its links alone: a link has another target where the page is another."""
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+@pytest.mark.parametrize("script", [*SAVED, *CLAIMS, "claims"])
+def test_the_site_has_every_table_of_the_saved_results(script: str, pages: SimpleNamespace, site: Path) -> None:
+    page, made = (site / "docs" / "results" / f"{script}.md").read_text(), pages.tables_of(script)
+    assert made
+    assert re.findall("^## (.+)$", page, re.MULTILINE) == list(made)
+    for title, text in made.items():
+        assert f"\n\n## {title}\n\n{unlinked(text)}\n" in unlinked(page)
+    assert f"python examples/papers {script} --tables" in page
+    assert script not in SAVED or f"python examples/papers/{script}.py" in page
+    (contents,) = re.findall(
+        r"```\{toctree\}\n(.*?)```", (site / "docs" / "results" / "index.md").read_text(), re.DOTALL
+    )
+    assert script in contents.splitlines()
+
+
+def test_a_table_missing_on_the_site_is_found(pages: SimpleNamespace, site: Path) -> None:
+    """Pages of scripts that are gone are removed, and a page that has lost a row is written again."""
+    folder = site / "docs" / "results"
+    page = folder / "hvt_box.md"
+    before = page.read_text()
+    page.write_text(before[:-20])
+    (folder / "gone.md").write_text("# Gone\n")
+    pages.write_results(folder)
+    assert page.read_text() == before
+    assert not (folder / "gone.md").exists()
+
+
+def test_links_to_and_from_the_pages_of_results_hold(site: Path) -> None:
+    results = sorted((site / "docs" / "results").glob("*.md"))
+    found = {path.name: broken_links(path) for path in results}
+    assert {name: broken for name, broken in found.items() if broken} == {}
+    for path in sorted((site / "docs").glob("*.md")):
+        for target, anchor in re.findall(r"\]\((results/[^)#\s]+)#?([^)\s]*)\)", prose(path)):
+            assert (site / "docs" / target) in results, f"{path.name}: {target}"
+            assert not anchor or anchor in anchors(site / "docs" / target), f"{path.name}: {target}#{anchor}"
+
+
+def test_tables_are_printed_without_a_run() -> None:
+    command = [sys.executable, str(PAPERS), "hvt_box", "--tables"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert done.stdout.startswith("Student-t 2.1 noise: regret, mean ± standard error\n\n| ")
+    assert "\n\nGaussian noise: regret, mean ± standard error\n\n| " in done.stdout
+    done = subprocess.run([*command[:2], "none", "--tables"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--tables: expected some of claims, " in done.stderr
 
 
 def test_claims_have_no_empty_cell(pages: SimpleNamespace) -> None:
-    found = [place for page in PAGES for place in pages.places(page.read_text()) if place[1] == "Every claim"]
-    assert found
-    for script, _, text in found:
-        for line in text.splitlines():
+    assert sorted(path.stem for path in PAPERS.glob("claims_*.py")) == sorted(CLAIMS)
+    for script in CLAIMS:
+        for line in pages.tables_of(script)["Every claim"].splitlines():
             cells = [cell.strip() for cell in line.strip("|").split(" | ")]
             assert len(cells) == 7 or set(line) <= set("|-"), f"{script}: {line}"
             assert all(cells), f"{script}: {line}"
@@ -54,8 +122,9 @@ def test_no_claim_is_left_open(pages: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="Theorem 1: expected a cell that begins with one of"):
         _ = row.verdict
     names = ("papers", "hvt_ucb", "glb_omd", "oons", "private_oco", "private_oco_theory", "generalized_linear_theory")
-    for name in names:
-        text = (EXAMPLES.parent / "docs" / f"{name}.md").read_text()
+    texts = {name: (EXAMPLES.parent / "docs" / f"{name}.md").read_text() for name in names}
+    texts |= {script: pages.tables_of(script)["Every claim"] for script in CLAIMS}
+    for name, text in texts.items():
         assert not re.search(r"not tried|not known to us|want of time|do not know which", text), name
 
 
