@@ -4,7 +4,8 @@ A page names a script and the title of one of its tables or lists, and has the t
 
     <!-- printed by examples/papers/hvt_ucb.py as Norms of the noise -->
 
-A test compares all pages with what the scripts make now. After a new run:
+A table of a page may leave out rows and columns: those that stand there are filled. If another line stands there, all are. A test
+compares all pages with what the scripts make now. After a new run:
 
     python examples/papers/hvt_ucb.py --save && python examples/papers/pages.py
 
@@ -45,14 +46,43 @@ def places(page: str) -> Iterator[tuple[str, str, str]]:
         yield match[2], match[3], match[4]
 
 
+def cells(text: str) -> list[list[str]]:
+    """Return the cells of a table by row, without the line under the header."""
+    header, _, *rows = text.splitlines()
+    return [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in (header, *rows)]
+
+
+def part_of(made: str, shown: str) -> str:
+    """Return the rows and columns of a table that a page shows, with the cells that they have now.
+
+    Columns are found by the header. Rows are found by the first column shown, or by the first few if it has a label twice. A row
+    or a column that is not made any more, or stands in another order, is a KeyError.
+    """
+    (header, *rows), (shown_header, *shown_rows) = cells(made), cells(shown)
+    places: list[int] = []
+    for name in shown_header:
+        if name not in header[places[-1] + 1 if places else 0 :]:
+            raise KeyError(f"expected columns among {header}, in their order, got {shown_header}")
+        places.append(header.index(name, places[-1] + 1 if places else 0))
+    kept = [[row[place] for place in places] for row in rows]
+    count = next((n for n in range(1, len(places)) if len({tuple(row[:n]) for row in kept}) == len(kept)), len(places))
+    labels, wanted = [row[:count] for row in kept], [row[:count] for row in shown_rows]
+    if [label for label in labels if label in wanted] != wanted:
+        raise KeyError(f"expected rows among {labels}, in their order, got {wanted}")
+    return table(shown_header, [row for row in kept if row[:count] in wanted])
+
+
 def filled(page: str) -> str:
-    """Return a page with the tables of the saved results; a title that no script makes is a KeyError."""
+    """Return a page with the tables of the saved results; a title, row or column that no script makes is a KeyError."""
 
     def text(match: re.Match[str]) -> str:
         made = tables_of(match[2])
         if match[3] not in made:
             raise KeyError(f"{match[2]}: expected one of {sorted(made)}, got {match[3]}")
-        return f"{match[1]}\n{made[match[3]]}"
+        now = made[match[3]]
+        if now.startswith("|") and match[4].startswith("|"):
+            now = part_of(now, match[4])
+        return f"{match[1]}\n{now}"
 
     return MARK.sub(text, page)
 

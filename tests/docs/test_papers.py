@@ -129,12 +129,32 @@ def test_no_claim_is_left_open(pages: SimpleNamespace) -> None:
 
 
 def test_a_page_is_filled_up_to_the_next_empty_line(pages: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "tables_of", lambda script: {"One: two": "| new |", "Last": "- new"})
+    whole = "| new |\n|---|\n| 1 |"
+    monkeypatch.setattr(pages, "tables_of", lambda script: {"One: two": whole, "Last": "- new"})
     mark = "<!-- printed by examples/papers/some.py as {} -->"
-    page = f"Before\n\n{mark.format('One: two')}\n| old |\n| older |\n\nBetween\n\n{mark.format('Last')}\n- old\n"
-    assert pages.filled(page) == page.replace("| old |\n| older |", "| new |").replace("- old", "- new")
+    page = f"Before\n\n{mark.format('One: two')}\nold\n\nBetween\n\n{mark.format('Last')}\n- old\n- older\n"
+    assert pages.filled(page) == page.replace("- old\n- older", "- new").replace("\nold\n", f"\n{whole}\n")
+    assert pages.filled(pages.filled(page)) == pages.filled(page)
     with pytest.raises(KeyError, match="Lost"):
         pages.filled(mark.format("Lost") + "\n- old\n")
+
+
+def test_a_page_may_leave_out_rows_and_columns(pages: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell that is left is compared: another number is filled, another label is an error."""
+    made = "| d | form | T = 1 | T = 2 |\n|---|---|---|---|\n| 2 | a | 1 | 2 |\n| 2 | b | 3 |  |\n| 8 | a | 5 | 6 |"
+    monkeypatch.setattr(pages, "tables_of", lambda script: {"All": made})
+    mark = "<!-- printed by examples/papers/some.py as All -->\n"
+    part = "| d | form | T = 2 |\n|---|---|---|\n| 2 | b |  |\n| 8 | a | 6 |"
+    assert pages.filled(mark + part) == mark + part
+    assert pages.filled(mark + part.replace("6", "7").replace("b |  ", "b | 4 ")) == mark + part
+    for wrong in (
+        part.replace("T = 2", "T = 3"),
+        part.replace("| 2 | b |  |", "| 2 | c |  |"),
+        "| form | d |\n|---|---|\n| b | 2 |",
+        "| d | form | T = 2 |\n|---|---|---|\n| 8 | a | 6 |\n| 2 | b |  |",
+    ):
+        with pytest.raises(KeyError, match="in their order"):
+            pages.filled(mark + wrong)
 
 
 @pytest.mark.parametrize("script", SAVED)
