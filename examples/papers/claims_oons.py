@@ -146,7 +146,7 @@ def problem(of: Figures) -> list[Claim]:
         ),
         Claim(
             "Table 1, row of OONS",
-            "the same, up to logarithms",
+            "√sigma² + √Sigma², up to logarithms",
             "`OONS`, [forms](#the-forms-of-the-bounds)",
             "yes",
             BOUNDS,
