@@ -535,7 +535,7 @@ def experiments(of: Figures) -> list[Claim]:
         Claim(
             "Abstract; Figures 1a and 1b",
             "regret only modestly above OFUGLB's",
-            "[tables](#all-settings)",
+            "[tables](results/glb_omd.md#many-trials-cheap-learners)",
             "in part: over the paper's 10 trials; over 100 with this library's radius alone",
             MAIN,
             f"S = 3 and 5: 10 trials {few[paper]}, OFUGLB {few['OFUGLB']}; 100 trials {of.regret(paper, 'logistic', 3, 5)}, "
@@ -599,7 +599,7 @@ def experiments(of: Figures) -> list[Claim]:
         Claim(
             "Figures 3a and 3b",
             "regret does not grow with S",
-            "[tables](#all-settings)",
+            "[tables](results/glb_omd.md#many-trials-cheap-learners)",
             "in part: it falls in the paper's 10 trials; of 100, a few never find the best arm at S = 7 and 9",
             MAIN,
             f"S = 3, 5, 7, 9: 10 trials {of.regret(paper, 'logistic', 3, 5, 7, 9, trials=TRIALS)}; 100 trials "
@@ -616,7 +616,7 @@ def experiments(of: Figures) -> list[Claim]:
         Claim(
             "Figure 2: regret",
             "only modestly above OFUGLB's",
-            "[tables](#all-settings)",
+            "[tables](results/glb_omd.md#many-trials-cheap-learners)",
             "no",
             MAIN,
             f"S = 3: paper {of.regret(paper, 'Poisson', 3)}, empirical "

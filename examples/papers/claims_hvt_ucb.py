@@ -284,7 +284,7 @@ def theory(of: Figures) -> list[Claim]:
         Claim(
             "Theorem 1, varying noise",
             "regret by the sum of the squared scales, not by the largest",
-            "[noise that varies](#noise-that-varies)",
+            "[noise that varies](varying_noise.md#what-it-is-worth)",
             "in part: at a practical width; at that of theory the width decides the scale of a round",
             VARYING,
             f"told each scale / the largest: times 0.001 {of.told('HvtUCB x 0.001')}, theory {of.told('HvtUCB')}; "
