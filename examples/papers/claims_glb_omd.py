@@ -1,6 +1,6 @@
 """Every claim of the paper of GLB-OMD, and what the saved results say of it.
 
-A table of docs/glb_omd.md, made by ``pages.py``: a row for every algorithm, theorem, lemma, figure, rival and extension of the
+A table of the site; docs/glb_omd.md shows its main rows. It has a row for every algorithm, theorem, lemma, figure, rival and extension of the
 paper of Zhang, Xu, Zhao and Sugiyama (2025). Numbers of ours are computed from the saved results or from the formulas.
 """
 

@@ -1,6 +1,6 @@
 """Every claim of the paper of OONS, and what the saved results say of it.
 
-A table of docs/oons.md, made by ``pages.py``: a row for every claim of the paper of Wang, Barik, Zhao and Tan (NeurIPS 2025), in
+A table of the site; docs/oons.md shows its main rows. It has a row for every claim of the paper of Wang, Barik, Zhao and Tan (NeurIPS 2025), in
 its order and with its appendices, and for its rivals. It has no experiments and no applications. Numbers of ours are computed
 from the saved results.
 """
