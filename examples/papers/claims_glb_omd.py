@@ -1,7 +1,8 @@
 """Every claim of the paper of GLB-OMD, and what the saved results say of it.
 
-A table of the site; docs/glb_omd.md shows its main rows. It has a row for every algorithm, theorem, lemma, figure, rival and extension of the
-paper of Zhang, Xu, Zhao and Sugiyama (2025). Numbers of ours are computed from the saved results or from the formulas.
+A table of the site; docs/glb_omd.md shows its main rows. It has a row for every algorithm, theorem, lemma, figure,
+rival and extension of the paper of Zhang, Xu, Zhao and Sugiyama (2025). Numbers of ours are computed from the saved
+results or from the formulas.
 """
 
 import math

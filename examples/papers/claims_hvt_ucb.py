@@ -1,7 +1,8 @@
 """Every claim of the paper of Hvt-UCB, and what the saved results say of it.
 
-A table of the site; docs/hvt_ucb.md shows its main rows. It has a row for every algorithm, theorem, lemma, figure, rival and application of the
-paper of Wang, Zhang, Zhao and Zhou (ICML 2025). Numbers of ours are computed from the saved results or from the formulas.
+A table of the site; docs/hvt_ucb.md shows its main rows. It has a row for every algorithm, theorem, lemma, figure,
+rival and application of the paper of Wang, Zhang, Zhao and Zhou (ICML 2025). Numbers of ours are computed from the
+saved results or from the formulas.
 """
 
 import math

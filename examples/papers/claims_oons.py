@@ -1,8 +1,8 @@
 """Every claim of the paper of OONS, and what the saved results say of it.
 
-A table of the site; docs/oons.md shows its main rows. It has a row for every claim of the paper of Wang, Barik, Zhao and Tan (NeurIPS 2025), in
-its order and with its appendices, and for its rivals. It has no experiments and no applications. Numbers of ours are computed
-from the saved results.
+A table of the site; docs/oons.md shows its main rows. It has a row for every claim of the paper of Wang, Barik, Zhao
+and Tan (NeurIPS 2025), in its order and with its appendices, and for its rivals. It has no experiments and no
+applications. Numbers of ours are computed from the saved results.
 """
 
 import math
