@@ -11,8 +11,9 @@ from html import escape
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent.parent
-WIDTH, LEFT, RIGHT, LINE, ROOM = 560, 300, 190, 19, 30  # of the picture, its two columns, a line of text and an arrow
-LETTERS = {"question": 36, "answer": 22}  # in a line
+# Of the picture, its two columns, a line of text and an arrow: a phone shows the picture at its full size.
+WIDTH, LEFT, RIGHT, LINE, ROOM = 366, 168, 158, 19, 26
+LETTERS = {"question": 20, "answer": 19}  # in a line
 
 
 def steps(page: str) -> list[tuple[str, list[str]]]:
@@ -57,7 +58,7 @@ def drawn(page: str) -> str:
             parts.append(arrow(LEFT / 2, y + height + 2, 0, ROOM - 10, "no"))
         y += height + (0 if is_last else ROOM)
     style = (
-        "text{font:15px sans-serif;fill:#1a1a1a}.answer{font-family:monospace;font-size:14px}.word{font-size:13px;fill:#555}"
+        "text{font:15px sans-serif;fill:#1a1a1a}text.answer{font:13px monospace}.word{font-size:13px;fill:#555}"
         "rect{fill:#fff;stroke:#888}rect.answer{fill:#e6f0f8;stroke:#0072b2}.arrow{stroke:#555;stroke-width:1.5}"
     )
     tip = '<path d="M0 0L8 4L0 8z" fill="#555"/>'
