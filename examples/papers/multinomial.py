@@ -31,6 +31,8 @@ LEARNERS = (
     "LocalGLM, greedy",
     "uniform",
 )
+# The rows of the guide.
+SHOWN = ("multinomial", "multinomial, greedy", "LocalGLB", "uniform")
 
 
 def make_learner(name: str, revenues: tuple[float, ...], trials: int) -> Any:
@@ -109,7 +111,13 @@ def tables(results: Results) -> dict[str, str]:
     for name in REVENUES:
         header += [name, "worst"]
     trials = len(results[f"{next(iter(REVENUES))}, uniform"]["regret"])
-    return {"Regret of expected revenue, mean ± standard error": table([*header, f"failed of {trials}"], rows)}
+    shown = [
+        (name, *(spread(results[f"{setting}, {name}"]["regret"]) for setting in REVENUES)) for name in SHOWN
+    ]
+    return {
+        "Regret of expected revenue, mean ± standard error": table([*header, f"failed of {trials}"], rows),
+        "Regret of some learners": table(["learner", *REVENUES], shown),
+    }
 
 
 EXPERIMENT = Experiment(__file__, jobs, tables)
