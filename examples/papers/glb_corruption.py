@@ -49,9 +49,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "told C, x 0.3": {"corruption": BUDGET, "radius_scale": 0.3},
 }
 LEARNERS = (*OPTIONS, "GLBOMD", "bandit, default")
-# The rows and columns of the guide.
-SHOWN = ("LocalGLB", "LocalGLB x 0.3", "told C", "told C, x 0.3", "bandit, default")
-SHOWN_ATTACKS = ("none", "deny 20", "deny", "pay")
 SETS = ("LocalGLB", "LocalGLB x 3", "told C", "told C / 4", "told the root of T")
 RUNS = 200
 NOISES = ("LocalGLB", "OFUL")
@@ -185,14 +182,6 @@ def tables(results: Results) -> dict[str, str]:
                 for name, of in runs.items()
             ],
         )
-    shown = {name: [results[f"simulated, {attack}, {name}"]["regret"] for attack in SHOWN_ATTACKS] for name in SHOWN}
-    found["Regret of some learners, simulated, and the worst trial of deny"] = table(
-        ("learner", *SHOWN_ATTACKS, "deny, worst"),
-        [
-            (name, *map(spread, of), short(max(of[SHOWN_ATTACKS.index("deny")])))
-            for name, of in shown.items()
-        ],
-    )
     found[f"Sets that failed, of {RUNS}"] = table(
         ("learner", *SET_ATTACKS),
         [(name, *(results[f"sets, {attack}, {name}"] for attack in SET_ATTACKS)) for name in SETS],
