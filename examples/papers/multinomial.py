@@ -111,9 +111,7 @@ def tables(results: Results) -> dict[str, str]:
     for name in REVENUES:
         header += [name, "worst"]
     trials = len(results[f"{next(iter(REVENUES))}, uniform"]["regret"])
-    shown = [
-        (name, *(spread(results[f"{setting}, {name}"]["regret"]) for setting in REVENUES)) for name in SHOWN
-    ]
+    shown = [(name, *(spread(results[f"{setting}, {name}"]["regret"]) for setting in REVENUES)) for name in SHOWN]
     return {
         "Regret of expected revenue, mean ± standard error": table([*header, f"failed of {trials}"], rows),
         "Regret of some learners": table(["learner", *REVENUES], shown),
