@@ -22,7 +22,9 @@ def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 90
 
 
-def test_code_runs_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_runs_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for number, (code, shown) in enumerate(BLOCKS):
