@@ -1,14 +1,17 @@
 """Tables of the docs are compared by their numbers, and some numbers in sentences are computed again."""
 
 import importlib.util
+import math
 import re
 from pathlib import Path
+from statistics import NormalDist
 from types import ModuleType
 
 import pytest
 import torch
 
 from torchonline import DPTOFW
+from torchonline.privacy.calibration import gaussian_mu
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,7 +87,19 @@ def test_what_is_spent_of_an_epsilon() -> None:
     for _ in range(999):
         resumed.step(torch.zeros(2, 3))
     assert spent == {1: 0.54, 10: 0.74, 100: 0.9, 1000: 1.0}
-    assert "1, 10, 100 and 1,000 steps spend 0.54, 0.74, 0.90 and\n1.00" in (ROOT / "docs" / "privacy.md").read_text()
+    page = " ".join((ROOT / "docs" / "privacy.md").read_text().split())
+    assert "1, 10, 100 and 1,000 steps spend 0.54, 0.74, 0.90 and 1.00" in page
     assert round(resumed.privacy_spent(1e-5), 2) == 1.47
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert "the first step spends 0.54 (1000 people), and going on from a checkpoint makes it 1.47" in readme
+
+
+def test_what_a_reader_can_guess() -> None:
+    """docs/privacy.md: the share of right guesses of one of two equally likely records, rounded up."""
+    delta, budgets = 1e-5, (0.5, 1.0, 4.0, 8.0)
+    anyone = [(math.exp(epsilon) + delta) / (math.exp(epsilon) + 1.0) for epsilon in budgets]
+    normal = [NormalDist().cdf(gaussian_mu(epsilon, delta) / 2.0) for epsilon in budgets]
+    rows = re.findall(r"^\| (?:right guesses|the same for Gaussian noise).*", (ROOT / "docs" / "privacy.md").read_text(), re.M)
+    for row, exact in zip(rows, (anyone, normal), strict=True):
+        shown = [float(cell) / 100.0 for cell in re.findall(r"([\d.]+) %", row)]
+        assert all(0.0 <= cell - value < 1e-3 for cell, value in zip(shown, exact, strict=True)), row
