@@ -99,7 +99,9 @@ def test_what_a_reader_can_guess() -> None:
     delta, budgets = 1e-5, (0.5, 1.0, 4.0, 8.0)
     anyone = [(math.exp(epsilon) + delta) / (math.exp(epsilon) + 1.0) for epsilon in budgets]
     normal = [NormalDist().cdf(gaussian_mu(epsilon, delta) / 2.0) for epsilon in budgets]
-    rows = re.findall(r"^\| (?:right guesses|the same for Gaussian noise).*", (ROOT / "docs" / "privacy.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| (?:right guesses|the same for Gaussian noise).*", (ROOT / "docs" / "privacy.md").read_text(), re.M
+    )
     for row, exact in zip(rows, (anyone, normal), strict=True):
         shown = [float(cell) / 100.0 for cell in re.findall(r"([\d.]+) %", row)]
         assert all(0.0 <= cell - value < 1e-3 for cell, value in zip(shown, exact, strict=True)), row
