@@ -13,7 +13,7 @@ from typing import Any
 import private_oco_figures as figures
 import private_oco_theorems as theorems
 from claim import Claim, claims_table
-from experiment import Results, Slope, saved, short, table
+from experiment import Results, Slope, saved, short
 from private_oco import NORMS, Played
 from private_oco_rates import RIVALS, least_worst_excess, mean_of, place_of, plan_of, setting_of
 from private_streams import Setting
@@ -365,21 +365,6 @@ ERRATA, PROOFS = "[errata](#errata-that-matter-here)", "private_oco_theory.md"
 CONSTANTS, LAST = (
     "[constants](#the-theorems-with-their-constants)",
     "[one decision at the end](#one-decision-at-the-end)",
-)
-
-
-# Items of the short table.
-MAIN = (
-    "Lemmas 3.1 and 5.1, Algorithm 4",
-    "Theorem 3.1, equation (3.2)",
-    "Theorem 3.2, the term of the records",
-    "Table 1.1, Theorem 3.6",
-    "Theorem 4.3 in T; abstract: logarithmic regret",
-    "Theorem 4.3 in d; Remark 4.1: poly-logarithmic in d",
-    "Table 5.1, OFW, suboptimality",
-    "Table 5.1, NoisySFW; Section 5.3",
-    "Table 5.1, NoisySGD; Section 5.3",
-    "Figure 5.1",
 )
 
 
@@ -969,8 +954,5 @@ def claims() -> list[Claim]:
 
 
 def tables() -> dict[str, str]:
-    """Return the table of every claim, and a short one of the main claims."""
-    found = claims()
-    main = [(one.item, one.says, one.reproduces) for one in found if one.item in MAIN]
-    header = ("Item", "What the paper says", "Reproduces?")
-    return {"Every claim": claims_table("P", found), "Main claims": table(header, main)}
+    """Return the table of every claim."""
+    return {"Every claim": claims_table("P", claims())}

@@ -608,18 +608,6 @@ def main_table(played: Played, norm: float) -> str:
     return table([*header, "tuned on the data", "its step scale, clip", "paper's is less than"], rows)
 
 
-def short_table(played: Played) -> str:
-    """Return the means of the main tables, for the fewest and the most features and 2,000 and 10,000 records."""
-    dims, rows = {cell.dim for cell in played.cells}, []
-    for cell in played.cells:
-        if cell.rounds in (2000, 10000) and cell.dim in (min(dims), max(dims)):
-            rivals = [statistics.fmean(played.tuned(name, cell)) for name in list(ALGORITHMS)[:2]]
-            ours = [statistics.fmean(of("DPTOFW", cell)) for of in (played.default, played.tuned)]
-            rows.append([*where(cell), short(cell.paper() or math.nan), *map(short, rivals + ours)])
-    header = ["p", "T", "d", "paper", "as printed, NOT PRIVATE", "equation (3.2)", "default", "tuned on the data"]
-    return table(header, rows)
-
-
 def comparison(played: Played) -> list[str]:
     """Compare our runs with the paper's numbers, over all cells."""
     said = []
@@ -731,7 +719,6 @@ def tables(results: Results) -> dict[str, str]:
     }
     if said := comparison(played):
         made["Against the paper's numbers"] = listed(said)
-    made[f"Table 5.1 in short: suboptimality, mean of {trials} trials"] = short_table(played)
     made[f"All with a step scale of 1, nothing tuned: mean ± sd of {trials} trials"] = untuned_table(played)
     made[f"Risk, mean of {trials} trials"] = risks_table(played)
     made["Time"] = listed(time_verdicts(played))

@@ -28,7 +28,7 @@ def tables() -> ModuleType:
 
 def test_all_tables_are_found(tables: ModuleType) -> None:
     found = list(tables.tables())
-    assert len(found) > 80
+    assert len(found) > 100
     assert {table.script for table in found if not (ROOT / table.script).is_file()} == set()
     assert [table for table in found if not table.title and not table.text.startswith(("|", "    "))] == []
 
