@@ -228,7 +228,7 @@ WRONG = {
     "fit --config clicks.yaml --data.batch_size 0": "torchonline fit: error: batch_size: expected an integer above 0, got 0\n",
     "fit --config clicks.yaml --data.part [1,0]": "fit: error: part: expected 0 <= first < last <= 1, got 1 and 0\n",
     "fit --config clicks.yaml --data.context [age,click]": "fit: error: context: expected no column of the reward, ",
-    "fit --config clicks.yaml --model.head.policy.rewards bin": "model.head.policy.rewards: Expected a typing.Literal['binary', 'unit', ",
+    "fit --config clicks.yaml --model.head.policy.rewards bin": "model.head.policy.rewards: Expected a typing.Literal['binary', ",
     "fit --config clicks.yaml --ckpt_path no.ckpt": "ckpt_path: expected a checkpoint, as fit writes, got none at no.ckpt",
     "fit --config clicks.yaml --model.head.policy.dimm 3": "model.head.policy: Option 'dimm' is not accepted",
     "fit --config clicks.yaml --model.head.policy Nothing": "model.head.policy: expected a class, got Nothing",

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class TailWarning(UserWarning):
     """
 
 
-Bound = TypeVar("Bound", float, Tensor)
+Bound = TypeVar("Bound")
 
 
 class _Bounds(NamedTuple, Generic[Bound]):
@@ -54,8 +54,8 @@ class Interval(_Bounds[Bound]):
     method: str = ""
     note: str = ""
 
-    def __new__(cls, lower: Bound, upper: Bound, *, method: str = "", note: str = "") -> "Interval[Bound]":
-        self = super().__new__(cls, lower, upper)
+    def __new__(cls, lower: Bound, upper: Bound, *, method: str = "", note: str = "") -> Self:
+        self = super().__new__(cls, lower, upper)  # type: ignore[type-var]  # mypy knows no Self of a named tuple
         self.method, self.note = method, note
         return self
 
