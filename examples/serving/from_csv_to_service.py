@@ -6,6 +6,7 @@ The reward is whether the year was cheap: less than half of all years. Probabili
 
     pip install ".[cli,examples,serving]"
     python examples/serving/from_csv_to_service.py [--output outputs/from_csv_to_service]    # a minute
+    python examples/serving/from_csv_to_service.py --table visits.csv    # the file alone, for docs/from_log_to_service.md
 """
 
 import argparse
@@ -100,8 +101,12 @@ def service(folder: Path) -> Iterator[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/from_csv_to_service"))
+    parser.add_argument("--table", type=Path, help="write the CSV file here, and run nothing")
     parser.add_argument("--smoke", action="store_true", help="1500 rows, and no service")
     options = parser.parse_args()
+    if options.table is not None:
+        write_csv(options.table, 1500 if options.smoke else None)
+        return
     folder = options.output
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder / "outputs", ignore_errors=True)  # of an earlier run
