@@ -16,7 +16,15 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCUMENTS]
 # Pages whose blocks run in order, as one program.
-TUTORIALS = ("start", "encoders", "off_policy", "personalizer")
+TUTORIALS = (
+    "start",
+    "encoders",
+    "off_policy",
+    "personalizer",
+    "from_vowpal_wabbit",
+    "from_mabwiser",
+    "from_bayesianbandits",
+)
 # Pages that the site's build makes, and that it checks links to.
 BUILT = ("gallery/", "reference/", "results/")
 # Pages of the site that hold its contents, or show a file of the repository.
