@@ -10,6 +10,7 @@ sets: ``RIVALS`` says which. MABWiser and river play LinUCB too, on the smallest
 
     python examples/benchmarks/fresh.py    # the development half: about an hour on a core; seconds with --smoke
     python examples/benchmarks/fresh.py --role once
+    python examples/benchmarks/fresh.py --tables docs/fresh_sets_runs.jsonl.gz    # the tables of finished runs, in seconds
     pip install ".[examples,benchmarks]" bayesianbandits contextualbandits mlxtend
     pip install --no-deps ISLP    # rivals and sets that are missing are left out
 """
@@ -75,21 +76,33 @@ def played(job: Job, learner: Learner) -> list[float]:
 
 
 class Comparison:
-    """All runs of some sets: without ``smoke``, all rounds and orders."""
+    """All runs of some sets: without ``smoke``, all rounds and orders.
 
-    def __init__(self, sets: Sequence[str], runs: Runs, smoke: bool = False) -> None:
-        self.sets, self.runs, self.smoke = sets, runs, smoke
-        self.players = {name: one for name, one in PLAYERS.items() if one.learner.is_installed()}
+    With ``finished``, what was played is read from the runs, and neither sets nor rivals have to be installed.
+    """
+
+    def __init__(self, sets: Sequence[str], runs: Runs, smoke: bool = False, finished: bool = False) -> None:
+        self.sets, self.runs, self.smoke, self.finished = sets, runs, smoke, finished
+        self.players = {name: one for name, one in PLAYERS.items() if finished or one.learner.is_installed()}
+
+    def orders(self, name: str) -> int:
+        if self.finished:
+            ours = f"{name} | none | raw | {OURS_BY_DEFAULT} | default"
+            return sum(f"{ours} | {seed} | {MOST}" in self.runs.records for seed in range(5))
+        return 1 if self.smoke else 3 if len(data.table(name).labels) >= MANY else 5
 
     def job(self, name: str, player: str, options: Sequence[Options]) -> Job:
-        orders = 1 if self.smoke else 3 if len(data.table(name).labels) >= MANY else 5
-        members = tuple((one, seed) for one in options for seed in range(orders))
+        members = tuple((one, seed) for one in options for seed in range(self.orders(name)))
         rounds = 60 if self.smoke else MOST
         return Job(name, "none", self.players[player].learner.features, player, members, rounds)
 
     def settings(self, name: str, player: str) -> list[Options]:
         """Return the settings that a player has on a set, the default first."""
-        one, rows = self.players[player], len(data.table(name).labels)
+        one = self.players[player]
+        if self.finished:
+            every = (one.learner.default, *one.settings)
+            return [each for each in every if set(self.job(name, player, [each]).keys) <= set(self.runs.records)]
+        rows = len(data.table(name).labels)
         if rows > one.rows:
             return []
         return [one.learner.default, *(one.settings if rows <= one.tuned_rows else ())]
@@ -187,12 +200,13 @@ class Comparison:
         return markdown(header, []) + "".join(f"{data.describe(name, MOST)}\n" for name in self.sets)
 
     def tables(self, role: str) -> dict[str, str]:
-        return {
+        found = {
             f"In short: {role}": self.in_short(),
             f"Default against the best rival: {role}": self.against_best(),
             f"All by default: {role}": self.by_default(),
-            f"Sets: {role}": self.described(),
         }
+        is_installed = all(data.SETS[name].is_installed() for name in self.sets)
+        return found | ({f"Sets: {role}": self.described()} if is_installed else {})
 
 
 def main() -> None:
@@ -201,9 +215,16 @@ def main() -> None:
     parser.add_argument("--again", nargs="+", default=[], choices=list(PLAYERS), metavar="LEARNER", help="forget runs")
     parser.add_argument("--output", type=Path, default=Path("outputs/fresh"))
     parser.add_argument("--page", type=Path, help="a page whose tables to renew, with its runs: docs/fresh_sets.md")
+    parser.add_argument("--tables", type=Path, metavar="RUNS", help="only print the tables of a file of finished runs")
     parser.add_argument("--smoke", action="store_true", help="60 rounds of digits, to see that it runs")
     options = parser.parse_args()
     one_thread()
+    if options.tables:
+        runs = Runs()
+        runs.read(options.tables)
+        comparison = Comparison(data.chosen_sets([options.role]), runs, finished=True)
+        publish(comparison.tables(options.role), options.output / "tables.md", options.page, MARK)
+        return
     file = runs_of(options.page) if options.page else None
     runs = kept_runs(options.output, options.smoke, file, options.again)
     sets = ["digits"] if options.smoke else data.installed(data.chosen_sets([options.role]))

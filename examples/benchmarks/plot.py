@@ -1,6 +1,9 @@
-"""Dot plot of the benchmark: a row a set, a colour and shape a library."""
+"""Figure of the benchmark: the default's errors over those of the best tuned rival, a dot a set, for a page of 390 pixels."""
 
+import math
 import statistics
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,89 +13,85 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-from learners import LEARNERS
+from learners import LEARNERS, OURS_BY_DEFAULT
 from matplotlib.axes import Axes
-from tables import NOISE_TITLES, ours, rivals
+from tables import NOISE_TITLES, all_ratios, least, rivals
 
 if TYPE_CHECKING:
     from run import Benchmark
 
-# Height of a line of text, in rows.
-LINE = 0.45
-# The colours differ in lightness too, and each library has its own shape.
-OURS_STYLE = ("D", "#000000")
-STYLES = {
-    "VW": ("s", "#d55e00"),
-    "MABWiser LinUCB": ("^", "#0072b2"),
-    "river LinUCB": ("v", "#56b4e9"),
-    "NumPy LinUCB": ("o", "#999999"),
-    "LinUCB, magnitudes": ("X", "#009e73"),
-    "neural-linear": ("P", "#f0c000"),
-}
+# Full dots are sets with fewer errors than the rival, hollow ones the others: readable without colours.
+FEWER, MORE = "#0072b2", "#d55e00"
+# Dots are stacked in bins of the logarithm, one of which begins at 1. A dot has this height, where a lane has 1.
+BIN, HIGH, LANE = 0.075, 0.061, 1.5
+TICKS = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "1": 1.0, "2": 2.0}
 
 
-def means(benchmark: "Benchmark", name: str, noise: str) -> dict[str, float]:
-    """Return the mean error of our default and of each tuned rival."""
-    found = {}
-    mine = ours(benchmark)
-    if mine:
-        found[mine] = statistics.mean(benchmark.errors(name, noise, mine, LEARNERS[mine].default))
-    for rival in rivals(benchmark):
-        found[rival] = statistics.mean(benchmark.errors(name, noise, rival, benchmark.tuned(name, noise, rival)))
-    return found
+def found(benchmark: "Benchmark", noise: str, names: Sequence[str]) -> list[float]:
+    """Return the default's mean error on each set over that of the best of some tuned rivals."""
+    tuned = [
+        [
+            statistics.mean(benchmark.errors(name, noise, rival, benchmark.tuned(name, noise, rival)))
+            for name in benchmark.sets
+        ]
+        for rival in names
+    ]
+    ours = [statistics.mean(benchmark.errors(name, noise, OURS_BY_DEFAULT, {})) for name in benchmark.sets]
+    return all_ratios(ours, least(tuned))
 
 
-def lane(found: dict[str, float], learner: str) -> float:
-    """Return a learner's height within a row, so that equal errors stay visible."""
-    return 0.1 * ((len(found) - 1) / 2 - list(found).index(learner))
+def stacked(ratios: Sequence[float]) -> list[tuple[float, float]]:
+    """Return a place and a height for the dot of each ratio: those of a bin stand on each other."""
+    dots, full = [], Counter[int]()
+    for ratio in sorted(ratios):
+        number = math.floor(math.log(ratio) / BIN)
+        dots.append((math.exp((number + 0.5) * BIN), HIGH * (full[number] + 0.6)))
+        full[number] += 1
+    return dots
 
 
-def draw(axis: Axes, rows: list[dict[str, float]]) -> None:
-    """Draw a row of dots for each set; ours is on top."""
-    for y, found in enumerate(rows):
-        axis.plot([min(found.values()), max(found.values())], [y, y], color="#cccccc", linewidth=1, zorder=1)
-        for learner, error in reversed(found.items()):
-            marker, colour = STYLES.get(learner, OURS_STYLE)
-            size = 36 if learner in STYLES else 60
-            height = y + lane(found, learner)
-            axis.scatter(error, height, size, colour, marker, edgecolors="white", linewidths=0.6, zorder=3)
+def draw(axis: Axes, ratios: Sequence[float], floor: float, title: str) -> None:
+    """Draw the dots of a noise on a line, and below it their geometric mean."""
+    axis.axhline(floor, color="#bbbbbb", linewidth=0.8, zorder=1)
+    for place, height in stacked(ratios):
+        colour, inside = (FEWER, FEWER) if place < 1.0 else (MORE, "white")
+        axis.scatter(place, floor + height, 21, inside, edgecolors=colour, linewidths=1.2, zorder=3)
+    mean, fewer = statistics.geometric_mean(ratios), sum(ratio < 1.0 for ratio in ratios)
+    axis.scatter(mean, floor - 0.08, 48, "black", "^", zorder=4)
+    side, align = (-7, "right") if mean < 1.0 else (7, "left")
+    text, at = f"mean {mean:.2f}", (mean, floor - 0.12)
+    place = {"xytext": (side, 0), "textcoords": "offset points", "ha": align, "va": "center"}
+    axis.annotate(text, at, fontsize=10, fontweight="bold", **place)
+    text = f"{title}:\nfewer on {fewer} of {len(ratios)} sets"
+    axis.text(0.0, floor + 0.6, text, fontsize=10, va="center", transform=axis.get_yaxis_transform())
 
 
-def name_dots(axis: Axes, found: dict[str, float], y: float) -> None:
-    """Write the names above the top row: the dot furthest to the left has the highest name, so that no line crosses one."""
-    ordered = sorted(found, key=found.__getitem__, reverse=True)
-    for i, learner in enumerate(ordered):
-        is_ours = learner not in STYLES
-        x, top = found[learner], y + 0.75 + LINE * i
-        axis.plot([x, x], [y + lane(found, learner), top], color="#888888", linewidth=0.6, clip_on=False, zorder=2)
-        text, weight = f" {learner}, {'default' if is_ours else 'tuned'}", "bold" if is_ours else "normal"
-        axis.text(x, top, text, fontsize=8, fontweight=weight, va="center", clip_on=False)
-
-
-def dots(benchmark: "Benchmark", path: Path) -> None:
-    """Draw errors without and with noise, a row for each set, in the order of our error without noise."""
-    found = {(name, noise): means(benchmark, name, noise) for name in benchmark.sets for noise in data.NOISES}
-    if not all(found.values()):
+def ratios(benchmark: "Benchmark", path: Path) -> None:
+    """Draw the ratio to the best tuned linear rival and to the best of all tuned rivals, without and with noise."""
+    every = rivals(benchmark)
+    linear = [name for name in every if LEARNERS[name].is_linear_rival]
+    if OURS_BY_DEFAULT not in benchmark.learners or not linear:
         return
-    sets = sorted(benchmark.sets, key=lambda name: -next(iter(found[name, "none"].values())))
-    names = LINE * len(found[sets[0], "none"]) + 0.6
-    height = 0.36 * (len(sets) + names) + 0.8
-    figure, axes = plt.subplots(1, 2, figsize=(11, height), sharey=True)
-    for axis, noise in zip(axes, data.NOISES, strict=True):
-        draw(axis, [found[name, noise] for name in sets])
-        axis.set(xlim=(0.0, 1.0), ylim=(-0.6, len(sets) - 0.5))
-        axis.set_xlabel(f"error {NOISE_TITLES[noise]}")
-        axis.grid(axis="x", alpha=0.3)
+    panels = {"Against the best tuned linear rival": linear, "Against the best of all tuned rivals": every}
+    values = {
+        (title, noise): found(benchmark, noise, names) for title, names in panels.items() for noise in data.NOISES
+    }
+    everything = [value for of_lane in values.values() for value in of_lane]
+    limits = min(0.4, *everything) / 1.12, max(2.0, *everything) * 1.12
+    figure, axes = plt.subplots(2, 1, figsize=(4.4, 6.4))
+    for axis, title in zip(axes, panels, strict=True):
+        for lane, noise in enumerate(reversed(data.NOISES)):
+            draw(axis, values[title, noise], LANE * lane, NOISE_TITLES[noise])
+        shown = {label: place for label, place in TICKS.items() if limits[0] < place}
+        axis.set_xscale("log")
+        axis.set_xticks(list(shown.values()), list(shown))
+        axis.set_xticks([], minor=True)
+        axis.set(xlim=limits, ylim=(-0.3, 2.0 * LANE - 0.22), yticks=[])
+        axis.set_title(title, fontsize=11.5, fontweight="bold", loc="left")
+        axis.axvline(1.0, color="#777777", linewidth=1, zorder=1)
         axis.spines[["top", "right", "left"]].set_visible(False)
-        axis.tick_params(left=False)
-        name_dots(axis, found[sets[-1], noise], len(sets) - 1.0)
-    held_out = {name for name in sets if data.SETS[name].role == data.HELD_OUT}
-    is_mixed = 0 < len(held_out) < len(sets)
-    axes[0].set_yticks(range(len(sets)), [f"{name} *" if is_mixed and name not in held_out else name for name in sets])
-    if is_mixed:
-        figure.text(0.01, 0.01, "* defaults were chosen on it", fontsize=8, color="#444444")
-    top = (0.36 * (len(sets) + 0.1) + 0.6) / height
-    widest = max(label.get_window_extent().width for label in axes[0].get_yticklabels()) / figure.bbox.width
-    figure.subplots_adjust(left=widest + 0.02, right=0.97, top=top, bottom=0.6 / height, wspace=0.08)
-    figure.savefig(path, dpi=150)
+        axis.tick_params(labelsize=10)
+    axes[1].set_xlabel("errors of torchonline.bandit over the rival's", fontsize=10.5)
+    figure.subplots_adjust(left=0.03, right=0.97, top=0.955, bottom=0.085, hspace=0.24)
+    figure.savefig(path, dpi=160)
     plt.close(figure)

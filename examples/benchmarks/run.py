@@ -12,9 +12,11 @@ Each library plays with its defaults and tuned: the setting of its grid with the
 noise. All grids have the same number of settings. ``data.py`` says which sets were used for development.
 
 Runs are kept in OUTPUT/runs.jsonl and not repeated, even if the code has changed: ``--again LEARNER`` plays a learner anew. With
-``--runs docs/benchmark_runs.jsonl.gz``, the runs of docs/benchmark.md are not repeated either.
+``--runs docs/benchmark_runs.jsonl.gz``, the runs of docs/benchmark.md are not repeated either. ``--tables`` plays nothing: it prints
+all tables of these runs in seconds, and needs neither the sets nor the other libraries.
 
     python examples/benchmarks/run.py    # the development sets: some 40 minutes on a core; seconds with --smoke
+    python examples/benchmarks/run.py --sets all --runs docs/benchmark_runs.jsonl.gz --tables    # all tables of finished runs
     pip install ".[examples,benchmarks]"    # the other libraries; those that are missing are left out
 """
 
@@ -44,11 +46,11 @@ BATCHED = 30
 
 
 class Runs:
-    """Finished cells, in a file with one JSON record a line."""
+    """Finished cells, in a file with one JSON record a line; without a path, in memory only."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self.path, self.records = path, {}
-        if path.exists():
+        if path and path.exists():
             # A line that an interrupt has cut off is played again.
             lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
             self.records = {record["key"]: record for record in map(json.loads, lines)}
@@ -67,17 +69,19 @@ class Runs:
         file.write_bytes(gzip.compress(as_lines(records).encode(), mtime=0))
 
     def write(self) -> None:
-        self.path.write_text(as_lines(self.records.values()))
+        if self.path:
+            self.path.write_text(as_lines(self.records.values()))
 
     def forget(self, learners: Sequence[str]) -> None:
         self.records = {key: record for key, record in self.records.items() if record["learner"] not in learners}
         self.write()
 
     def add(self, records: Iterable[dict[str, Any]]) -> None:
-        with self.path.open("a") as file:
-            for record in records:
-                self.records[record["key"]] = record
-                file.write(as_lines([record]))
+        records = list(records)
+        self.records |= {record["key"]: record for record in records}
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(as_lines(records))
 
     def errors(self, job: Job) -> list[float]:
         return [self.records[key]["error"] for key in job.keys]
@@ -190,6 +194,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
     parser.add_argument("--runs", type=Path, help="finished runs to start from, such as docs/benchmark_runs.jsonl.gz")
+    parser.add_argument("--tables", action="store_true", help="play nothing: print the tables of the runs of --runs")
     parser.add_argument("--page", type=Path, help="a page whose tables, figure and runs to renew: docs/benchmark.md")
     parser.add_argument("--smoke", action="store_true", help="30 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()
@@ -201,6 +206,8 @@ def parsed() -> argparse.Namespace:
         parser.error(f"--page: expected a file, got {options.page}")
     if options.runs and not options.runs.is_file():
         parser.error(f"--runs: expected a file, got {options.runs}")
+    if options.tables and not options.runs:
+        parser.error("--tables: expected --runs, a file of finished runs")
     if options.smoke:
         options.sets, options.seeds, options.rounds = ["digits"], 2, 30
     try:
@@ -210,9 +217,24 @@ def parsed() -> argparse.Namespace:
     return options
 
 
+def finished(file: Path, sets: list[str], learners: list[str], seeds: tuple[int, ...], rounds: int) -> Benchmark:
+    """Return the benchmark of a file of finished runs, which must have all cells."""
+    runs = Runs()
+    runs.read(file)
+    benchmark = Benchmark(sets, learners, seeds, rounds, runs)
+    for jobs in (benchmark.tuning, benchmark.final):  # what is final depends on what tuning chose
+        if missing := [key for job in jobs() for key in job.keys if key not in runs.records]:
+            sys.exit(f"--tables: expected finished runs in {file}, but {len(missing)} are missing, such as {missing[0]}")
+    return benchmark
+
+
 def main() -> None:
     options = parsed()
     options.output.mkdir(parents=True, exist_ok=True)
+    if options.tables:
+        benchmark = finished(options.runs, options.sets, options.learners, tuple(range(options.seeds)), options.rounds)
+        publish(benchmark, {}, options.output, options.page)
+        return
     runs = Runs(options.output / "runs.jsonl")
     if options.runs:
         runs.read(options.runs)
@@ -226,14 +248,19 @@ def main() -> None:
     run(benchmark.final(), runs, options.workers, "test seeds")
     timed, repeats = (sets, 1) if options.smoke else ([name for name in TIMED if name in sets], 3)
     times = {name: processor_times(name, learners, options.rounds, repeats) for name in timed}
-    found = tables.all_tables(benchmark, times)
-    tables.publish(found, options.output / "tables.md", options.page)
-    plot.dots(benchmark, options.output / "benchmark.png")
+    publish(benchmark, times, options.output, options.page)
     print(f"Tables, figure and runs: {options.output}")
     if options.page:
-        plot.dots(benchmark, options.page.with_suffix(".png"))
-        played = (key for job in (*benchmark.tuning(), *benchmark.final()) for key in job.keys)
-        runs.save(runs_of(options.page), dict.fromkeys(played))
+        keys = (key for job in (*benchmark.tuning(), *benchmark.final()) for key in job.keys)
+        runs.save(runs_of(options.page), dict.fromkeys(keys))
+
+
+def publish(benchmark: Benchmark, times: tables.Times, output: Path, page: Path | None) -> None:
+    """Print the tables, keep them and the figure in a folder, and renew those of a page."""
+    tables.publish(tables.all_tables(benchmark, times), output / "tables.md", page)
+    plot.ratios(benchmark, output / "benchmark.png")
+    if page:
+        plot.ratios(benchmark, page.with_suffix(".png"))
 
 
 if __name__ == "__main__":

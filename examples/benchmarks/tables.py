@@ -108,7 +108,7 @@ def against_tuned(benchmark: "Benchmark", noise: str) -> str:
 
 
 def in_short(benchmark: "Benchmark") -> str:
-    """Return counts of sets, and errors of variants and rivals over those of the default."""
+    """Return counts of sets, and errors of the default over those of rivals and variants."""
     columns = [short_column(benchmark, noise) for noise in data.NOISES]
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     return markdown(["", *(NOISE_TITLES[noise] for noise in data.NOISES)], rows)
@@ -130,44 +130,55 @@ def short_column(benchmark: "Benchmark", noise: str) -> dict[str, str]:
 
     mine, every = means(OURS_BY_DEFAULT, {}), rivals(benchmark)
     linear = [name for name in every if LEARNERS[name].is_linear_rival]
-    tuned_linear = [tuned(name) for name in linear]
+    tuned_linear, tuned_all = [tuned(name) for name in linear], [tuned(name) for name in every]
     on_raw = [means(name, LEARNERS[name].default, "raw") for name in linear] if noise == "none" else []
     others = {
-        "magnitudes False": means(OURS_BY_DEFAULT, {"magnitudes": False}),
-        "kind real": means(OURS_BY_DEFAULT, {"kind": "real"}),
-        "Greedy": means(GREEDY, {}),
-        "LinUCB, magnitudes, tuned": tuned(WITH_MAGNITUDES) if WITH_MAGNITUDES in benchmark.learners else [],
-        "neural-linear, tuned": tuned(NEURAL) if NEURAL in benchmark.learners else [],
+        "of the best tuned linear rival": least(tuned_linear),
+        "of the best tuned rival": least(tuned_all),
+        "of tuned LinUCB with magnitudes": tuned(WITH_MAGNITUDES) if WITH_MAGNITUDES in benchmark.learners else [],
+        "of tuned neural-linear": tuned(NEURAL) if NEURAL in benchmark.learners else [],
+        "without exploration": means(GREEDY, {}),
+        "without magnitudes": means(OURS_BY_DEFAULT, {"magnitudes": False}),
+        'of `rewards="real"`': means(OURS_BY_DEFAULT, {"kind": "real"}),
     }
     found = {
-        "sets where the default is below the best tuned linear rival, at most 1.10 times it, above": counts(
+        "sets with fewer errors than the best tuned linear rival, with at most 1.10 times as many, with more": counts(
             mine, tuned_linear
         ),
-        "the same, if they may be on raw features at their defaults too": counts(mine, tuned_linear + on_raw)
+        "the same, if these rivals may have raw features at their defaults too": counts(mine, tuned_linear + on_raw)
         if on_raw
         else "",
-        "the same, against all tuned rivals": counts(mine, [tuned(name) for name in every]),
+        "the same, against all tuned rivals": counts(mine, tuned_all),
     }
     return found | {
-        f"errors of {name} over the default's: geometric mean, least, largest": over(other, mine)
-        for name, other in others.items()
+        f"errors over those {name}: geometric mean, least, largest": over(mine, other) for name, other in others.items()
     }
+
+
+def least(errors: Sequence[Sequence[float]]) -> list[float]:
+    """Return the least error on each set."""
+    return [min(of_set) for of_set in zip(*errors, strict=True)]
 
 
 def counts(mine: Sequence[float], rivals_errors: Sequence[Sequence[float]]) -> str:
     """Return on how many sets we are below the best of the rivals, at most at 1.10 times, and above."""
     if not mine or not rivals_errors:
         return ""
-    ratios = [max(own, LEAST) / max(min(others), LEAST) for own, *others in zip(mine, *rivals_errors, strict=True)]
+    ratios = all_ratios(mine, least(rivals_errors))
     below, near = sum(value < 1.0 for value in ratios), sum(1.0 <= value <= 1.1 for value in ratios)
     return f"{below}, {near}, {len(ratios) - below - near} of {len(ratios)}"
 
 
-def over(others: Sequence[float], mine: Sequence[float]) -> str:
+def all_ratios(mine: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Return the ratio of errors on each set."""
+    return [max(own, LEAST) / max(other, LEAST) for own, other in zip(mine, others, strict=True)]
+
+
+def over(mine: Sequence[float], others: Sequence[float]) -> str:
     """Return the geometric mean of ratios, the least and the largest."""
     if not others or not mine:
         return ""
-    ratios = [max(other, LEAST) / max(own, LEAST) for other, own in zip(others, mine, strict=True)]
+    ratios = all_ratios(mine, others)
     return f"{statistics.geometric_mean(ratios):.2f}, {min(ratios):.2f}, {max(ratios):.2f}"
 
 
@@ -236,10 +247,12 @@ def described(benchmark: "Benchmark") -> str:
 
 
 def all_tables(benchmark: "Benchmark", times: Times) -> dict[str, str]:
-    """Return all tables by their titles."""
+    """Return all tables by their titles: that of the sets if they are installed, and that of times if there are any."""
     used = {data.SETS[name].role for name in benchmark.sets}
     roles = [role for role in data.ROLES if role in used]
-    found = {"Sets": described(benchmark), "In short": in_short(benchmark)}
+    is_installed = all(data.SETS[name].is_installed() for name in benchmark.sets)
+    found = {"Sets": described(benchmark)} if is_installed else {}
+    found["In short"] = in_short(benchmark)
     for noise in data.NOISES:
         found[f"Errors {NOISE_TITLES[noise]}: default against tuned"] = against_tuned(benchmark, noise)
     for noise in data.NOISES:
@@ -269,10 +282,8 @@ def as_page(found: dict[str, str], mark: str = MARK) -> str:
 
 
 def renewed(page: str, found: dict[str, str], mark: str = MARK) -> str:
-    """Return a page with the tables under the headings of the same titles renewed, and with new ones at its end."""
+    """Return a page with the tables renewed that stand under headings of the same titles. Other tables are not added."""
     for title, table in found.items():
         pattern = rf"(^#+ {re.escape(title)}\n(?:(?!#).*\n)*?{re.escape(mark)})(?:\|.*\n)*"
-        page, count = re.subn(pattern, lambda match, table=table: match[1] + table, page, flags=re.MULTILINE)
-        if not count:
-            page += "\n" + as_page({title: table}, mark)
+        page = re.sub(pattern, lambda match, table=table: match[1] + table, page, flags=re.MULTILINE)
     return page
