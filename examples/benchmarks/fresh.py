@@ -226,8 +226,8 @@ def main() -> None:
         publish(comparison.tables(options.role), options.output / "tables.md", options.page, MARK)
         return
     file = runs_of(options.page) if options.page else None
-    runs = kept_runs(options.output, options.smoke, file, options.again)
     sets = ["digits"] if options.smoke else data.installed(data.chosen_sets([options.role]))
+    runs = kept_runs(options.output, options.smoke, file, options.again, sets)
     comparison = Comparison(sets, runs, options.smoke)
     comparison.play()
     publish(comparison.tables(options.role), options.output / "tables.md", options.page, MARK)

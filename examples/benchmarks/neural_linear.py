@@ -7,9 +7,11 @@ Heads are ``torchonline.bandit(64, ...)`` on the encoder's features, with and wi
 The error is the share of rounds with a wrong class; the noise does not count.
 
 Runs are kept in OUTPUT/neural_linear.jsonl and not repeated, even if the code has changed: ``--again PLAYER`` plays anew. With
-``--runs docs/encoders_measured_runs.jsonl.gz``, the runs of docs/encoders_measured.md are not repeated either.
+``--runs docs/encoders_measured_runs.jsonl.gz``, the runs of docs/encoders_measured.md are not repeated either, and all tables are
+printed in seconds, without the sets.
 
     python examples/benchmarks/neural_linear.py    # the development sets: half an hour on a core; seconds with --smoke
+    python examples/benchmarks/neural_linear.py --sets all --runs docs/encoders_measured_runs.jsonl.gz    # finished runs
     python examples/benchmarks/neural_linear.py --parts --sets digits    # only seconds of training and of learning again
     pip install ".[examples,benchmarks]"    # the sets; those that are missing are left out
 """
@@ -43,6 +45,7 @@ from torchonline.models import neural_linear as bandits
 
 MARK = "<!-- printed by examples/benchmarks/neural_linear.py -->\n"
 TITLES = {noise: f"Against a hand-written rival, {text}" for noise, text in tables.NOISE_TITLES.items()}
+SHORT = "Against a hand-written rival, in short"
 WIDTH = 64
 # Returns a policy, for a kind of rewards and a number of actions.
 Build = Callable[[str, int], Any]
@@ -151,6 +154,29 @@ class Comparison:
         mine, other = (statistics.mean(self.found("error", one, name, noise)) for one in (player, RIVAL))
         return mine / max(other, 1e-3)
 
+    def is_finished(self) -> bool:
+        return set(self.all_keys()) <= set(self.runs.records)
+
+    def all_tables(self) -> dict[str, str]:
+        """Return all tables by their titles."""
+        return {SHORT: self.in_short()} | {TITLES[noise]: self.table(noise) for noise in data.NOISES}
+
+    def in_short(self) -> str:
+        """Return the ratios to the rival over all sets, and the times of a round."""
+        rows = []
+        for noise, head in product(data.NOISES, HEADS):
+            ratios = [self.ratio(head, name, noise) for name in self.sets]
+            near = f"{sum(ratio <= 1.05 for ratio in ratios)} of {len(ratios)}"
+            times = " and ".join(self.time(player, noise) for player in (RIVAL, head))
+            mean = f"{statistics.geometric_mean(ratios):.2f}"
+            rows.append([f"{head}, {tables.NOISE_TITLES[noise]}", mean, near, f"{max(ratios):.2f}", times])
+        header = ("head", "mean ratio", "sets at most 1.05", "largest ratio", "a round of the rival and of the head")
+        return tables.markdown(header, rows)
+
+    def time(self, player: str, noise: str) -> str:
+        """Return the mean processor time of a round."""
+        return f"{1e3 * np.mean([self.found('seconds', player, name, noise) for name in self.sets]):.1f} ms"
+
     def table(self, noise: str) -> str:
         """Return errors and ratios, the summary of each role, and times."""
         header = ["set", RIVAL, *(title for head in HEADS for title in (head, "ratio"))]
@@ -165,8 +191,7 @@ class Comparison:
                 columns = [[self.ratio(head, name, noise) for name in names] for head in HEADS]
                 ratios = [f"{statistics.geometric_mean(column):.2f}, {max(column):.2f}" for column in columns]
                 rows.append([f"{role}: mean, worst ratio", *alternating([""] * len(PLAYERS), ratios)])
-        times = [np.mean([self.found("seconds", player, name, noise) for name in self.sets]) for player in PLAYERS]
-        cells = [f"{1e3 * seconds:.1f} ms" for seconds in times]
+        cells = [self.time(player, noise) for player in PLAYERS]
         rows.append(["processor time of a round", *alternating(cells, [""] * len(HEADS))])
         return tables.markdown(header, rows)
 
@@ -214,12 +239,12 @@ def main() -> None:
     if options.runs:
         runs.read(options.runs)
     runs.forget(options.again)
-    sets = data.installed(options.sets)
     seeds, rounds = (2, 60) if options.smoke else (options.seeds, ROUNDS)
-    comparison = Comparison(sets, seeds, rounds, runs)
-    comparison.play()
-    found = {TITLES[noise]: comparison.table(noise) for noise in data.NOISES}
-    tables.publish(found, options.output / "neural_linear.md", options.page, MARK)
+    comparison = Comparison(options.sets, seeds, rounds, runs)
+    if not comparison.is_finished():
+        comparison.sets = data.installed(options.sets)
+        comparison.play()
+    tables.publish(comparison.all_tables(), options.output / "neural_linear.md", options.page, MARK)
     if options.page:
         runs.save(runs_of(options.page), comparison.all_keys(), "seconds")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Full dots are sets with fewer errors than the rival, hollow ones the others: readable without colours.
 FEWER, MORE = "#0072b2", "#d55e00"
 # Dots are stacked in bins of the logarithm, one of which begins at 1. A dot has this height, where a lane has 1.
-BIN, HIGH, LANE = 0.075, 0.061, 1.5
+BIN, HIGH, LANE = 0.075, 0.058, 1.5
 TICKS = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "1": 1.0, "2": 2.0}
 
 
@@ -86,7 +86,7 @@ def ratios(benchmark: "Benchmark", path: Path) -> None:
         axis.set_xscale("log")
         axis.set_xticks(list(shown.values()), list(shown))
         axis.set_xticks([], minor=True)
-        axis.set(xlim=limits, ylim=(-0.3, 2.0 * LANE - 0.22), yticks=[])
+        axis.set(xlim=limits, ylim=(-0.3, 2.0 * LANE - 0.18), yticks=[])
         axis.set_title(title, fontsize=11.5, fontweight="bold", loc="left")
         axis.axvline(1.0, color="#777777", linewidth=1, zorder=1)
         axis.spines[["top", "right", "left"]].set_visible(False)

@@ -72,8 +72,13 @@ class Runs:
         if self.path:
             self.path.write_text(as_lines(self.records.values()))
 
-    def forget(self, learners: Sequence[str]) -> None:
-        self.records = {key: record for key, record in self.records.items() if record["learner"] not in learners}
+    def forget(self, learners: Sequence[str], sets: Sequence[str] | None = None) -> None:
+        """Forget the cells of some learners: on some sets, or on all."""
+
+        def is_forgotten(record: dict[str, Any]) -> bool:
+            return record["learner"] in learners and (sets is None or record["key"].split(" | ")[0] in sets)
+
+        self.records = {key: record for key, record in self.records.items() if not is_forgotten(record)}
         self.write()
 
     def add(self, records: Iterable[dict[str, Any]]) -> None:
@@ -92,13 +97,18 @@ def runs_of(page: Path) -> Path:
     return page.with_name(f"{page.stem}_runs.jsonl.gz")
 
 
-def kept_runs(output: Path, smoke: bool, file: Path | None, again: Sequence[str]) -> Runs:
-    """Return the finished cells of a folder and of a page's file, if there is one, without those of the learners ``again``."""
+def kept_runs(
+    output: Path, smoke: bool, file: Path | None, again: Sequence[str], sets: Sequence[str] | None = None
+) -> Runs:
+    """Return the finished cells of a folder and of a page's file, if there is one, without those of the learners ``again``.
+
+    With ``sets``, cells of these learners on other sets stay.
+    """
     output.mkdir(parents=True, exist_ok=True)
     runs = Runs(output / ("smoke.jsonl" if smoke else "runs.jsonl"))
     if file and file.exists():
         runs.read(file)
-    runs.forget(again)
+    runs.forget(again, sets)
     return runs
 
 
