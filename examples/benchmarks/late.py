@@ -4,6 +4,7 @@ All rewards of a batch are learnt after its last decision. A run has 1500 rounds
 the others standardised ones and a constant. LinUCB has alpha 1 and ridge 1; Thompson takes 0.5 as the deviation of the noise.
 
     python examples/benchmarks/late.py    # some ten minutes on a core; seconds with --smoke
+    python examples/benchmarks/late.py --tables docs/late_rewards_runs.jsonl.gz    # the table of finished runs, in seconds
 """
 
 import argparse
@@ -25,7 +26,7 @@ from tables import cell, markdown, publish
 
 SETS, BATCHES, ROUNDS = ("segment", "digits", "spambase", "diamonds"), (1, 40, 80, 200), 1500
 MARK = "<!-- printed by examples/benchmarks/late.py -->\n"
-FOREST = "random forests"
+FOREST, TITLE = "random forests", "Late rewards"
 
 
 class Thompson(LinUCB):
@@ -86,12 +87,18 @@ def main() -> None:
     parser.add_argument("--again", nargs="+", default=[], choices=list(PLAYERS), metavar="LEARNER", help="forget runs")
     parser.add_argument("--output", type=Path, default=Path("outputs/late"))
     parser.add_argument("--page", type=Path, help="a page whose table to renew, with its runs: docs/fresh_sets.md")
+    parser.add_argument("--tables", type=Path, metavar="RUNS", help="only print the table of a file of finished runs")
     parser.add_argument("--smoke", action="store_true", help="60 rounds of one set and seed, to see that it runs")
     options = parser.parse_args()
     one_thread()
+    if options.tables:
+        runs = Runs()
+        runs.read(options.tables)
+        publish({TITLE: table(runs, smoke=False)}, options.output / "late.md", options.page, MARK)
+        return
     file = options.page.with_name("late_rewards_runs.jsonl.gz") if options.page else None
     runs = kept_runs(options.output, options.smoke, file, options.again)
-    publish({"Late rewards": table(runs, options.smoke)}, options.output / "late.md", options.page, MARK)
+    publish({TITLE: table(runs, options.smoke)}, options.output / "late.md", options.page, MARK)
     if file:
         runs.save(file, runs.records)
 

@@ -7,7 +7,7 @@ Features are standardised, with a constant. ``DisjointArms`` gives each class a 
 function of x'theta, with clicks. The parameter has norm 1, and the 20 arms have norm 1 (clicks: at most 1). Counted are the runs
 in which an interval of any arm ever missed the arm's mean reward; delta is 0.05.
 
-    python examples/benchmarks/promises.py --page docs/promises_measured.md    # some ten minutes on a core; seconds with --smoke
+    python examples/benchmarks/promises.py    # some ten minutes on a core; seconds with --smoke
     pip install ".[examples,benchmarks]"    # the sets; those that are missing are left out
 """
 
@@ -136,7 +136,6 @@ def on_a_known_stream(rounds: int, runs: int) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
-    parser.add_argument("--page", type=Path, help="a Markdown page whose tables are renewed")
     parser.add_argument("--smoke", action="store_true", help="20 rounds of digits and 2 runs, to see that it runs")
     options = parser.parse_args()
     play.one_thread()
@@ -144,7 +143,7 @@ def main() -> None:
     sets = data.installed(chosen)
     rounds, seeds, runs = (20, 2, 2) if options.smoke else (ROUNDS, SEEDS, RUNS)
     found = on_a_known_stream(20 if options.smoke else 1000, runs) | on_real_data(sets, rounds, seeds)
-    tables.publish(found, options.output / "promises.md", options.page, MARK)
+    tables.publish(found, options.output / "promises.md", mark=MARK)
 
 
 if __name__ == "__main__":

@@ -154,20 +154,29 @@ def ratios(errors: Sequence[float], best: Sequence[float]) -> np.ndarray:
     return np.maximum(errors, 1e-3) / np.maximum(best, 1e-3)
 
 
+SHOWN = (*(f"multiple {scale:g}" for scale in SCALES[:2]), "uniform", *MASTERS)
+
+
+def shown_errors(cell: Cell) -> list[Sequence[float]]:
+    """Return the errors of the contenders SHOWN: of two multiples, of uniform draws and of the tuned masters."""
+    fixed = [cell.fixed[scale] for scale in SCALES[:2]]
+    return [*fixed, cell.uniform, *(cell.of(name, cell.tuned(name)) for name in MASTERS)]
+
+
+def short_table(cells: Sequence[Cell], large: Sequence[Cell]) -> str:
+    """Return the ratio to the best multiple of each contender, at both units and noises."""
+    columns, header = [], ["contender"]
+    for unit, of_unit in ((UNIT, cells), (LARGE_UNIT, large)):
+        for noise, some in by_noise(of_unit).items():
+            header.append(f"{unit:g}, {noise}")
+            columns.append([against_best(some, errors) for errors in zip(*map(shown_errors, some), strict=True)])
+    return tables.markdown(header, list(zip(SHOWN, *columns, strict=True)))
+
+
 def tuned_table(cells: Sequence[Cell]) -> str:
     """Return errors of the tuned masters beside the best radius and choices that learn nothing."""
-    fixed = SCALES[:2]
-    header = [
-        "set, noise",
-        "best multiple in hindsight",
-        *(f"multiple {scale:g}" for scale in fixed),
-        "uniform",
-        *MASTERS,
-    ]
-    shown = [
-        [*(cell.fixed[scale] for scale in fixed), cell.uniform, *(cell.of(name, cell.tuned(name)) for name in MASTERS)]
-        for cell in cells
-    ]
+    header = ["set, noise", "best multiple in hindsight", *SHOWN]
+    shown = [shown_errors(cell) for cell in cells]
     rows = []
     for cell, errors in zip(cells, shown, strict=True):
         best = f"{tables.cell(cell.fixed[cell.best])} ({cell.best:g})"
@@ -243,9 +252,6 @@ def check_table(cells: Sequence[Cell]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"))
-    parser.add_argument(
-        "--page", type=Path, help="a page whose tables to renew, such as docs/radius_selector_measured.md"
-    )
     parser.add_argument("--smoke", action="store_true", help="30 rounds of digits and 2 seeds, to see that it runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -260,6 +266,7 @@ def main() -> None:
     # The set with the fewest rounds, if it is there.
     checked = "led7digit" if "led7digit" in [cell.name for cell in cells] else "digits"
     found = {
+        "In short": short_table(cells, large),
         f"Multiples of {UNIT:g}": tuned_table(cells),
         f"Multiples of {LARGE_UNIT:g}": tuned_table(large),
         f"Rewards of unknown range, multiples of {UNIT:g}": ranks_table(cells),
@@ -268,7 +275,7 @@ def main() -> None:
         f"All constants, multiples of {LARGE_UNIT:g}": constants_table(large),
         "The library and its twin": check_table([cell for cell in cells if cell.name == checked]),
     }
-    tables.publish(found, options.output / "radius_selectors.md", options.page, MARK)
+    tables.publish(found, options.output / "radius_selectors.md", mark=MARK)
 
 
 if __name__ == "__main__":
