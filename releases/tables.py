@@ -92,7 +92,15 @@ def command(table: Table) -> tuple[str, ...]:
     """Return what prints a table: its script and options."""
     if table.script not in STARTERS:
         return (table.script, *table.options)
-    return (table.script, "--sets", SETS[table.page], "--runs", table.page.replace(".md", "_runs.jsonl.gz"))
+    only_tables = ("--tables",) if table.script == "examples/benchmarks/run.py" else ()
+    return (
+        table.script,
+        "--sets",
+        SETS[table.page],
+        "--runs",
+        table.page.replace(".md", "_runs.jsonl.gz"),
+        *only_tables,
+    )
 
 
 def printed(script: str, *options: str) -> list[str]:

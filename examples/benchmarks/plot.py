@@ -57,7 +57,7 @@ def draw(axis: Axes, ratios: Sequence[float], floor: float, title: str) -> None:
         colour, inside = (FEWER, FEWER) if place < 1.0 else (MORE, "white")
         axis.scatter(place, floor + height, 21, inside, edgecolors=colour, linewidths=1.2, zorder=3)
     mean, ahead = statistics.geometric_mean(ratios), sum(ratio < 1.0 for ratio in ratios)
-    axis.scatter(mean, floor - 0.08, 48, "black", "^", zorder=4)
+    axis.scatter(mean, floor - 0.08, 48, "black", marker="^", zorder=4)
     side, align = (-7, "right") if mean < 1.0 else (7, "left")
     text, at = f"mean {mean:.2f}", (mean, floor - 0.12)
     place = {"xytext": (side, 0), "textcoords": "offset points", "ha": align, "va": "center"}

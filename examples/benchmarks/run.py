@@ -12,8 +12,8 @@ Each library plays with its defaults and tuned: the setting of its grid with the
 noise. All grids have the same number of settings. ``data.py`` says which sets were used for development.
 
 Runs are kept in OUTPUT/runs.jsonl and not repeated, even if the code has changed: ``--again LEARNER`` plays a learner anew. With
-``--runs docs/benchmark_runs.jsonl.gz``, the runs of docs/benchmark.md are not repeated either. ``--tables`` plays nothing: it prints
-all tables of these runs in seconds, and needs neither the sets nor the other libraries.
+``--runs docs/benchmark_runs.jsonl.gz``, the runs of docs/benchmark.md are not repeated either. ``--tables`` plays nothing: it
+prints all tables of these runs in seconds, and needs neither the sets nor the other libraries.
 
     python examples/benchmarks/run.py    # the development sets: some 40 minutes on a core; seconds with --smoke
     python examples/benchmarks/run.py --sets all --runs docs/benchmark_runs.jsonl.gz --tables    # all tables of finished runs
@@ -234,7 +234,9 @@ def finished(file: Path, sets: list[str], learners: list[str], seeds: tuple[int,
     benchmark = Benchmark(sets, learners, seeds, rounds, runs)
     for jobs in (benchmark.tuning, benchmark.final):  # what is final depends on what tuning chose
         if missing := [key for job in jobs() for key in job.keys if key not in runs.records]:
-            sys.exit(f"--tables: expected finished runs in {file}, but {len(missing)} are missing, such as {missing[0]}")
+            sys.exit(
+                f"--tables: expected finished runs in {file}, but {len(missing)} are missing, such as {missing[0]}"
+            )
     return benchmark
 
 

@@ -1,5 +1,8 @@
 """The benchmark of contextual bandits compares like with like."""
 
+import gzip
+import json
+import re
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -18,7 +21,7 @@ DOCS = EXAMPLES.parent / "docs"
 @pytest.fixture(scope="module")
 def benchmark_modules() -> Iterator[SimpleNamespace]:
     with script_modules(
-        "benchmarks", "data", "fresh", "late", "learners", "neural_linear", "play", "run", "tables"
+        "benchmarks", "data", "fresh", "late", "learners", "neural_linear", "pages", "play", "plot", "run", "tables"
     ) as modules:
         yield modules
 
@@ -174,90 +177,150 @@ def test_tables_of_a_page_are_renewed(benchmark_modules: SimpleNamespace) -> Non
     renewed = tables.renewed(page, found)
     assert renewed == page.replace("| old |\n| --- |\n", "| new |\n") + "| first |\n"
     assert tables.renewed(renewed, found) == renewed
-    assert tables.renewed(page, {"E": "| new |\n"}) == f"{page}\n## E\n\n{tables.MARK}| new |\n"
+    # A table that the page does not show is not added.
+    assert tables.renewed(page, {"E": "| new |\n"}) == page
     # Tables of another script stay.
     assert tables.renewed(page, {}, "<!-- other -->\n") == page
     marked = page.replace(tables.MARK, "<!-- other -->\n")
     assert tables.renewed(marked, found, "<!-- other -->\n") == renewed.replace(tables.MARK, "<!-- other -->\n")
 
 
-# Pages that run.py prints, and their sets.
+# Pages that show tables of run.py, and their sets.
 PAGES = {"benchmark": "all", "graded": "graded"}
 
 
+@pytest.fixture(scope="module")
+def finished(benchmark_modules: SimpleNamespace) -> dict[str, SimpleNamespace]:
+    """Return the finished runs beside each page of PAGES, and the tables of these runs."""
+    script, found = benchmark_modules.run, {}
+    for name, sets in PAGES.items():
+        chosen, learners = benchmark_modules.data.chosen_sets([sets]), list(benchmark_modules.learners.LEARNERS)
+        file = DOCS / f"{name}_runs.jsonl.gz"
+        runs = script.finished(file, chosen, learners, tuple(range(script.SEEDS)), script.ROUNDS)
+        found[name] = SimpleNamespace(benchmark=runs, tables=benchmark_modules.tables.all_tables(runs, {}))
+    return found
+
+
 @pytest.mark.parametrize("name", PAGES)
-def test_page_has_every_table(benchmark_modules: SimpleNamespace, name: str) -> None:
-    """Tables that a run on its sets prints have their headings."""
-    tables, data = benchmark_modules.tables, benchmark_modules.data
-    page = (DOCS / f"{name}.md").read_text()
-    titles = [f"Errors {noise}: default against tuned" for noise in tables.NOISE_TITLES.values()]
+def test_finished_runs_have_every_table(
+    benchmark_modules: SimpleNamespace, finished: dict[str, SimpleNamespace], name: str
+) -> None:
+    tables, data, found = benchmark_modules.tables, benchmark_modules.data, finished[name].tables
+    titles = ["In short", "What tuning chose"]
+    titles += [f"Errors {noise}: default against tuned" for noise in tables.NOISE_TITLES.values()]
     for role in data.CLASSES if name == "benchmark" else [data.GRADED]:
         titles += [f"All settings {noise}: {role}" for noise in tables.NOISE_TITLES.values()]
         titles.append(f"Raw features, without noise: {role}")
-    titles += ["Sets", "In short", "What tuning chose"]
-    titles += ["Processor time"] if name == "benchmark" else []
-    for title in titles:
-        assert page.count(f"\n## {title}\n") == 1, title
-        assert tables.renewed(page, {title: ""}).count(f"## {title}\n") == 1
+    assert set(titles) <= set(found) <= {*titles, "Sets"}
+    for noise in tables.NOISE_TITLES.values():
+        rows = found[f"Errors {noise}: default against tuned"].splitlines()[2:]
+        sets = finished[name].benchmark.sets
+        assert [row.split(" | ")[0].removeprefix("| ") for row in rows[: len(sets)]] == sets
+
+
+def test_cells_of_tables_are_means_of_the_saved_errors(finished: dict[str, SimpleNamespace]) -> None:
+    """The errors of VW with --bag 5 on banana, from the file itself."""
+    lines = gzip.decompress((DOCS / "benchmark_runs.jsonl.gz").read_bytes()).decode().splitlines()
+    start = "banana | pareto | standard | VW | bag 5 | "
+    records = [record for record in map(json.loads, lines) if record["key"].startswith(start)]
+    errors = [record["error"] for record in records if int(record["key"].split(" | ")[-2]) < 100]
+    assert len(errors) == 10
+    header, _, *rows = finished["benchmark"].tables["All settings with Pareto-1.5 noise: seen-later"].splitlines()
+    (row,) = [row for row in rows if row.startswith("| VW: bag 5 |")]
+    shown = dict(zip(header.split(" | "), row.split(" | "), strict=True))["banana"]
+    assert shown == f"{np.mean(errors):.3f} ± {np.std(errors, ddof=1) / 10**0.5:.3f}".replace("0.", ".")
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_page_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path, name: str) -> None:
-    """The main tables come from the errors in the repository, without the sets."""
-    script, tables, docs = benchmark_modules.run, benchmark_modules.tables, DOCS
-    runs = script.Runs(tmp_path / "runs.jsonl")
-    runs.read(docs / f"{name}_runs.jsonl.gz")
-    sets, learners = benchmark_modules.data.chosen_sets([PAGES[name]]), list(benchmark_modules.learners.LEARNERS)
-    benchmark = script.Benchmark(sets, learners, tuple(range(script.SEEDS)), script.ROUNDS, runs)
-    page = docs.joinpath(f"{name}.md").read_text()
-    assert f"## In short\n\n{tables.MARK}{tables.in_short(benchmark)}" in page
-    for noise, title in tables.NOISE_TITLES.items():
-        table = tables.against_tuned(benchmark, noise)
-        assert f"## Errors {title}: default against tuned\n\n{tables.MARK}{table}" in page
+def test_the_page_shows_the_runs_beside_it(
+    benchmark_modules: SimpleNamespace, finished: dict[str, SimpleNamespace], name: str
+) -> None:
+    """The table and the first sentences come from the errors in the repository, and the text of the figure too."""
+    tables, page = benchmark_modules.tables, (DOCS / f"{name}.md").read_text()
+    assert f"{tables.MARK}{finished[name].tables['In short']}" in page
+    assert tables.renewed(page, finished[name].tables) == page
+    rows = [row.split(" | ") for row in finished[name].tables["In short"].splitlines()[2:]]
+    means = [cell.split(",")[0] for row in rows[3:5] for cell in row[1:]]
+    (text,) = re.findall(r"!\[(A dot a set.*)\]", page)
+    assert re.findall(r"\d\.\d\d", text) == [means[0], means[2], means[1], means[3]]
+    opening = " ".join(page.split("![")[0].split())
+    below = [cell.split(",")[0] for cell in rows[0][1:]]
+    assert f"linear rival on {below[0]} of {len(finished[name].benchmark.sets)} sets without noise" in opening
+    assert re.search(rf"and on (all )?{below[1]}\b", opening)
 
 
-def test_the_page_of_encoders_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
-    script, tables, docs = benchmark_modules.neural_linear, benchmark_modules.tables, DOCS
-    runs = benchmark_modules.run.Runs(tmp_path / "runs.jsonl")
-    runs.read(docs / "encoders_measured_runs.jsonl.gz")
-    sets = [name for name in benchmark_modules.data.SETS if f"{name} | none | scale=False | 0 | 1500" in runs.records]
-    comparison = script.Comparison(sets, script.SEEDS, script.ROUNDS, runs)
-    page = docs.joinpath("encoders_measured.md").read_text()
-    found = {title: comparison.table(noise) for noise, title in script.TITLES.items()}
-    assert tables.renewed(page, found, script.MARK) == page
+def test_the_figure_draws_a_dot_a_set(
+    benchmark_modules: SimpleNamespace, finished: dict[str, SimpleNamespace], tmp_path: Path
+) -> None:
+    plot = benchmark_modules.plot
+    plot.ratios(finished["graded"].benchmark, tmp_path / "graded.png")
+    assert (tmp_path / "graded.png").stat().st_size > 10_000
+    dots = plot.stacked([0.99, 1.0, 0.98, 0.5])
+    assert [place < 1.0 for place, _ in dots] == [True, True, True, False]
+    assert dots[1][0] == dots[2][0]
+    assert dots[1][1] < dots[2][1]
 
 
-def test_the_page_of_fresh_sets_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
-    """The tables of a half come from the errors in the repository, if its sets are installed and it has been played."""
-    script, data, runs = benchmark_modules.fresh, benchmark_modules.data, benchmark_modules.run.Runs(tmp_path / "r")
-    runs.read(DOCS / "fresh_sets_runs.jsonl.gz")
-    page, played = (DOCS / "fresh_sets.md").read_text(), {key.split(" | ")[0] for key in runs.records}
+def test_tables_of_finished_runs_need_all_cells(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
+    script = benchmark_modules.run
+    runs = script.Runs()
+    runs.read(DOCS / "graded_runs.jsonl.gz")
+    runs.save(tmp_path / "some.jsonl.gz", [key for key in runs.records if not key.startswith("fair | none | raw")])
+    with pytest.raises(SystemExit, match=r"--tables: expected finished runs in .*some\.jsonl\.gz.*such as fair"):
+        script.finished(tmp_path / "some.jsonl.gz", ["fair"], list(script.LEARNERS), tuple(range(10)), 1500)
+
+
+def test_one_half_of_the_fresh_sets_is_forgotten_alone(benchmark_modules: SimpleNamespace) -> None:
+    runs = benchmark_modules.run.Runs()
+    names = [f"{name} | none | {learner}" for name in ("leaves", "cells") for learner in ("VW", "x")]
+    runs.add({"key": name, "learner": name.split(" | ")[-1]} for name in names)
+    runs.forget(["VW"], ["cells"])
+    assert list(runs.records) == ["leaves | none | VW", "leaves | none | x", "cells | none | x"]
+
+
+def test_the_page_of_encoders_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace) -> None:
+    script, data = benchmark_modules.neural_linear, benchmark_modules.data
+    comparison = script.Comparison(
+        data.chosen_sets(["all"]), script.SEEDS, script.ROUNDS, benchmark_modules.pages.runs_of("encoders_measured")
+    )
+    assert comparison.is_finished()
+    page, found = (DOCS / "encoders_measured.md").read_text(), comparison.all_tables()
+    assert f"### {script.SHORT}\n\n{script.MARK}{found[script.SHORT]}" in page
+    assert benchmark_modules.tables.renewed(page, found, script.MARK) == page
+
+
+def test_the_page_of_fresh_sets_shows_the_runs_beside_it(benchmark_modules: SimpleNamespace) -> None:
+    """The tables of a half come from the errors in the repository, without the sets and the rivals."""
+    script, page = benchmark_modules.fresh, (DOCS / "fresh_sets.md").read_text()
+    runs = benchmark_modules.pages.runs_of("fresh_sets")
     for role in ("fresh", "once"):
-        sets = data.chosen_sets([role])
-        assert page.count(f"\n### In short: {role}\n") == 1
-        assert role == "once" or set(sets) <= played
-        if set(sets) <= played and data.installed(sets) == sets:
-            comparison = script.Comparison(sets, runs)
-            comparison.players = script.PLAYERS
-            assert benchmark_modules.tables.renewed(page, comparison.tables(role), script.MARK) == page
+        found = script.Comparison(benchmark_modules.data.chosen_sets([role]), runs, finished=True).tables(role)
+        assert f"\n### In short: {role}\n\n{script.MARK}{found[f'In short: {role}']}" in page
+        assert len(found[f"All by default: {role}"].splitlines()) == 2 + 12 + 1
 
 
-def test_the_page_of_fresh_sets_shows_late_rewards(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
-    script, data, runs = benchmark_modules.late, benchmark_modules.data, benchmark_modules.run.Runs(tmp_path / "r")
-    runs.read(DOCS / "late_rewards_runs.jsonl.gz")
-    page = (DOCS / "fresh_sets.md").read_text()
-    if data.installed(list(script.SETS)) == list(script.SETS):
-        found = {"Late rewards": script.table(runs, smoke=False)}
-        assert benchmark_modules.tables.renewed(page, found, script.MARK) == page
+def test_the_page_of_fresh_sets_shows_late_rewards(benchmark_modules: SimpleNamespace) -> None:
+    """The page has some rows of the table of finished runs."""
+    script, page = benchmark_modules.late, (DOCS / "fresh_sets.md").read_text()
+    table = script.table(benchmark_modules.pages.runs_of("late_rewards"), smoke=False).splitlines()
+    shown = page.partition(script.MARK)[2].partition("\n\n")[0].splitlines()
+    assert len(shown) > 4
+    assert shown == [row for row in table if row in shown]
 
 
-def test_page_of_encoders_has_its_tables(benchmark_modules: SimpleNamespace) -> None:
-    tables, script = benchmark_modules.tables, benchmark_modules.neural_linear
-    page = (DOCS / "encoders_measured.md").read_text()
-    found = dict.fromkeys(script.TITLES.values(), "| new |\n")
-    renewed = tables.renewed(page, found, script.MARK)
-    assert all(renewed.count(f"### {title}\n") == 1 for title in found)
-    assert renewed.count(f"{script.MARK}| new |\n") == renewed.count("| new |\n") == len(found)
+def test_the_site_has_every_table_of_finished_runs(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
+    script = benchmark_modules.pages
+    (tmp_path / "gone.md").write_text("# Gone\n")
+    script.write_results(tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.md")} == {"index", *script.TITLES}
+    for name, found in script.all_tables().items():
+        page = (tmp_path / f"{name}.md").read_text()
+        assert len(found) >= 3
+        assert all(f"\n## {title}\n\n{table}" in page for title, table in found.items())
+        assert (DOCS / f"{name}.md").is_file()
+    contents = (tmp_path / "index.md").read_text()
+    assert all(f"]({name}.md)" in contents for name in script.TITLES)
+    assert "<results/benchmarks/index>" in (DOCS / "benchmarks.md").read_text()
 
 
 def test_ratios_are_to_the_rival(benchmark_modules: SimpleNamespace) -> None:

@@ -16,6 +16,7 @@ from tests.docs.forked import ForkServer
 
 ROOT = Path(__file__).parents[2]
 NO_EXAMPLES = (
+    "examples/benchmarks/pages.py",  # writes into docs; test_benchmark.py makes its pages
     "examples/papers/pages.py",  # writes into docs
     "examples/serving/attack.py",  # tests/serving tries each attack
     "examples/serving/kill.py",  # test_serving.py plays it

@@ -1,0 +1,97 @@
+"""Pages of the site with every table of the finished runs beside pages of docs: the benchmark, graded rewards, encoders, fresh sets.
+
+A build of the site writes them, in seconds, and neither the sets nor the other libraries have to be installed::
+
+    python examples/benchmarks/pages.py --results docs/results/benchmarks
+"""
+
+import argparse
+from pathlib import Path
+
+import data
+import fresh
+import late
+import neural_linear
+import run
+import tables
+from learners import LEARNERS
+
+DOCS = Path(__file__).parents[2] / "docs"
+TITLES = {
+    "benchmark": "Bandits on real data",
+    "graded": "Graded rewards",
+    "encoders_measured": "Encoders, measured",
+    "fresh_sets": "Fresh sets",
+}
+
+
+def runs_of(page: str) -> run.Runs:
+    """Return the finished runs beside a page of docs."""
+    runs = run.Runs()
+    runs.read(DOCS / f"{page}_runs.jsonl.gz")
+    return runs
+
+
+def of_run(page: str, sets: str) -> dict[str, str]:
+    """Return the tables of run.py on some sets, by title."""
+    file, seeds = DOCS / f"{page}_runs.jsonl.gz", tuple(range(run.SEEDS))
+    benchmark = run.finished(file, data.chosen_sets([sets]), list(LEARNERS), seeds, run.ROUNDS)
+    return tables.all_tables(benchmark, {})
+
+
+def of_encoders() -> dict[str, str]:
+    sets = data.chosen_sets(["all"])
+    return neural_linear.Comparison(sets, run.SEEDS, run.ROUNDS, runs_of("encoders_measured")).all_tables()
+
+
+def of_fresh_sets() -> dict[str, str]:
+    runs, found = runs_of("fresh_sets"), {}
+    for role in (data.ONCE, data.FRESH):
+        found |= fresh.Comparison(data.chosen_sets([role]), runs, finished=True).tables(role)
+    return found | {late.TITLE: late.table(runs_of("late_rewards"), smoke=False)}
+
+
+def all_tables() -> dict[str, dict[str, str]]:
+    """Return the tables of each page by title."""
+    return {
+        "benchmark": of_run("benchmark", "all"),
+        "graded": of_run("graded", "graded"),
+        "encoders_measured": of_encoders(),
+        "fresh_sets": of_fresh_sets(),
+    }
+
+
+def result_pages() -> dict[str, str]:
+    """Return the pages by name: one for each page of docs with runs beside it, and an index of them."""
+    pages = {}
+    for name, found in all_tables().items():
+        head = (
+            f"# {TITLES[name]}: all tables\n\nWhat was measured, and what follows, is on [its page](../../{name}.md)."
+        )
+        parts = [f"## {title}\n\n{table.rstrip()}" for title, table in found.items()]
+        pages[name] = "\n\n".join([head, *parts]) + "\n"
+    links = "\n".join(f"- [{TITLES[name]}]({name}.md)" for name in pages)
+    contents = "```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```"
+    text = "Every table of the finished runs: each learner, setting and set. The site's build makes these pages."
+    return {"index": f"# Complete tables\n\n{text}\n\n{links}\n\n{contents}\n"} | pages
+
+
+def write_results(folder: Path) -> None:
+    """Write the pages into a folder, where they have changed, and remove others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {folder / f"{name}.md": text for name, text in result_pages().items()}
+    for path in set(folder.glob("*.md")) - set(made):
+        path.unlink()
+    for path, text in made.items():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, required=True, metavar="FOLDER", help="where to write the pages")
+    write_results(parser.parse_args().results)
+
+
+if __name__ == "__main__":
+    main()
