@@ -1,4 +1,4 @@
-"""Pages of the site with every table of the finished runs beside pages of docs: the benchmark, graded rewards, encoders, fresh sets.
+"""Pages of the site with every table of the finished runs: the benchmark, graded rewards, encoders and fresh sets.
 
 A build of the site writes them, in seconds, and neither the sets nor the other libraries have to be installed::
 

@@ -142,7 +142,7 @@ def short_column(benchmark: "Benchmark", noise: str) -> dict[str, str]:
         'of `rewards="real"`': means(OURS_BY_DEFAULT, {"kind": "real"}),
     }
     found = {
-        "sets with fewer errors than the best tuned linear rival, with at most 1.10 times as many, with more": counts(
+        "sets with a lower error than the best tuned linear rival, with at most 1.10 times its error, with more": counts(
             mine, tuned_linear
         ),
         "the same, if these rivals may have raw features at their defaults too": counts(mine, tuned_linear + on_raw)
