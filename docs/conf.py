@@ -39,6 +39,7 @@ nitpick_ignore_regex = [
     ("py:meth", "compute"),
     # and types in signatures that nobody names.
     ("py:class", r"torchonline\.(core\.(views|options)|privacy\.learners\.released|serving\.replica)\.\w+"),
+    ("py:class", r"torchonline\.(off_policy\.intervals\.Bound|testing\.Check|export\.compiled\.CompiledProgram)"),
     ("py:class", r"torchonline\.(features\.rows\.RowReader|models\.raw_log\.RawLog)"),
     ("py:class", r"torchonline\.baselines\.private\.dp_ucb\.ReleasedDPUCB"),
     ("py:class", r"torchonline\.baselines\.private\.fliphat\.ReleasedFLIPHAT"),

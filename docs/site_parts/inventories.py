@@ -32,6 +32,9 @@ CLASSES = {
         "torch.optim.swa_utils.AveragedModel": "optim.html#weight-averaging-swa-and-ema",
         # As signatures name them.
         "torch._C.Generator": "generated/torch.Generator.html#torch.Generator",
+        "torch.nn.modules.container.Sequential": "generated/torch.nn.Sequential.html#torch.nn.Sequential",
+        "torch.jit._script.ScriptModule": "generated/torch.jit.ScriptModule.html#torch.jit.ScriptModule",
+        "torch.utils.data.dataset.TensorDataset": "data.html#torch.utils.data.TensorDataset",
         "torch.nn.modules.module.Module": "generated/torch.nn.Module.html#torch.nn.Module",
         "torch.export.exported_program.ExportedProgram": "export.html#torch.export.ExportedProgram",
     },

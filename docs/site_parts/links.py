@@ -62,7 +62,13 @@ def find_by_last_name(app: Any, env: Any, node: pending_xref, content: nodes.Nod
     if node["reftype"] == "mod":
         page = f"reference/{node['reftarget'].removeprefix('torchonline.')}"
         return make_refnode(app.builder, node["refdoc"], page, "", content) if page in env.found_docs else None
-    name = _name_of_member(env, node) if node["reftype"] == "meth" else _public_name(env, node["reftarget"])
+    target = node["reftarget"]
+    if node["reftype"] == "meth":
+        name = _name_of_member(env, node)
+    else:  # a signature names the module that defines a class, and the reference a shorter one
+        name = _public_name(env, target) or (
+            _public_name(env, target.rpartition(".")[2]) if target.startswith("torchonline.") else None
+        )
     if name is None:
         return None
     entry = env.domains["py"].objects[name]
