@@ -48,6 +48,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[2] / "docs"
+PROOFS = "\n## Proofs\n"  # the heading of a docstring's last part
 Results = dict[str, Any]  # what the jobs returned, by the name of the job
 
 
@@ -94,7 +95,8 @@ class Experiment:
         return Path(self.file).stem
 
     def main(self, description: str | None, arguments: Sequence[str] | None = None) -> None:
-        """Run the jobs, print the tables, save the results, and draw."""
+        """Run the jobs, print the tables, save the results, and draw. ``--help`` leaves out the proofs."""
+        description = (description or "").partition(PROOFS)[0]
         parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--workers", type=int, default=1, help="processes")
         parser.add_argument("--output", type=Path, default=Path("outputs"))

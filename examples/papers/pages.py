@@ -10,17 +10,19 @@ compares all pages with what the scripts make now. After a new run:
     python examples/papers/hvt_ucb.py --save && python examples/papers/pages.py
 
 The site also has every table of every script with saved results: ``--results FOLDER`` writes these pages, one a script, for a
-build of the site.
+build of the site. A page begins with the script's docstring. If the docstring has a heading "## Proofs", the page ends with that
+part, which is Markdown; its links are relative to docs.
 """
 
 import argparse
+import ast
 import importlib
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from experiment import DOCS, RESULTS, load, saved, table
+from experiment import DOCS, PROOFS, RESULTS, load, saved, table
 
 MARK = re.compile(
     r"^(<!-- printed by examples/papers/(\w+)\.py as ([^\n]+) -->)\n(.*?)(?=\n\n|\n*\Z)", re.DOTALL | re.MULTILINE
@@ -87,11 +89,18 @@ def filled(page: str) -> str:
     return MARK.sub(text, page)
 
 
-def about(script: str) -> tuple[str, str]:
-    """Return the first line of a script's docstring, and the command that it names."""
-    text = (FOLDER / f"{script}.py").read_text()
-    command = re.search(rf"^    ((?:\w+=\d )?python examples/papers/{script}\.py .*)$", text, re.MULTILINE)
-    return text.lstrip("r").removeprefix('"""').splitlines()[0].removesuffix('"""'), command[1] if command else ""
+def docstring(script: str) -> tuple[str, str]:
+    """Return a script's docstring as Markdown: what it measures, and its proofs."""
+    text = ast.get_docstring(ast.parse((FOLDER / f"{script}.py").read_text())) or ""
+    text = re.sub(r":math:`([^`]+)`", r"{math}`\1`", text)
+    text = re.sub(r"(?<!`)``([^`]+)``(?!`)", r"`\1`", text)
+    text = re.sub(r"(?<![\w/`])docs/(\w+\.md)", r"[docs/\1](\1)", text)
+    about, _, proofs = from_results(text, script).partition(PROOFS)
+    return about.strip(), proofs.strip()
+
+
+def first_line(script: str) -> str:
+    return docstring(script)[0].splitlines()[0]
 
 
 def from_results(text: str, script: str) -> str:
@@ -104,23 +113,27 @@ def from_results(text: str, script: str) -> str:
 
 
 def result_page(script: str) -> str:
-    """Return a page with every table of a script, and the commands that print them and play the runs again."""
-    first, command = about(script)
+    """Return a page with a script's docstring and every table, and the command that prints them."""
+    about, proofs = docstring(script)
     print_all = f"python examples/papers {script} --tables    # prints these tables from the saved results, in seconds"
-    lines = [f"# `{script}.py`", first, "```sh\n" + "\n".join(filter(None, (print_all, command))) + "\n```"]
+    lines = [f"# `{script}.py`", about, f"```sh\n{print_all}\n```"]
     if script in SAVED:
         head = load(script)
         versions = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
         lines.append(f"Saved run: {head['seconds']} seconds of processor time; seeds: {head['seeds']}; {versions}.")
+    if proofs:
+        lines.append("[Proofs](#proofs) are below the tables.")
     for title, text in tables_of(script).items():
         lines += [f"## {title}", from_results(text, script)]
+    if proofs:
+        lines += ["## Proofs", proofs]
     return "\n\n".join(lines) + "\n"
 
 
 def result_pages() -> dict[str, str]:
     """Return the pages of docs/results by name: one a script, and an index of them."""
     scripts = [*CLAIMS, *SAVED]
-    rows = [(f"[`{script}.py`]({script}.md)", len(tables_of(script)), about(script)[0]) for script in scripts]
+    rows = [(f"[`{script}.py`]({script}.md)", len(tables_of(script)), first_line(script)) for script in scripts]
     index = [
         "# Complete results",
         "Every table of every experiment of the papers, made of the saved results by the site's build. "

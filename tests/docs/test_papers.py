@@ -58,7 +58,10 @@ def unlinked(text: str) -> str:
 def test_the_site_has_every_table_of_the_saved_results(script: str, pages: SimpleNamespace, site: Path) -> None:
     page, made = (site / "docs" / "results" / f"{script}.md").read_text(), pages.tables_of(script)
     assert made
-    assert re.findall("^## (.+)$", page, re.MULTILINE) == list(made)
+    about, proofs = pages.docstring(script)
+    assert page.startswith(f"# `{script}.py`\n\n{about}\n\n")
+    assert re.findall("^## (.+)$", page, re.MULTILINE) == list(made) + ["Proofs"] * bool(proofs)
+    assert page.endswith(f"\n\n## Proofs\n\n{proofs}\n") is bool(proofs)
     for title, text in made.items():
         assert f"\n\n## {title}\n\n{unlinked(text)}\n" in unlinked(page)
     assert f"python examples/papers {script} --tables" in page
@@ -67,6 +70,30 @@ def test_the_site_has_every_table_of_the_saved_results(script: str, pages: Simpl
         r"```\{toctree\}\n(.*?)```", (site / "docs" / "results" / "index.md").read_text(), re.DOTALL
     )
     assert script in contents.splitlines()
+
+
+def test_a_docstring_becomes_markdown(pages: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Formulas, names of scripts and links hold on a page of the results."""
+    text = r'''r"""Regret :math:`\|u\|`, as of ``hvt_box.py`` with ``x=1``: docs/oons.md.
+
+    python some.py
+
+## Proofs
+
+By [the lemma](ridge.md#lemma):
+
+```text
+a  =  b
+```
+"""
+'''
+    (tmp_path / "some.py").write_text(text)
+    monkeypatch.setattr(pages, "FOLDER", tmp_path)
+    about, proofs = pages.docstring("some")
+    first = r"Regret {math}`\|u\|`, as of [`hvt_box.py`](hvt_box.md) with `x=1`: [docs/oons.md](../oons.md)."
+    assert about == f"{first}\n\n    python some.py"
+    assert proofs == "By [the lemma](../ridge.md#lemma):\n\n```text\na  =  b\n```"
+    assert pages.first_line("some") == first
 
 
 def test_a_table_missing_on_the_site_is_found(pages: SimpleNamespace, site: Path) -> None:
