@@ -23,6 +23,34 @@ delta is 0.1/n. A bound holds with a probability of 0.95, and the largest of the
 of ``private_streams.py``.
 
     python examples/papers/private_oco_theorems.py --workers 2    # some ten minutes of processor time; seconds with --quick
+
+## Proofs
+
+Numbers and letters are those of [the errata](private_oco_theory.md).
+
+**Theorem A.2.** *Corrected.* Let ℓ = log n + 1. Then h_t ≤ A/(t+1) + B/(t+1)² with A = 200 C₁²/(γ²μ) and B = 61 C₂² ℓ²/(γ²μ),
+for all t ≤ n, on the event that Proposition A.2, with α/n, holds at all t ≤ n. *Proof.* ∇F(θ*) = 0 by Assumption 3.1. C₁ ≥
+βD² ≥ γ²μ and C₂ ≥ βD²/2 (Lemma A.1). So the bound holds at t = 1, and it holds at t + 1 if √h_t ≤ γ√(2μ)/(t+1), because then
+h_{t+1} ≤ C₁/(t+1)^{3/2} + C₂/(t+1)². Otherwise the right side of (A.11) grows with h_t, and the bound at t gives
+
+h_{t+1} - A/(t+2) - B/(t+2)² ≤ A/(t+1)² + 2B/(t+1)³ - 9 C₁/(t+1)^{3/2} - 4.5 C₂ ℓ/(t+1)²,
+
+since γ√(2μA)/2 = 10 C₁ and γ√(2μB)/2 ≥ 5.5 C₂ ℓ. If A/(t+1) + 2B/(t+1)² ≤ 9 C₁/√(t+1) + 4.5 C₂ ℓ/(t+1), the bound holds at
+t + 1. If not, then ((t+1)/(t+2))² ≥ 4/9 gives A/(t+2) + B/(t+2)² ≥ (4/9)(4.5 C₁/√(t+1) + 2.25 C₂ ℓ/(t+1)), which is at least
+2 C₁/√(t+1) + C₂ ℓ/(t+1) ≥ h_{t+1} by the corrected Theorem A.1, because h₁ ≤ βD²/2 ≤ C₂. ∎
+
+The induction for Theorem 3.6 has the same gap at t₀, but there the constants leave room, and it holds as printed: the bracket
+may be 3.24 (βD² + A) where the proof uses 3, which is enough from t = 5 on, and before that B ≥ 113 (βD² + A).
+
+**Smaller slips.**
+
+- After Theorem 3.6 the text says log² d/(tε). The theorem and Table 1.1 have log² d/(tε²).
+- Section 3.1 has κ_q² for the variance of the noise where (3.2) has κ_q. Section 1.1 has log d/(tε) for Algorithm 2, whose
+  noise has a variance of the order log n log(1/δ)/(tε²). Section 1.2 has √(Td) + 1/ε for a rival where Table 1.2 has √T +
+  d/ε.
+- Proposition A.2 has 2d log(2⌈log₂ n⌉/α) where Lemma 3.1 gives 2 log(2⌈log₂ n⌉/α).
+- Theorem 3.5 lists Assumption 3.1, θ* inside, and uses it only for h₁ ≤ βD²/2. Without it h₁ ≤ LD is enough if ε ≤ 33
+  log(4dn/α) (log n log(1/δ))^½.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""The radius of Hvt-UCB: the last step of the paper's proof, and the steps of the proof in docs/heavy_tail_regression.md."""
+"""The radius of Hvt-UCB: the last step of the paper's proof, and the steps of the proof in claims_hvt_ucb.py."""
 
 import math
 
