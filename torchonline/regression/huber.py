@@ -47,8 +47,8 @@ class HuberRegression(Estimator):
     ``feature_bound``, and :math:`\|\theta^*\| \le` ``theta_bound`` (Lemma 1 of the paper). Every ``ridge``, ``minimum_scale`` and
     ``horizon`` is covered, ``alpha`` from 4/7 to 79, and ``project`` of either value; ``clip_residuals=False`` and
     ``adaptive_scale=False`` are not. A step of the paper's proof does not hold as written; docs/heavy_tail_regression.md has
-    the theorem and a link to another proof. The radius is about 5000 in the paper's experiment; ``radius_scale`` near 1e-3, a heuristic, works there.
-    :class:`HeavyTailRegression` has a proved radius of practical size.
+    the theorem and a link to another proof. The radius is about 5000 in the paper's experiment; ``radius_scale`` near 1e-3, a
+    heuristic, works there. :class:`HeavyTailRegression` has a proved radius of practical size.
 
     With ``horizon=None`` the learner restarts after 64, then 128, 256, ... rounds, with the constants of the next length. A
     regret of at most :math:`C\sqrt T` at a known horizon T, with C not decreasing in T, becomes at most
