@@ -24,6 +24,37 @@ All but the last have their defaults. There are five tables:
 5. Regret on simulated streams, ``SEAStream``: independent noise; slow drift, which the last gradient predicts.
 
     python examples/benchmarks/gradient_variation.py    # about twenty minutes; seconds with --smoke
+
+## Proofs
+
+**From hints to variation** (Theorem 1 of the paper; docs/parameter_free_theory.md states it and the next). *Proof.* Let
+`D_t = f_t(u) - f_t(x_t) - ⟨g_t, u - x_t⟩`, which is at least `‖g_t - ∇f_t(u)‖²/(2L)`. By way of the gradients at u,
+`‖g_t - g_{t-1}‖² ≤ 3(2LD_t + ‖∇f_t(u) - ∇f_{t-1}(u)‖² + 2LD_{t-1})` for t ≥ 2. So the sum is at most
+`‖g_1‖² + 3V_T(u) + 12L ΣD_t`. Regret is `Σ⟨g_t, x_t - u⟩ - ΣD_t`, and `B√(12L ΣD_t) - ΣD_t ≤ 3LB²`. ∎
+
+**FreeGrad with a hint.** *Proof.* In n, n²/(2V + 2hn) increases and has the second derivative V²/(V + hn)³, so Φ is convex in
+S, and `⟨m_t, x_t⟩ ≤ Φ(S_{t-1}, V_{t-1}) - Φ(S_{t-1} + m_t, V_{t-1})`. By Theorem 7 at S_{t-1} + m_t,
+`⟨ẽ_t, x_t⟩ ≤ Φ(S_{t-1} + m_t, V_{t-1}) - Φ(S_t, V_t)`. The sum of both telescopes as without a hint, and what is cut from e_t
+is cut from g_t. ∎
+
+With `m_t = g_{t-1}` this has the leading term of the paper, with the factor 2 of FreeGrad in place of 6. The price of late
+long gradients stays, with (h - h_1) max‖x_t‖ in it, which the paper's algorithms do not pay.
+
+**Their Algorithm 1** minimises ⟨S + m, x⟩ + ψ(x) + γ‖x‖²/(2ε), with ψ of mirror descent with hints
+(docs/parameter_free_theory.md), h in place of Z, and V = 4h² and the squares of errors, each clipped to the h before it. As
+x = 0 before the first gradient that is not 0, whatever γ is, γ may be the length of that gradient, and decisions do not
+depend on the unit of the loss.
+
+- *Why it is slow.* While the square root is the smaller branch, ‖x‖ grows like exp(n²/(36V)), where FreeGrad has
+  exp(n²/(2V)).
+- *Its length in constant time.* Let ‖x‖ = α(exp(s²) - 1). The equation of their Proposition 1 is n = ψ'(s) + (γ/ε)α(exp(s²) -
+  1), with ψ' = 6√V s up to s = √V/h, and 3(hs² + V/h) beyond. Both parts are convex and increase, and they meet with one
+  slope, 6√V. So Newton's method falls to the root from the smaller of the bounds that each term alone gives.
+
+**An error.** Propositions 1 and 10 say that `|‖x_{t+1}‖ - ‖x_t‖| ≤ ‖g_t - m_t + m_{t+1}‖/β`, with β = γ/ε. Only the upper
+half holds: the proof bounds the increase of the regularizer's slope, and calls it an absolute value. With `m_t = g_{t-1}` and
+`g_2 = g_1/2 ≠ 0`, the right side is 0 at t = 2, and S + m stays 2g_1. But V grows by ‖g_1‖²/4 and α falls, so ‖x_3‖ < ‖x_2‖.
+The interval of the search must begin at 0.
 """
 
 import argparse
@@ -321,7 +352,9 @@ def table(title: str, names: list[str], columns: dict[str, Callable[[str], str]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n## Proofs\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="folder of the tables")
     parser.add_argument("--smoke", action="store_true", help="one stream of scikit-learn, two seeds and few rounds")

@@ -26,13 +26,107 @@ form that is right up to logarithms has ratios that do not grow. There are ten e
 7. *Learners without a ball* where the gradient is -1 in the first half of the rounds and 1 in the second: scale-free mirror
    descent loses more than linearly in T.
 8. *A floor* (Remark 4.2): on a smoothed maximum of linear functions no deterministic learner with one gradient a round has less
-   than :math:`\frac12G\|u\|\sqrt T`, although nothing varies (docs/parameter_free_theory.md).
+   than :math:`\frac12G\|u\|\sqrt T`, although nothing varies (proof below).
 9. *The worst case* of CA-OONS: linear losses that are hardest, for comparators of all lengths.
 10. *Sparse gradients* (Appendix C.4): how soon A and its inverse fill.
 
 Regret is measured on expected losses, over the same 10 trials for all; ± is one standard error.
 
     python examples/papers/oons_bounds.py    # a few minutes of processor time; seconds with --quick
+
+## Proofs
+
+Equations (1) to (12) are those of [the theory](parameter_free_theory.md). Other numbers are those of the paper.
+
+**A floor** (Remark 4.2). Let a learner be deterministic and get one gradient, and the value, a round. For all G, r > 0 and
+every T there are one convex function F of 2T coordinates, G-Lipschitz and L-smooth with `L = 5.2 G T^{3/2}/r`, and a u of
+length r, such that the learner's regret on F_t = F for T rounds is at least
+
+```text
+(11)  ½ G r √T  ≥  0.288 (G r)^{2/3} (L r²)^{1/3}.
+```
+
+*Proof.* Let G = 1, `μ = r/(5.2 T^{3/2})` and γ = 2.1μ. For orthonormal v_1, ..., v_T let `F°(x) = max_i ⟨v_i, x⟩ - iγ`, which
+is convex and 1-Lipschitz, and let F be its Moreau envelope, `F(x) = min_y F°(y) + ‖x - y‖²/(2μ)`. F is convex, 1-Lipschitz
+and (1/μ)-smooth, `F° - μ/2 ≤ F ≤ F°`, and the minimiser y is within μ of x.
+
+*The vectors.* In round t choose v_t orthogonal to x_1, ..., x_t and to the vectors before it. Then ⟨v_i, x_t⟩ = 0 for i ≥ t.
+Within μ of x_t the term of t is at least -μ - tγ and those of i > t are at most μ - iγ, which is less. So the value and the
+gradient of F at x_t are those of the envelope of the maximum over i ≤ t, and can be told before the other vectors are chosen.
+
+*The regret.* F(x_t) ≥ F°(x_t) - μ/2 ≥ -Tγ - μ/2. For `u = -(r/√T) Σv_i`, F(u) ≤ -r/√T. Each round costs at least
+`r/√T - 2.6Tμ = r/(2√T)`. ∎
+
+Here σ = 0, and Σ² ≤ G², as only the first round, from F_0 = 0, counts. So no deterministic learner with one query a round has
+a bound ‖u‖(√σ² + √Σ²) whose factor is free of d and polynomial in ln T: it needs another term, of power 4/3 in ‖u‖ at least.
+
+*What it does not say.* (11) has d = 2T and T = (Lr/5.2G)^{2/3}, and says nothing at a fixed d, nor of several queries a
+round, as CA-OONS with values makes and an implicit hint needs. The paper conjectures the power 2, of L‖u‖² in our (7). One
+loss that stays cannot decide: a learner told G, L and r has, up to logarithms, `Σ min{Gr/√t, Lr²/t²}`, of order
+(Gr)^{2/3}(Lr²)^{1/3}.
+
+**High probability for expected losses**, beside [Corollary 3](parameter_free_theory.md#oons). `ΣF_t(x_t) - F_t(u)` is at most
+the left side of (10) and the martingale `Σ⟨∇F_t(x_t) - g_t, x_t - u⟩`. Its terms are at most 4GR, with variances of at most
+4R²σ_t². For one u and T and a fixed bound σ², Freedman's inequality adds `4R√((e-2)σ² ln(2/p)) + 8GR ln(2/p)` to (10), with
+2/p for 1/p there. Here √(ln(1/p)) multiplies σ, and f_t need not be convex.
+
+**High probability of CA-OONS**, beside (7). For `"values"`, convex f_t, a given horizon, one u with ‖u‖ ≤ D_N and p in (0,
+1), with probability at least 1 - p the regret as drawn is at most (7) with `√(2(e-1)σ² + Σ² + 8G² ln(2/p))` for
+`√(2σ² + Σ²)`. For all such u at once it is ln(2N/p).
+
+*Proof.* The proof of (7) takes expectations of two sums only: of α_t² of learner i, and of A_t², for which 0 ≤ A_t² ≤ 4G²D²
+and E[A_t² | past] ≤ D²σ_t². Each has the bound of Corollary 3 with probability 1 - p/2. Both are of learner i, which is the
+same for all u with the same i, and there are N learners. ∎
+
+For expected losses nothing is proved: in the martingale of Corollary 3 x_t is the mixture, which may be D_N long.
+
+**The worst case of CA-OONS.** One learner, told G, has (7) and (12), Õ(‖u‖G√T) for ℓ ≤ ‖u‖ ≤ D_N, which the paper leaves
+open. C has the factor d, which the best known bounds ‖u‖G√T have not. The paper's ‖u‖² in the worst case comes from its
+ridge, as ½c_1‖u‖² of (1) is of order z²‖u‖² with `"paper"` and of order z‖u‖²/R ≤ z‖u‖ by default, and from its case ‖u‖ >
+2^N, which (12) excludes.
+
+**CLA-OONS between stochastic and adversarial**, with (8) of the theory. Theorem 1 also has `-¼(z_1/ℓ)‖x_t - x_{t-1}‖²` in all
+rounds that do not begin an epoch. With C the coefficient of √V in (8), √V is replaced by 2√(2σ² + Σ²) + 2G√M, and 4C²L²ℓ/z_1
+is added. An adaptive ridge is not proved here: its drift would be of order D_T²√V/ℓ.
+
+**The logarithm in (3)** needs its `1 +`, which the proof of Lemma C.3 has. Let d = T = 1, ‖u‖ = D = 1, m_1 = 0, z_1 = ‖g_1‖ =
+1 and η_1 = 1/64. Regret against u = -g_1 is 1. But ln(Tη_1z_T/z_1)/η_T = -64 ln 64 = -266, while the other terms are at most
+1.02: no constant in O(·) makes their sum 1.
+
+**D in (3).** Remark 3.3 says that D(z_T - z_1) is the only term with D. Theorem 3.1 asks for 64η_tDz_T ≤ 1, so its first term
+is at least 64Dz_T times r ln(·). With (4), 1/η_T is max{64Dz_T, D√V}: D multiplies √V too, as C.3 prints it. Only the rate of
+E.1 has no D at √V.
+
+**(8) at u = 0.** There it says that regret is Õ(0). Let the losses be linear, g_1 ≠ 0, and g_2 = Gx_2/‖x_2‖: then regret
+against 0 after two rounds is G‖x_2‖ > 0. The proof has D_1 = 2 for ‖u‖ < 2 (Case 1). So ‖u‖ is to be read as max{‖u‖, D_1},
+as in (8) of the theory.
+
+**(10), Lemma C.1.** The last divergence is D(x_{t+1}, x_t), not D(x_t, x_{t+1}). The two are equal for the squares of OONS,
+and not for entropies.
+
+**The rise of A_t** in C.2 is 4(η_{t+1}z²_{t+1} - η_tz²_t)I, not 4η_t(z²_{t+1} - z²_t)I: the latter is larger, so an
+inequality holds where the paper has an equality. A_t ⪰ A_{t-1} need not hold.
+
+**The remark after Proposition A.1.** There σ̃²_{1:T}/σ²_{1:T} is of order T. Bounds have roots of the two sums, so their
+ratio is of order √T, not T.
+
+**The bound of Mhammedi and Koolen in Section 1.1** lacks ‖u‖√V. As printed, G‖u‖³ + G√(...) is of order G√T for ‖u‖ =
+T^{1/8}, where no learner has less than a constant times G‖u‖√T = GT^{5/8} on all sequences.
+
+**Scale-free mirror descent without a ball**, `AdaGrad` with c = 1. In one dimension let g = -1 for n = T/2 rounds, then 1 for
+n. All u have the same loss, 0. The decision climbs to about 2√n and comes back by 2(√T - √n) only. Up to O(T), regret is
+
+```text
+-Σ_{t≤n} 2√t + Σ_{n<t≤T} (4√n - 2√t)  =  (4 - 8√2/3) n^{3/2}  =  0.0809 T^{3/2}.
+```
+
+That is more than linear in T, for every u. [Measured](oons.md#learners-without-a-ball).
+
+**Sparse gradients** (C.4). If all gradients are within the same s coordinates, A_t is a multiple of I and a block of s rows.
+If their places move, the places that have met are one block of A_t⁻¹. Sherman and Morrison's formula keeps this inverse,
+which fills. A sparse factor of A_t helps only while A_t stays sparse: [47% of it is filled at t =
+256](oons.md#sparse-gradients). C.4 does not count the projection onto 𝒳 in the norm of A_t either: it needs the spectrum of
+A_t, or several solves.
 """
 
 import math
