@@ -27,7 +27,7 @@ class ConditionalLocalMD(LocalMD):
     Guarantee: as that of :class:`~torchonline.baselines.LocalMD`, with :math:`s_i = 2\eta_i C (m-1)/m`, half of that under
     ``"zero_out"``, in real numbers and under three conditions. As a function of theta each record's loss is convex,
     ``smoothness``-smooth, and has gradients no longer than C. *There is no privacy without them, and nothing is checked.*
-    Proof: docs/private_baselines_theory.md.
+    Proof: the docstring of private_oco_rates.py.
 
     Args:
         smoothness: beta, the Lipschitz constant of the gradients in the Euclidean norm.

@@ -28,6 +28,21 @@ except Table 5.1 with its 1/n. Noise has seeds here, so that the script repeats;
 95 % interval is of trials that are resampled.
 
     python examples/papers/private_oco_rates.py --workers 2    # half an hour of processor time; seconds with --quick
+
+## Proofs
+
+**LocalMD, smooth losses.** *Claim*: s = 2ηᵢC(m - 1)/m is enough, and half of it under `zero_out`, some m/2 times less than
+[without the promise](private_baselines_theory.md#proofs). *Conditions*: p = 2; each record's loss is convex and β-smooth on
+all of R^d; its gradients in the ball are no longer than C, so that clipping changes none; ηᵢ ≤ 2/β; and a step is x ← Π(x -
+ηᵢ∇f(x)), with the gradient at x and the Euclidean projection Π onto the ball. *Proof*: the gradients of a convex β-smooth
+loss have ⟨∇f(x) - ∇f(y), x - y⟩ ≥ ‖∇f(x) - ∇f(y)‖²/β. So
+
+‖x - η∇f(x) - (y - η∇f(y))‖² ≤ ‖x - y‖² - η(2/β - η)‖∇f(x) - ∇f(y)‖² ≤ ‖x - y‖²
+
+(Hardt, Recht and Singer, ICML 2016, Lemma 3.7): a step brings no two points further apart, and neither does Π. Replace record
+k of a phase. The iterates up to x_k are the same, x_(k+1) moves by at most 2ηᵢC, and all later iterates by no more. A null
+record has the loss 0, which keeps the promise, and there it is ηᵢC. So the average over m iterates moves by at most (m - k)/m
+times as much, which is s for k = 1. ∎
 """
 
 import math
