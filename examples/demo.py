@@ -239,7 +239,7 @@ LEARNERS = {
         partial(OfLogarithms, make=Ridge), {"alpha": 0.3, "ridge": 100.0}, LINUCB, label="LinUCB on log"
     ),
     "Greedy, estimators of torchonline.bandit": Learner(partial(under, torchonline.Greedy), {}, label="Greedy, robust"),
-    "LinUCB": Learner(Ridge, {"alpha": 0.01, "ridge": 10.0}, LINUCB, label="LinUCB"),
+    "LinUCB": Learner(Ridge, {"alpha": 0.1, "ridge": 10.0}, LINUCB, label="LinUCB"),
     "Greedy": Learner(Ridge, {"ridge": 10.0}, grid(ridge=RIDGES)),
     "epsilon-greedy": Learner(Ridge, {"epsilon": 0.01, "ridge": 10.0}, EPSILON, label="epsilon-greedy"),
     "Vowpal Wabbit on log(1 + reward)": Learner(
