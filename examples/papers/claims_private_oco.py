@@ -1,7 +1,7 @@
 """Every claim of the DP-TOFW paper, and what the saved results of ``private_oco*.py`` say of it.
 
-A table of docs/private_oco.md, made by ``pages.py``: a row for every algorithm, theorem, table, figure, rival and application of
-the paper of Han, Liang, Liang, Wang, Yao and Zhang (2022). Numbers of ours are computed from the saved results.
+A table of the site; docs/private_oco.md shows its main rows. It has a row for every algorithm, theorem, table, figure, rival and
+application of the paper of Han, Liang, Liang, Wang, Yao and Zhang (2022). Numbers of ours are computed from the saved results.
 """
 
 import math
