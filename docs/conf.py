@@ -7,7 +7,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(DOCS), str(ROOT)]
 
-from site_parts import arguments, front_page, gallery, inventories, links, members, results
+from site_parts import arguments, gallery, inventories, links, members, results
 
 import torchonline
 
@@ -105,7 +105,7 @@ linkcheck_retries = 2
 
 html_theme = "pydata_sphinx_theme"
 html_title = "torchonline"
-html_static_path = ["_static", front_page.folder()]
+html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
@@ -125,7 +125,6 @@ html_sidebars = {"index": [], "start": []}
 
 def setup(app) -> None:
     """Connect what Sphinx has no option for."""
-    app.connect("builder-inited", front_page.draw, priority=900)  # after the gallery
     app.connect("builder-inited", results.write)
     app.connect("source-read", links.copy_page)
     # Before napoleon, whose priority is 500, turns sections into fields.
