@@ -7,8 +7,6 @@ import pytest
 
 from tests.printed import blocks_of, check_printed
 
-pytestmark = pytest.mark.fast
-
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCKS = blocks_of(README)
