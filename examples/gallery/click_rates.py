@@ -2,9 +2,9 @@
 Rare clicks: rates instead of lines
 ===================================
 
-One visitor in thirty clicks. A line through zeros and ones is a poor model of that: its confidence band goes below 0, and is as
-wide where nobody clicks as where many do. :class:`~torchonline.LocalGLB` learns the logit of the rate, in one pass as well, and
-knows that a rare click varies little.
+For rare clicks, learn the logit of the click rate. :class:`~torchonline.LocalGLB` does so in one pass. Here one visitor in
+thirty clicks. A line fitted to zeros and ones goes below 0. Its confidence band is as wide where nobody clicks as where many
+do, because it ignores that a small rate has a small variance.
 """
 
 import matplotlib.pyplot as plt
@@ -15,12 +15,12 @@ from torchonline.metrics import CumulativeRegret
 
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 BLUE, RED, GREY = "#0072B2", "#D55E00", "0.45"
-TOLD = {"theta_bound": 5.0, "feature_bound": 1.5}  # the length of the parameter below is 4.5
+TOLD = {"theta_bound": 5.0, "feature_bound": 1.5}  # the norm of the parameter below is 4.5
 
 # %%
-# **A log of 10,000 impressions** is learnt at once by ``learn``. Clicks are simulated: an ad has an appeal z from -1 to
-# 1, and its rate is sigmoid(2z - 4), from 0.2 % to 12 %. The right band holds with probability 0.99, at all z and at
-# all times, since the bounds that it is told hold. The left one would if rates lay on a line, which they do not.
+# **A log of 10,000 impressions**, learnt in one call of ``learn``. Clicks are simulated: an ad has an appeal z from -1
+# to 1, and its click rate is sigmoid(2z - 4), from 0.2 % to 12 %. The right band holds with probability 0.99, for all z
+# and at all times, because its two bounds hold. The left band assumes that the rates lie on a line, and they do not.
 
 
 def features(z):
@@ -55,12 +55,13 @@ panels[1].annotate(
 )
 
 # %%
-# **Which of ten ads to show?** Now ads have three features, and each visitor brings ten new ads. Regret is counted in
-# clicks that the best ads would have got. Twenty runs play at once, as a batch; bands go from the least to the most.
+# **Which of ten ads to show?** Ads now have three features, and each visitor brings ten new ads. Regret is the expected
+# number of clicks lost against the best ads. Twenty runs play as one batch. Lines are means, and bands range from the
+# smallest to the largest regret.
 #
-# With a bound on the parameter that holds, LocalGLB loses fewer clicks than OFUL. The greedy choice over the same model
-# loses fewest here, because new ads explore by themselves; it has no guarantee, and its runs differ most. Not shown:
-# with rates near one in two hundred, LocalGLB hardly gains on uniform choice in 10,000 rounds.
+# LocalGLB loses 25 clicks, OFUL 28 and a uniform choice 45. LocalGLB knows a valid bound on the parameter. The greedy
+# choice over the same model loses 8, the fewest, because new ads bring exploration for free; it has no guarantee, and its
+# runs differ most. Not shown: with rates near one in two hundred, LocalGLB hardly gains on uniform choice in 10,000 rounds.
 
 parameter = torch.tensor([-4.0, 1.5, 1.0, -1.0], dtype=torch.float64)
 

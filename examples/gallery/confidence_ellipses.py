@@ -2,9 +2,9 @@
 Exploration you can see
 =======================
 
-An optimistic bandit with two features, drawn in the plane of its parameter. The ellipse holds the parameters that the rewards
-so far leave possible; the bandit plays the arm that one of them praises most. So it learns what it needs to choose, and no
-more, without a rate of exploration and without a horizon.
+An optimistic bandit plays the arm with the highest mean reward that its confidence set allows. With two features this set is
+an ellipse, drawn here in the plane of the parameter. The bandit explores until the choice is clear and then stops. It needs
+neither an exploration rate nor a horizon.
 """
 
 import copy
@@ -22,9 +22,9 @@ BLUE, RED, GREY = "#0072B2", "#D55E00", "0.45"
 # sphinx_gallery_thumbnail_number = 2
 
 # %%
-# Twelve arms have directions of the plane as features, and pay ``arm @ theta`` plus Gaussian noise of standard
-# deviation 0.3. The bandit knows the 0.3; its other arguments are defaults. Under heavier tails, take
-# :class:`~torchonline.AnytimeHeavyTailUCB`. A bandit is a module, so a copy of it remembers all that it knew in a round.
+# The features of the twelve arms are directions in the plane. An arm pays ``arm @ theta`` plus Gaussian noise of standard
+# deviation 0.3. The bandit knows the 0.3; its other arguments are defaults. For heavier tails, take
+# :class:`~torchonline.AnytimeHeavyTailUCB`. A bandit is a module, so a deep copy saves its state in a round.
 
 angles = torch.arange(12) * math.pi / 6
 arms = torch.stack([angles.cos(), angles.sin()], 1).double()
@@ -43,9 +43,9 @@ for n in range(1001):
     plays[k] += 1
 
 # %%
-# **Four moments** of one run. The cross is the true parameter. The ellipse holds it in all rounds with probability
-# 0.99: the noise is what the bandit was told, and the parameter is no longer than 1, its ``theta_bound``. Dots are the
-# arms, which grow as they are played; the red one is next.
+# **Four moments** of one run. The cross is the true parameter. The ellipse contains it in all rounds with probability
+# 0.99, because the noise scale is right and the norm of the parameter is at most ``theta_bound``, here the default 1. Dots
+# are arms. Their size grows with the number of plays, and the red arm is played next.
 
 
 def draw(ax, n):
@@ -73,9 +73,9 @@ for ax, n in zip(panels, (0, 10, 100, 1000), strict=True):
     draw(ax, n)
 
 # %%
-# **The whole run**, and what the ellipse says of each arm: an interval of its mean reward. The bandit plays the arm
-# whose upper end is highest. It comes to know bad arms that it never plays, because they share the parameter, and stops
-# asking where nothing is to be gained.
+# **The whole run.** The ellipse gives an interval for the mean reward of each arm, and the bandit plays the arm with the
+# highest upper end. Intervals of bad arms that are never played shrink too, because all arms share the parameter. The
+# bandit stops exploring where nothing is to be gained.
 
 
 def make_animation():
@@ -101,7 +101,8 @@ def make_animation():
 animation = make_animation()
 
 # %%
-# **Your own bandit** draws its ellipse by ``policy.estimator.plot_confidence_set()``, as above, and its arms by one
-# call. The numbers on the right are the upper ends, the largest of which is played.
+# **Your own bandit**: ``policy.estimator.plot_confidence_set()`` draws the ellipse as above, and
+# ``policy.plot_confidence()`` the intervals of the arms. The numbers on the right are the upper ends; the arm with the
+# largest is played.
 
 figure, ax = policy.plot_confidence(arms, names=[f"{30 * arm}°" for arm in range(12)])

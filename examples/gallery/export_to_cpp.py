@@ -2,8 +2,8 @@
 A file that goes on learning, without torchonline
 =================================================
 
-An exported learner is one file. It chooses and learns wherever PyTorch runs, in Python or in C++, and needs no torchonline.
-Here a file takes over in the middle of a run, in a process that cannot import torchonline, and goes on like the module.
+An exported learner is one file that chooses and learns wherever PyTorch runs, in Python or in C++, without torchonline. Here a
+file takes over in the middle of a run, in a process that cannot import torchonline. Its choices equal the module's.
 """
 
 import subprocess
@@ -24,7 +24,7 @@ rewards = arms @ torch.tensor([0.6, -0.7, 0.4]).double() + 0.5 * torch.randn(ROU
 rewards[9::10] = torch.nan  # each tenth reward is missing
 
 # %%
-# The module plays 40 rounds, is exported, and plays on. It would refuse a missing reward by an error, so the loop looks first.
+# The module plays 40 rounds, is exported, and plays on. A missing reward would raise an error, so the loop skips it.
 
 folder = TemporaryDirectory()
 policy, choices, states = OFUL(3), [], []
@@ -38,8 +38,8 @@ for t in range(ROUNDS):
     states.append(policy.estimator.theta_hat.clone())
 
 # %%
-# Another process loads the file and plays the other 80 rounds. The file has the methods of the module. It refuses a missing
-# reward by returning False, and keeps its state.
+# Another process loads the file and plays the other 80 rounds. The file has the methods of the module. For a missing reward,
+# its ``step`` returns False and leaves the state unchanged.
 
 PROCESS = """
 import sys
@@ -68,7 +68,7 @@ print("choices that differ:", int((file_choices != choices[EXPORTED:]).sum()))
 print(f"largest difference of the estimates: {(file_states - states[EXPORTED:]).abs().max():.0e}")
 
 # %%
-# Above, the arm that is chosen in each round; below, the three numbers that are learnt.
+# The upper panel shows the arm chosen in each round, the lower panel the three coefficients of the estimate.
 
 figure, (above, below) = plt.subplots(2, 1, figsize=(7, 5), sharex=True, layout="constrained")
 rounds, later = range(ROUNDS), range(EXPORTED, ROUNDS)
@@ -86,12 +86,12 @@ below.set(ylabel="estimate", xlabel="round")
 plt.show()
 
 # %%
-# One run. Differences in the last digits come from another order of sums. Not shown: files of ``torch.export``
+# This is one run. The last digits differ because the file adds in another order. Not shown: files of ``torch.export``
 # (``to_program``), machine code (``compile_program``) and ONNX.
 #
 # In C++
 # ------
-# This program plays such a file with libtorch alone. A test of torchonline compiles it and runs it.
+# This program runs such a file with libtorch alone. A test of torchonline compiles and runs it.
 #
 # .. literalinclude:: ../../examples/files/script.cpp
 #    :language: cpp

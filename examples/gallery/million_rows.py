@@ -2,8 +2,8 @@
 Learn a million rows, block by block
 ====================================
 
-A bandit can start from a log of a million decisions and their rewards. ``learn`` takes the whole log in one call and learns it
-in blocks, so that a few matrix products take the place of thousands of steps. The guarantee of the confidence set is the same.
+``learn`` takes a log of a million decisions and rewards in one call, tens of times as fast as one ``step`` per row. It learns
+in blocks: a few matrix products replace thousands of steps. The confidence set keeps its guarantee.
 """
 
 from time import process_time
@@ -24,8 +24,8 @@ arms, k = rows.unsqueeze(1), torch.zeros(ROWS, dtype=torch.int64)
 # %%
 # Time
 # ----
-# A new learner learns the first rows of the log, by one call of ``learn``, or by one call of ``step``, which goes through the
-# rows in order. All times are processor times, in units of one row by ``step``.
+# A new learner learns the first rows of the log in one call of ``learn``, or in one call of ``step``, which takes the rows one
+# after another. Times are processor times, in units of one row by ``step``.
 
 
 def seconds(method, n):
@@ -55,12 +55,12 @@ axes.set(xscale="log", yscale="log", xlabel="rows", ylabel="time, in steps")
 plt.show()
 
 # %%
-# Least of three runs of each, on one machine. Squares are measured, and the dotted line goes on at the same time a row. The
-# ratio depends on the machine and on the number of features, here 16.
+# Each time is the shortest of three runs on one machine. Squares are measured; the dotted line is one unit per row. The ratio
+# depends on the machine and on the number of features, here 16.
 #
 # What a million rows are worth
 # -----------------------------
-# One policy learns the log in eleven pieces. After each piece it is asked about 100 random arms, whose mean rewards we know.
+# One policy learns the log in eleven pieces. After each piece it predicts 100 random arms, whose true mean rewards are known.
 
 tests = torch.nn.functional.normalize(torch.randn(100, DIM), dim=-1)
 policy, seen = AnytimeHeavyTailUCB(DIM, noise_scale=NOISE), 0
@@ -91,6 +91,6 @@ axes.set(xscale="log", yscale="log", xlabel="rows learnt", ylabel="in units of t
 plt.show()
 
 # %%
-# Lines are medians of 100 arms, and bands hold the middle 80 of them, for one log. Ten times the rows shrink both to about a
-# third. The interval is wider than the error, because it holds for all arms and all numbers of rows at once, with probability
-# 0.99.
+# Lines are medians over 100 arms, and bands hold the middle 80 of them, for one log. Ten times the rows shrink error and
+# interval to about a third. The interval is wider than the error, because with probability 0.99 it holds for all arms and all
+# numbers of rows simultaneously.

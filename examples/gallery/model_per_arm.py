@@ -2,9 +2,10 @@
 A model for each arm, on raw features
 =====================================
 
-Which of three vintners made this wine? One guess a bottle, and the bandit is told only whether it was right. There are 13
-chemical measurements in units of their own, from phenols around 0.3 to proline above 1000. :func:`torchonline.bandit` takes
-them as they are: it standardises them as they come, and learns a model for each vintner.
+On raw features, :func:`torchonline.bandit` makes 14 mistakes in 178 rounds, and a greedy policy without a scaler 24. The task:
+which of three vintners made this wine? The bandit guesses once per bottle and learns only whether the guess was right. The 13
+chemical measurements have different units, from phenols around 0.3 to proline above 1000. The bandit standardises them as they
+arrive, and learns a separate model for each vintner.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +19,7 @@ from torchonline.metrics import CumulativeRegret
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 
 # %%
-# Each of 20 runs sees the 178 bottles once, in an order of its own. The runs are one batch: ``batch_shape=(20,)``.
+# Each of 20 runs sees the 178 bottles once, in a different order. The runs are one batch: ``batch_shape=(20,)``.
 
 wine = load_wine()
 bottles, vintners = torch.tensor(wine.data), torch.tensor(wine.target)
@@ -39,9 +40,9 @@ def play(policy, orders):
 
 
 # %%
-# **Mistakes**, the mean and from the best to the worst run. The greedy choice is played twice, on raw features and with
-# the same scaler as the bandit, always over ridge regression at its defaults. The scaler explains half of the
-# difference. The rest is not taken apart here: the bandit also explores, adds the magnitudes of features, and learns
+# **Mistakes**: lines are means, and bands range from the best to the worst run. The greedy policy plays twice, on raw
+# features and with the bandit's scaler, both times over ridge regression at its defaults. The scaler explains a fifth of
+# the difference. The rest is not taken apart here: the bandit also explores, adds the magnitudes of features, and learns
 # its first rounds again.
 
 scaler = StandardScaler(13, batch_shape=(20,))
@@ -61,9 +62,9 @@ for name, policy in players.items():
 ax.set(xlabel="bottles", ylabel="mistakes", xlim=(0, 178), ylim=(0, 60))
 
 # %%
-# **What one bandit thinks of one bottle**, a wine of the second vintner that it never sees, after 5, 30 and 177 others.
-# Each row is an arm with its own model: the estimated chance of being right, and the interval that it explores by. The
-# interval is a heuristic, as the axis says: it can leave the range from 0 to 1.
+# **What one bandit predicts for one bottle**, a wine of the second vintner, after 5, 30 and 177 other bottles. The bandit
+# never learns from this one. Each row is an arm with its own model: the estimated probability of being right, and the
+# interval that drives exploration. The interval is a heuristic, as the axis says, and can leave the range from 0 to 1.
 
 kept = 100
 others = torch.tensor([row for row in orders[:, 0].tolist() if row != kept])

@@ -2,9 +2,10 @@
 A bandit on images, whose encoder learns as well
 ================================================
 
-A bandit sees handwritten digits and names them. It is told whether it was right, and never which digit it was. On a random
-encoder it learns slowly. :class:`~torchonline.models.NeuralLinearBandit` trains the encoder on the rewards as they come, and
-learns all again from the new features.
+Training the encoder on the rewards cuts the mistakes of a bandit on 800 images from about 320 to 160-210. The bandit sees
+handwritten digits and names them. It learns only whether it was right, never which digit it was.
+:class:`~torchonline.models.NeuralLinearBandit` trains the encoder on the rewards as they arrive, and then computes the
+bandit's statistics again from the new features.
 """
 
 import logging
@@ -25,8 +26,8 @@ logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 # sphinx_gallery_thumbnail_number = 2
 
 # %%
-# The stream has 800 images of scikit-learn's digits, and 500 others are kept aside. The policy is the recommended
-# bandit, with a model of each digit on the 64 outputs of the encoder.
+# The stream has 800 images of scikit-learn's digits, and 500 others are held out. The policy is the recommended bandit,
+# with a separate model for each digit on the 64 outputs of the encoder.
 
 images, labels = digits(labelled=497)[1].tensors
 mean = images[:800].mean(0)
@@ -52,8 +53,8 @@ def play(seed, **options):
 
 
 # %%
-# **Mistakes, by round**, of three runs each, with other weights and another order of the images. By default the encoder
-# is trained after every 50 rounds; ``train_encoder_every=None`` leaves it random.
+# **Mistakes, by round**, in three runs each. The runs differ in the initial weights and the order of the images. By
+# default the encoder is trained after every 50 rounds; with ``train_encoder_every=None`` it keeps its random weights.
 
 variants = {
     "random encoder": ({"train_encoder_every": None}, "#D55E00", "--"),
@@ -71,7 +72,7 @@ for name, (options, colour, style) in variants.items():
 ax.set(xlabel="images seen", ylabel="mistakes", xlim=(0, 800), ylim=(0, 500))
 
 # %%
-# **Twelve images that were not in the stream**, and what the last run of each says they are; mistakes are marked.
+# **Twelve of the images held out**, with the choices of the last run of each kind. Mistakes are marked.
 
 figure = plt.figure(figsize=(7, 2.6), layout="constrained")
 for part, (name, head) in zip(figure.subfigures(2, 1), heads.items(), strict=True):

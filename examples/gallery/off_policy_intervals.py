@@ -2,8 +2,8 @@
 What would another policy have earned?
 ======================================
 
-A log holds the choices of an old system, their probabilities and their rewards. From such a log alone we estimate what a new
-policy would earn, and how sure of it we are. So a bad policy is found out before it decides anything.
+A log of an old system is enough to estimate what a new policy would earn, with a confidence interval. So a bad policy is found
+out before it makes any decision. The log holds the old system's choices, their probabilities (propensities) and the rewards.
 """
 
 import matplotlib.pyplot as plt
@@ -39,8 +39,8 @@ def draw_log(count, seed):
 
 
 # %%
-# The new policy learns from one log of 500 rounds, and is evaluated on others. This is a simulation, so its true value is
-# known.
+# The new policy learns from one log of 500 rounds, and is evaluated on other logs. The data are simulated, so the true value of
+# the policy is known.
 
 old = draw_log(500, seed=0)
 policy = DisjointArms(EpsilonGreedy(RidgeRegression(3), epsilon=0.1), actions=3)
@@ -52,9 +52,10 @@ truth = float((policy.probabilities(contexts) * torch.sigmoid(contexts @ SLOPES.
 # %%
 # Five 95 % intervals from one log
 # --------------------------------
-# Inverse propensity scores (IPS) weigh each logged reward by the new policy's probability of the action over the old one's. A
-# doubly robust estimate adds a model of the rewards. *Anytime* intervals hold for every length of the log at once: you may look
-# after each round, and stop when you like. They need the range of the rewards, and a bound on the weights, here 1 / 0.2.
+# Inverse propensity scoring (IPS) weights each logged reward by the new policy's probability of the action, divided by the old
+# system's. A doubly robust estimate adds a model of the rewards. *Anytime* intervals hold for all lengths of the log
+# simultaneously: you may look after each round and stop when you like. They need the range of the rewards and a bound on the
+# weights, here 1 / 0.2.
 
 model = DisjointArms(RidgeRegression(3), actions=3)
 
@@ -102,8 +103,9 @@ axes.set(
 plt.show()
 
 # %%
-# The intervals are those of the first of 30 logs with 1000 rounds each. The numbers at the right count the logs whose interval
-# misses the true value. Of 95 % intervals one expects one or two misses. The anytime intervals are wider, and miss less often.
+# The figure shows the intervals from the first of 30 logs with 1000 rounds each. The numbers at the right count the logs whose
+# interval misses the true value; 95 % intervals miss one or two of 30 on average. The anytime intervals are wider, and miss
+# less often.
 #
 # How long a log is long enough?
 # ------------------------------
@@ -131,5 +133,5 @@ axes.set(
 plt.show()
 
 # %%
-# One log of 10,000 rounds, cut at six lengths. Four times the rounds give about half the width. Not shown are an old system
-# that learns, a model that is wrong, and actions that were hardly ever tried.
+# One log of 10,000 rounds, cut at six lengths. Four times the rounds give about half the width. Not shown: an old system that
+# learns, a wrong model of the rewards, and actions that were hardly ever tried.

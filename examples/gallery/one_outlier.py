@@ -2,9 +2,9 @@
 One outlier and two estimators
 ==============================
 
-Two estimators see the same 200 payments, one of which is a data entry error: 25 too much, where the others lie around 0.5.
-The error moves the estimate of ridge regression, and its confidence band leaves the truth without getting wider.
-:class:`~torchonline.HeavyTailRegression` learns in one pass as well. It moves little, and in these runs its band keeps the truth.
+One data entry error among 200 payments moves ridge regression far from the truth, and :class:`~torchonline.HeavyTailRegression`
+little. The error is 25 too high, where payments lie around 0.5. The confidence band of ridge regression then misses the truth
+without getting wider. Heavy-tailed regression also learns in one pass, and in these runs its band contains the truth.
 """
 
 import matplotlib.pyplot as plt
@@ -15,8 +15,8 @@ from torchonline import HeavyTailRegression, RidgeRegression
 plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
 
 # %%
-# The mean payment is the line 0.3 + 0.4 z, and the noise is Gaussian with standard deviation 0.1, which both estimators
-# are told. Everything else is their default. The outlier comes in round 150.
+# The mean payment is the line 0.3 + 0.4 z, and the noise is Gaussian with standard deviation 0.1. Both estimators know
+# the 0.1; their other arguments are defaults. The outlier comes in round 150.
 
 ESTIMATORS = {
     "ridge regression": (RidgeRegression, "#D55E00"),
@@ -45,10 +45,10 @@ def learnt(make, z, paid, outlier):
 
 
 # %%
-# **One run.** The band is the estimator's interval. Its theorem promises it with probability 0.99 if the noise has mean 0
-# in every round: for ridge regression sub-Gaussian noise, for the other any noise with a standard deviation of at most
-# 0.1. An error of 25 that is put in by hand is no such noise, so here no theorem covers either band. What the picture
-# shows is that one of them is robust. Noise with rare, huge values of mean 0 is what the second theorem is about.
+# **One run.** The band is the estimator's interval. By its theorem it holds with probability 0.99 if the noise has mean 0
+# in every round and is sub-Gaussian (ridge regression), or has a standard deviation of at most 0.1 (heavy-tailed
+# regression). An error of 25 added by hand does not have mean 0, so neither theorem covers this run. The figure shows
+# only that one estimator is robust. The second theorem is about noise of mean 0 with rare, huge values.
 
 z, paid = payments(seed=0)
 grid = torch.linspace(0, 1, 101, dtype=torch.float64)
@@ -73,13 +73,13 @@ panels[0].set_ylabel("payment")
 panels[1].annotate("true mean", (0.9, 0.66), (0.72, 0.2), arrowprops={"arrowstyle": "-"})
 
 # %%
-# **Twenty runs, outliers of any size.** How far does the outlier move the estimate, at the worst z? Lines are means
-# over 20 seeds, bands go from the least to the most. Ridge regression is linear in each reward, so it follows for ever.
-# The other cuts the reward to what its error bar and the noise allow, so that beyond some size an outlier does no more
-# harm.
+# **Twenty runs, outliers of any size.** How far does the outlier move the estimate, at the worst z? Lines are means over
+# 20 seeds, and bands range from the smallest to the largest move. Ridge regression is linear in each reward, so its
+# estimate moves in proportion to the outlier. Heavy-tailed regression clips residuals at a threshold set by its interval
+# and the noise scale, so larger outliers do no more harm.
 #
-# The price: outliers below 8 move it more than ridge regression, up to three times as far, and its band is wider. If
-# your noise is Gaussian for certain, ridge regression is the better choice.
+# The price: outliers below 8 move heavy-tailed regression more than ridge regression, up to three times as far, and its
+# band is wider. If your noise is certainly Gaussian, take ridge regression.
 
 sizes = torch.logspace(-1, 5, 25, dtype=torch.float64)
 z, paid = (

@@ -2,9 +2,10 @@
 The radius that finds itself
 ============================
 
-A proved confidence radius has to be safe for the worst problem, and is usually far too large for yours: the bandit
-explores long after it knows enough. :class:`~torchonline.RadiusSelector` plays several multiples of the radius over the
-same models, and finds out by the rewards which one pays. Nothing is tuned beforehand.
+Learning the confidence radius cuts the mistakes of a bandit here from 57 to 25, without tuning. A proved radius covers the worst
+problem, and is usually far too large for yours: the bandit explores long after it knows enough.
+:class:`~torchonline.RadiusSelector` plays several multiples of the radius over the same models, and learns from the rewards
+which one pays.
 """
 
 import matplotlib.pyplot as plt
@@ -22,9 +23,9 @@ plt.rcParams["axes.prop_cycle"] = plt.cycler(
 
 # %%
 # Is a tumour malignant or benign? A round is one of 300 cases of scikit-learn's breast cancer data, with 30 raw
-# measurements, and a right answer pays 1. Both answers have a ridge regression of their own, over one scaler. Twenty
-# runs play as one batch, each with its own order. No theorem covers this to the letter, since the scaler moves; "1 x
-# radius" is the radius of the theorem.
+# measurements, and a right answer pays 1. Each of the two answers has a separate ridge regression, over one scaler.
+# Twenty runs play as one batch, each with its own order of cases. "1 x radius" is the radius of the theorem, which does
+# not strictly apply here because the scaler changes.
 
 data = load_breast_cancer()
 cases, answers = torch.tensor(data.data), torch.tensor(data.target)
@@ -54,8 +55,8 @@ def arms(scale):
 
 
 # %%
-# **Which multiple does the master play?** Shares over the twenty runs. It tries all of them, and leaves the largest
-# first.
+# **Which multiple does the master play?** The selector is called the master. The figure shows how many of the twenty runs
+# play each multiple. The master tries all of them, and gives up the largest first.
 
 mistakes, shares = play(
     lambda scaler: RadiusSelector(RidgeRegression(scaler.features, batch_shape=(20,)), 2, scaler=scaler)
@@ -66,9 +67,8 @@ ax.set_xticks(range(0, 6001, 2000), range(0, 301, 100))  # the metric counts the
 ax.set(xlabel="cases", ylabel="share of the twenty runs")
 
 # %%
-# **What does it cost to find out?** Mistakes in 300 cases, the mean and from the best to the worst run. The master
-# comes close to the better multiples and far from the theorem's radius. It does not beat the best multiple, which
-# nobody knows beforehand.
+# **What does the search cost?** Dots are the mean mistakes in 300 cases, and bars range from the best to the worst run. The
+# master makes 25, the best multiple 20 and the theorem's radius 57. The best multiple is not known beforehand.
 
 results = {f"{multiple:g} x radius": play(arms(multiple))[0].compute() for multiple in MULTIPLES}
 results["master"] = mistakes.compute()

@@ -2,9 +2,8 @@
 A thousand learners in one module
 =================================
 
-``batch_shape=(1000,)`` makes one module of a thousand bandits, each with its own arms, rewards and state. Here they count how
-often a confidence set really fails, which one run cannot show. The module plays them much faster than a loop over a thousand
-modules.
+``batch_shape=(1000,)`` makes one module of a thousand bandits, each with its own arms, rewards and state. It is many times
+as fast as a loop over a thousand modules. Here the thousand count how often a confidence set fails, which one run cannot show.
 """
 
 from time import process_time
@@ -19,9 +18,9 @@ from torchonline.metrics import has_missed
 DIM, ARMS, ROUNDS, LEARNERS, DELTA = 4, 10, 500, 1000, 0.05
 
 # %%
-# The noise has a standard deviation of 1, and both learners are told so. But it consists of rare outliers: one reward in a
-# thousand is off by about 32, and the others by next to nothing. The theorem of AnytimeHeavyTailUCB allows such noise, and that
-# of OFUL does not.
+# The noise has a standard deviation of 1, and both learners know it. But the noise consists of rare outliers: one reward in a
+# thousand is off by about 32, and the others by next to nothing. The theorem of AnytimeHeavyTailUCB covers such noise, the
+# theorem of OFUL does not.
 
 NOISE = TwoPoint(0.001)
 
@@ -41,7 +40,7 @@ def share_failed(make):
 
 
 # %%
-# A set that fails once counts as failed for ever, since the promise is for all rounds at once.
+# A set that fails in one round counts as failed from then on, because the guarantee is for all rounds simultaneously.
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for make, colour, line in ((OFUL, "#D55E00", "--"), (AnytimeHeavyTailUCB, "#0072B2", "-")):
@@ -56,12 +55,12 @@ axes.set(
 plt.show()
 
 # %%
-# A thousand learners of each kind meet the same thousand worlds. The standard error of a share is at most 1.2 points. Both ask
-# for sets that fail with a probability of at most 5 %. AnytimeHeavyTailUCB keeps this promise with room to spare; OFUL makes none
-# for such noise. Not shown is the price: under milder noise OFUL has less regret.
+# A thousand learners of each kind play the same thousand environments. The standard error of a share is at most 1.2 points. Both
+# kinds have ``delta=0.05``: a set should fail with a probability of at most 5 %. AnytimeHeavyTailUCB keeps this guarantee with
+# room to spare; OFUL has none for such noise. Not shown: the price. Under milder noise OFUL has less regret.
 #
-# Beside a loop
-# -------------
+# Compared with a loop
+# --------------------
 
 
 def seconds(batched, rounds=100):
@@ -91,5 +90,6 @@ axes.yaxis.set_major_formatter("{x:g}")
 plt.show()
 
 # %%
-# Medians of five runs of 100 rounds on one machine. The loop's time is that of one learner without ``batch_shape``, times their
-# number. A module of one or two is slower than such a loop. Other machines have other ratios.
+# Each dot is the median of five runs of 100 rounds on one machine. The time of a loop is the time of one learner without
+# ``batch_shape``, times the number of learners. A module of fewer than about ten learners is slower than a loop. Other machines
+# have other ratios.
