@@ -30,8 +30,8 @@ class PrivacySpendLogger(PassGuard):
     *Budget.* With ``stop_at`` the fit ends after the last batch within the budget, at step
     :math:`t^* = \max\{t \le n : \varepsilon_t(\delta) \le \text{stop\_at}\}`, computed before the first batch. This step does
     not depend on the data, so the epsilon logged there is valid. If a batch makes several steps, the fit ends when one more
-    batch, as large as the largest so far, would exceed :math:`t^*`. Most is spent early: a stop at 0.8 of an epsilon of 1 may
-    exclude nearly all people. To spend at most 0.8, build the learner with ``epsilon=0.8``.
+    batch, as large as the largest so far, would exceed :math:`t^*`. Most privacy is spent early: a stop at 0.8 of an epsilon of 1
+    may exclude nearly all people. To spend at most 0.8, build the learner with ``epsilon=0.8``.
 
     *Passes.* Only learners without steps may begin a pass through the loader. Learners with ``participations=k`` allow k passes
     in one fit, if each pass has at least ``min_separation`` steps. If ``min_separation`` is above 1, all passes must have the

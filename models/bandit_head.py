@@ -64,8 +64,8 @@ class BanditHead(Policy):
     *One context, K actions with embeddings* (``actions`` of shape (K, e)): :math:`\phi(z)` is combined with the embedding
     :math:`a_k` of each action. ``combine="product"``: :math:`x_k = \phi(z) \odot a_k`, so that the score
     :math:`x_k^\top\theta = \phi(z)^\top \mathrm{diag}(\theta)\, a_k` is bilinear in context and action. ``combine="outer"``:
-    :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`. :meth:`add_actions` adds embeddings at the end. A state loads into a
-    head with as many.
+    :math:`x_k` is the flattened :math:`\phi(z) a_k^\top`. :meth:`add_actions` adds embeddings at the end. A state loads only into
+    a head with as many embeddings.
 
     :meth:`encode`, :meth:`forward`, :meth:`select` and :meth:`step` run the encoder in evaluation mode and restore its mode
     afterwards. A scripted head in training mode raises an error. The encoder gets a copy of the inputs, so it may work in place,
@@ -78,8 +78,8 @@ class BanditHead(Policy):
     Args:
         encoder: maps a batch ``(n, *feature)`` to ``(n, m)``. m is the policy's dimension d, or d / e for ``combine="outer"``.
         policy: any :class:`~torchonline.policies.policy.Policy`, for example the one that :func:`torchonline.bandit` returns; an
-            estimator, which is played by :class:`~torchonline.UCB`; or a policy with a scaler,
-            :class:`~torchonline.ScaledPolicy` or :class:`~torchonline.DisjointArms`. ``*B`` is its ``batch_shape``.
+            estimator, for :class:`~torchonline.UCB` over it; or a policy with a scaler, :class:`~torchonline.ScaledPolicy` or
+            :class:`~torchonline.DisjointArms`. ``*B`` is its ``batch_shape``.
         actions: K, or the names of K actions, to give each action an estimator like the policy's; or embeddings ``(K, e)``, a
             tensor, an array or lists of numbers, kept as a buffer. None if each arm has its own inputs, or if ``policy`` is a
             :class:`~torchonline.DisjointArms`.
@@ -94,7 +94,7 @@ class BanditHead(Policy):
             a scaler the policy's radius is a heuristic, even after the scaler has frozen, because the policy keeps the rounds
             that it learnt in other coordinates. For a guarantee after a freeze, give the scaler to
             :class:`~torchonline.DisjointArms` or :class:`~torchonline.ScaledPolicy`.
-        output: for a Hugging Face model as ``encoder``: which part of its output has the features, such as ``"mean"`` or
+        output: for a Hugging Face model as ``encoder``: the part of its output to use as features, such as ``"mean"`` or
             ``"pooler_output"``; see :class:`~torchonline.models.HuggingFaceEncoder`. Inputs may then be mappings of tensors.
         processor: for a Hugging Face model: its tokenizer or image processor. Inputs may then be texts or images.
 
@@ -365,7 +365,7 @@ class BanditHead(Policy):
     ) -> list[int]:
         """Add actions at the end, and return their ids. Python only.
 
-        What the policy has learnt stays. With embeddings, an id is an index, and a new action is scored by the shared model.
+        The policy keeps what it has learnt. With embeddings, an id is an index, and a new action is scored by the shared model.
 
         Args:
             actions: embeddings of the new actions, ``(n, e)``, if the head has embeddings; else a number or names, as in
@@ -375,7 +375,7 @@ class BanditHead(Policy):
             embeddings: the same, under a :class:`~torchonline.HybridArms` with embeddings.
 
         Raises:
-            TypeError, ValueError: an argument is anything else, or each action has its own inputs. Nothing has changed.
+            TypeError, ValueError: an argument is invalid, or each action has its own inputs. Nothing has changed.
 
         Example:
             >>> head = BanditHead(nn.Identity(), OFUL(2), actions=[[1.0, 0.0], [0.0, 1.0]])

@@ -56,7 +56,7 @@ def recommended_policy(
 ) -> Policy:
     """Call :func:`torchonline.bandit` with the arguments, for configuration files.
 
-    Command lines read a function's return annotation, and that of ``bandit`` is a union of two types.
+    Command lines need one type as the return annotation, and ``bandit`` returns one of two types.
 
     Example:
         >>> recommended_policy(3, actions=2).actions
@@ -95,11 +95,11 @@ def table_head(
         columns: kinds or options of columns by name, as in a ColumnEncoder; or a ColumnEncoder. The command line proposes
             columns, rewards and actions that are None, from the log.
         rewards: as in :func:`torchonline.bandit`; None for "unit".
-        actions: as in :func:`torchonline.bandit`: names, or K, or None if each arm has a row of its own.
+        actions: as in :func:`torchonline.bandit`: names, or K, or None if each arm has its own row.
         products: groups of columns by name. The features of two columns from different groups get products, so that the effect
             of one can depend on the other. None for the default of :func:`torchonline.bandit`.
         magnitudes: as in :func:`torchonline.bandit`.
-        bins: as in :func:`torchonline.bandit`. The encoder has bins of its own, the ``edges`` of numbers.
+        bins: as in :func:`torchonline.bandit`. They are separate from the encoder's bins, the ``edges`` of numbers.
         explore: as in :func:`torchonline.bandit`.
         missing: words for a gap, as in a ColumnEncoder; None for its own.
 

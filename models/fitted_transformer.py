@@ -45,7 +45,7 @@ class FittedTransformer(nn.Module):
         - features: ``(..., dim)``.
 
     Raises:
-        TypeError, ValueError: ``transformer`` is no transformer, is not fitted, or was fitted without column names.
+        TypeError, ValueError: ``transformer`` is not a transformer, is not fitted, or was fitted without column names.
 
     Example:
         >>> import pandas

@@ -51,13 +51,13 @@ class HubHead(ModelHubMixin, library_name="torchonline", tags=["bandit", "online
     numbers of encoder and policy; ``head.pt`` with the modules, as in a checkpoint of
     :class:`~torchonline.models.NeuralLinearBandit`; ``config.json`` with the settings; and ``README.md``, the model card. A
     tokenizer or image processor adds its own. ``HubHead.from_pretrained(name).head`` continues from the saved round. It runs no
-    code of the files, and needs the classes of the encoder to be imported. The processor is loaded by its own class:
+    code from the files. The classes of the encoder must be imported already. The processor is loaded by its own class:
     ``head.encoder.processor = AutoTokenizer.from_pretrained(name)``.
 
     It needs the ``huggingface`` extra.
 
     Args:
-        head: any head without functions of your own.
+        head: any head that holds no user-defined functions.
 
     Raises:
         TypeError: a part of the head cannot be saved; the error names it.

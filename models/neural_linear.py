@@ -57,7 +57,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
     The loss h is Huber's: squared up to twice the median absolute residual (1.35 standard deviations of Gaussian noise), linear
     beyond. With a squared loss, single heavy-tailed rewards could dominate the features. Training voids the policy's guarantee,
-    because the new features depend on the noise of the rewards that are learnt again.
+    because the new features depend on the noise of rewards that the policy learns again.
 
     ``head.policy.add_actions`` and ``remove_actions`` may change the arms between batches. The replay then drops the rounds of
     removed arms.
@@ -94,17 +94,17 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
     Shape:
         - A batch is ``(inputs, rewards)`` or ``(inputs, rewards, means)`` for N rounds, or a dict with these names.
         - inputs: ``(N, *B, K, *feature)``, or ``(N, *B, *feature)`` for a head with actions. For a Hugging Face model they may
-          also be mappings or raw, as its head takes them; texts may have other lengths in each batch.
+          also be mappings or raw, as its head takes them; texts may differ in length between batches.
         - rewards: reward of each arm, ``(N, *B, K)``; means: expected rewards, ``(N, *B, K)``. Both may have any real dtype or be
           boolean. Regret is computed from the means, or from the rewards if there are no means. Columns are in the order of
           ``head.policy.action_ids``; actions are these ids.
         - A batch may also be a log: :class:`~torchonline.models.LoggedRounds`, or a dict with ``inputs``, ``action`` and
           ``reward``. Its rounds are learnt in order, without decisions.
         - ``training_step`` returns ``regret`` (not for a log), ``reward`` and ``action``, each ``(N, *B)``, for callbacks. It
-          logs ``reward``, the mean over the batch. If the attribute ``watched`` is True, it also returns what the policy
-          predicted for the chosen arm before it learnt the reward: ``prediction``, ``low`` and ``high``
-          (:meth:`Estimator.interval`), and the arm's ``probability`` (for a log, the logged one) if it is known exactly and not
-          only estimated. This costs O(d^2) more for each round.
+          logs ``reward``, the mean over the batch. If the attribute ``watched`` is True, it also returns the policy's prediction
+          for the chosen arm before learning: ``prediction``, ``low`` and ``high`` (:meth:`Estimator.interval`), and the arm's
+          ``probability`` (for a log, the logged one) if it is known exactly and not only estimated. This costs O(d^2) more for
+          each round.
         - N may be 0, as in the last batch of some ranks of a :class:`~torchonline.models.RoundLoader`. An empty batch is not
           learnt, counted or logged.
 

@@ -41,7 +41,7 @@ class OnlinePredictor(pl.LightningModule):
     ``"logistic"``, :math:`\ln(1 + e^m) - ym` for targets in [0, 1]. All are convex in :math:`\theta`, so the learner's regret
     guarantee holds against every fixed :math:`\theta` under the learner's conditions. In particular, its ``lipschitz`` must bound
     the norm of the gradients, :math:`|\ell'(m)|\,\|z\|`. The encoder is not trained. A scaler changes the features while it
-    moves, so the guarantee does not compare with one :math:`\theta` on raw features.
+    learns, so the guarantee does not cover a fixed :math:`\theta` on raw features.
 
     *Private learners*, such as :class:`~torchonline.DPTOFW`, learn each row as one record. Their privacy guarantee covers the
     learner's decisions but not logged losses, so ``log_losses`` must be False. A scaler is refused, because it would hold
@@ -50,8 +50,8 @@ class OnlinePredictor(pl.LightningModule):
     :class:`~torchonline.callbacks.PrivacySpendLogger` logs the privacy spent. Checkpoints of private learners are secret.
     ``torchonline.export.released(model)`` returns a copy that predicts and holds published weights only.
 
-    *Files.* A checkpoint holds the states but not the parts. Build the parts again with the same arguments and call
-    ``OnlinePredictor.load_from_checkpoint(path, learner=..., encoder=..., scaler=...)``. The functions of
+    *Files.* A checkpoint holds the states of learner, encoder and scaler, but not the objects. Construct them again with the same
+    arguments, and call ``OnlinePredictor.load_from_checkpoint(path, learner=..., encoder=..., scaler=...)``. The functions of
     :mod:`torchonline.export` write the ``learner``, whose ``predict()`` returns the weights. To predict with such a file, compute
     the features and the product yourself, and for ``"logistic"`` the sigmoid.
 

@@ -230,7 +230,7 @@ class OnlineTrainer(pl.Trainer):
             export: whether GET /export returns the policy as a file.
             largest: largest accepted magnitude of a feature.
             personalizer: whether the service also answers requests of Azure Personalizer, below /personalizer.
-            ignored: names of Personalizer's features that are no columns of the model and are left out.
+            ignored: names of Personalizer's features that are not columns of the model and are left out.
         """
         head = get_head(load_checkpoint(model, ckpt_path))
         lowest, highest = reward_range

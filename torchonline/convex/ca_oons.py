@@ -55,14 +55,14 @@ class CAOONS(ConvexLearner):
 
     Without a horizon, ``horizon=None``, there are 30 learners, and the j-th sleeps until round :math:`2^{j-1}`. This costs at
     most :math:`3G\|u\|^2/\ell` more; T is :math:`2^{30}` in the logarithms of the weights (proof: docs/parameter_free_theory.md).
-    Cost of a round: that of N learners in one batch, and O(N (N + ln T)) for their weights.
+    Cost of a round: as for N learners in one batch, and O(N (N + ln T)) for their weights.
 
     Args:
         dim: number of coordinates d.
         lipschitz: length of the longest gradient G > 0.
         horizon: number of rounds T that the guarantee is for; None for any number up to 2^30.
         meta: ``"values"``, ``"linear"`` or ``"paper"``.
-        preset, form, sketch_size: those of :class:`~torchonline.OONS`. The preset ``"paper"`` also applies to the weights.
+        preset, form, sketch_size: as in :class:`~torchonline.OONS`. The preset ``"paper"`` also applies to the weights.
         domain: a convex set for decisions, as for :class:`~torchonline.OONS`; None for the whole space.
         length_scale: :math:`\ell > 0`, half of the smallest radius. Shorter comparators cost as much as one of this length.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.

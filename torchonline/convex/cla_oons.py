@@ -67,7 +67,7 @@ class CLAOONS(OptimisticNewton):
         length_scale: first radius :math:`D_1` > 0, the unit of length.
         preset: ``"default"``: kappa, cap, look 9, 18, 2.25 and the ridge :math:`z/D_1`; ``"paper"``: 32, 64, 4, the ridge
             :math:`4z^2`, and a :math:`\max\|g\|` of at least 1.
-        form, sketch_size: those of :class:`~torchonline.OONS`, without ``"frozen"``.
+        form, sketch_size: as in :class:`~torchonline.OONS`, without ``"frozen"``.
         domain: a convex set for decisions, as for :class:`~torchonline.OONS`; None for the whole space.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 

@@ -168,7 +168,7 @@ class Vertices(Domain):
 class CrossPolytope(LpBall, Vertices):
     r"""Ball :math:`\|v\|_1 \le R` as a polytope.
 
-    Its vertices are :math:`Re_1, ..., Re_d, -Re_1, ..., -Re_d`. Its arguments are those of :class:`LpBall`.
+    Its vertices are :math:`Re_1, ..., Re_d, -Re_1, ..., -Re_d`. Its arguments are as in :class:`LpBall`.
 
     Example:
         >>> CrossPolytope(2, radius=5.0).minimizer(torch.tensor([-3.0, -4.0]).double())

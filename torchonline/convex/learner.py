@@ -35,7 +35,7 @@ class ConvexLearner(Learner):
         points: number of queries N.
         entries: size of the largest array in a step of one learner; None for d. If this array and the buffers are small, steps
             run on NumPy views.
-        options: those of :class:`~torchonline.core.learner.Learner`.
+        options: as in :class:`~torchonline.core.learner.Learner`.
     """
 
     if TYPE_CHECKING:

@@ -27,7 +27,7 @@ class WithParams:
             deep: whether to add the arguments of the parts, as ``estimator__ridge``.
 
         Raises:
-            TypeError: ``deep`` is no bool.
+            TypeError: ``deep`` is not a bool.
 
         Example:
             >>> UCB(RidgeRegression(3, ridge=2.0)).get_params()["estimator__ridge"]

@@ -55,10 +55,10 @@ class SharedLearner(nn.Module):
       block costs one message of 2 d^2 + d + 2 numbers (d^2 + d for ridge regression, several messages for links), for any
       number of ranks and rounds. This needs a learner with blocks (``has_blocks``) and fixed coordinates.
 
-    Guarantee: that of :meth:`Estimator.learn`, for all rounds of all ranks in one order. Conditions, besides the learner's: no
-    row of data goes to two ranks; the noise of a round is independent of all other rounds; no arm depends on another rank's
-    reward before that reward is learnt; the times of syncs depend on no reward that is not yet learnt; and no round is dropped
-    because of its reward. Proof and traps: docs/distributed.md.
+    Guarantee: as for :meth:`Estimator.learn`, for all rounds of all ranks in one order. Conditions, besides the learner's: no row
+    of data goes to two ranks; the noise of a round is independent of all other rounds; no arm depends on another rank's reward
+    before that reward is learnt; the times of syncs depend on no reward that is not yet learnt; and no round is dropped because
+    of its reward. Proof and traps: docs/distributed.md.
 
     A private learner learns only on the first rank, and draws its noise there. Records go to that rank, which sends back its
     :meth:`~torchonline.privacy.learners.base.PrivateLearner.public_state`. Each queued record takes its step, a refused record
@@ -66,10 +66,10 @@ class SharedLearner(nn.Module):
     secret state, and no learner loads it.
 
     Errors in the rounds of one rank are raised by the sync of all ranks and name the rank. Then no state has changed, and all
-    rounds stay queued; :meth:`discard` drops those of a rank. If a rank dies or does not call ``sync``, the sync of the others
-    raises when the connection breaks, or after the timeout of the process group. The constructor, :meth:`broadcast` and
-    :meth:`sync` are
-    collective: all ranks call them in the same order, from one thread. Without a process group there is one rank.
+    rounds stay queued; :meth:`discard` drops the rounds of a rank. If a rank dies or does not call ``sync``, the sync of the
+    others raises when the connection breaks, or after the timeout of the process group. The constructor, :meth:`broadcast` and
+    :meth:`sync` are collective: all ranks call them in the same order, from one thread. Without a process group there is one
+    rank.
 
     Cost of a sync: docs/distributed.md has a model and measurements.
 
@@ -129,7 +129,7 @@ class SharedLearner(nn.Module):
     def select(self, *arguments: Any, **named: Any) -> Tensor:
         """Return the index of the chosen arm, from the state of the last sync.
 
-        Arguments are those of the policy's ``select``.
+        Arguments are as in the policy's ``select``.
         """
         index: Tensor = self.policy.select(*arguments, **named)
         return index
@@ -137,7 +137,7 @@ class SharedLearner(nn.Module):
     def select_with_probability(self, *arguments: Any, **named: Any) -> tuple[Tensor, Tensor]:
         """Choose an arm, and return its propensity.
 
-        Arguments are those of the policy's ``select_with_probability``, as for :meth:`select`.
+        Arguments are as in the policy's ``select_with_probability``; see :meth:`select`.
         """
         decision: tuple[Tensor, Tensor] = self.policy.select_with_probability(*arguments, **named)
         return decision

@@ -110,7 +110,7 @@ class TableBandit(gymnasium.Env[np.ndarray, np.int64]):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Return a context, the reward of an arm, and whether the episode is over.
 
-        The context is that of the next row if the reward is not known, and otherwise the same again.
+        The context is the next row's if the reward is unknown; if it is known, the same context again.
         """
         if self._row is None:
             raise RuntimeError("step: expected a call of reset() before each episode, got none")

@@ -33,12 +33,12 @@ from torchonline.policies.policy import Policy
 
 
 class Archive(NamedTuple):
-    """Functions of a policy, and what they take and return.
+    """Functions of a policy, with facts about their arguments and results.
 
     Attributes:
         programs: ``start``, ``select``, ``probabilities``, ``scores`` and ``step``.
-        about: what a :class:`~torchonline.export.Runner` must know: names of the state's buffers, of arguments and of
-            actions, shapes and dtypes.
+        about: facts for a :class:`~torchonline.export.Runner`: names of the state's buffers, of arguments and of actions, shapes
+            and dtypes.
     """
 
     programs: dict[str, ExportedProgram]

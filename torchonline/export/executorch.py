@@ -1,8 +1,8 @@
 """ExecuTorch files: the functions of a policy for phones and other devices.
 
-A file has the methods of an archive (:mod:`torchonline.export.functions`), and a method ``about`` that returns what a
-:class:`~torchonline.export.Runner` must know, as JSON. ExecuTorch has kernels for the core operators of torch.
-``REWRITTEN`` replaces other operators, and those that ExecuTorch 1.5 computes differently from torch.
+A file has the methods of an archive (:mod:`torchonline.export.functions`), and a method ``about`` that returns the facts for a
+:class:`~torchonline.export.Runner`, as JSON. ExecuTorch has kernels for the core operators of torch. ``REWRITTEN`` replaces other
+operators, and those that ExecuTorch 1.5 computes differently from torch.
 """
 
 import functools
@@ -49,9 +49,9 @@ def to_executorch(
     Args:
         module: a policy or a policy on an encoder, whose operations ExecuTorch has.
         path: path of the file, which must end in ``.pte``; None writes no file.
-        example: as in :func:`to_torchscript`. Calls must have its number of features, and its length of a text.
+        example: as in :func:`to_torchscript`. Calls must have the example's number of features and, for texts, its length.
         most_decisions: largest number of decisions in a call, at least 3, as the verification has.
-        most_arms: largest number of arms with features of their own, at least 5.
+        most_arms: largest number of arms, if each arm has its own features; at least 5.
 
     Returns:
         A runner of the file. ``Runner.load(path)`` returns one, too.

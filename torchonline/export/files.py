@@ -249,7 +249,7 @@ def compile_program(program: torch.export.ExportedProgram | Archive, path: str |
     """Compile a program or an archive to machine code with AOTInductor.
 
     The package is the fastest way to play small rounds one by one. For d up to some tens, a round is 1.5 to 3 times as fast as in
-    eager mode (docs/speed.md). If matrix products dominate a round, nothing is gained. It needs a C++ compiler.
+    eager mode (docs/speed.md). If matrix products dominate a round, it is not faster. It needs a C++ compiler.
 
     Compiling takes half a minute, or minutes on a busy machine; a program of blocks takes a minute or two, and an archive has
     five programs. The packages are kept in torch's cache of compiled code, in the folder ``TORCHINDUCTOR_CACHE_DIR``. Compiling
@@ -257,12 +257,12 @@ def compile_program(program: torch.export.ExportedProgram | Archive, path: str |
 
     Args:
         program: result of :func:`to_program` or :func:`to_archive`.
-        path: path of the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads that of a program, in
-            Python without torchonline or in C++, on the kind of machine it was compiled on.
-            :class:`Runner` loads that of an archive, and in C++ ``AOTIModelPackageLoader(path, "step")`` loads a function of it.
+        path: path of the package, which must end in ``.pt2``. ``torch._inductor.aoti_load_package`` loads the package of a
+            program, in Python without torchonline or in C++, on the kind of machine it was compiled on. :class:`Runner` loads the
+            package of an archive; in C++, ``AOTIModelPackageLoader(path, "step")`` loads one of its functions.
 
     Returns:
-        The loaded package. That of a program has its own state: ``choices, learnt = compiled(past, action, reward, learn, arms,
+        The loaded package. A program's package has its own state: ``choices, learnt = compiled(past, action, reward, learn, arms,
         mask)``.
     """
     check_path(Path(path), ".pt2")
@@ -296,14 +296,14 @@ def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, 
 
     The graphs are the functions of :func:`to_archive`. Each takes the buffers of the state and the arguments, by name.
     ``start.onnx`` returns the first state, ``select.onnx`` the ``choices``, and ``step.onnx`` returns ``learnt`` and
-    ``next.NAME`` for each buffer. They are verified with onnxruntime: choices are those of the policy, and states agree up to
+    ``next.NAME`` for each buffer. They are verified with onnxruntime: choices equal the policy's, and states agree up to
     rounding. ``Runner.load(path)`` runs them. It needs the ``onnx`` extra.
 
     A rule that draws its choices, such as :class:`~torchonline.SquareCB`, has no ``select.onnx``: draw from its probabilities.
 
     Args:
         module: as in :func:`to_archive`.
-        path: path of the folder, which is made if there is none. Graphs of an earlier call are replaced; other files stay.
+        path: path of the folder, created if missing. Graphs of an earlier call are replaced; other files stay.
         example: as in :func:`to_torchscript`.
         noise_scale: as in :func:`to_archive`.
 
@@ -313,7 +313,7 @@ def to_onnx(module: Policy, path: str | Path, *, example: Tensor | None = None, 
     Raises:
         ValueError: the policy's scores are random, or it has a learner that runs in Python only; or ``path`` is a file.
         ImportError: onnx, onnxruntime or onnxscript is not installed.
-        RuntimeError: the graphs do not compute what the policy does; nothing is written.
+        RuntimeError: the results of the graphs differ from the policy's; nothing is written.
 
     Example:
         >>> to_onnx(OFUL(2), folder / "policy")

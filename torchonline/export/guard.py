@@ -81,7 +81,7 @@ def chosen(policy: Policy, inputs: Tensor | None, mask: Tensor) -> Tensor:
     """Return the choices of a policy, and -1 for a decision that cannot be made.
 
     A decision cannot be made if no arm is available, or if ``select`` would refuse the features of any arm, available or not. If
-    each arm has inputs, the number K of arms may be 0. Arguments and shapes are those of ``select``.
+    each arm has inputs, the number K of arms may be 0. Arguments and shapes are as in ``select``.
     """
     decider, x, usable, possible = _decision(policy, inputs, mask)
     # Ties are broken by the inputs before an encoder, as in `select`.
@@ -92,7 +92,7 @@ def chosen(policy: Policy, inputs: Tensor | None, mask: Tensor) -> Tensor:
 def shares(policy: Policy, inputs: Tensor | None, mask: Tensor) -> Tensor:
     """Return the probability of each arm; 0 if a decision cannot be made.
 
-    Arguments, shapes and decisions that cannot be made are those of :func:`chosen`.
+    Arguments, shapes and decisions that cannot be made are as in :func:`chosen`.
     """
     decider, x, usable, possible = _decision(policy, inputs, mask)
     probabilities = decider.probabilities(x, usable)

@@ -28,8 +28,8 @@ MOST = 540
 class ForONNX(torch.fx.Interpreter):
     """Run of a graph with operators that ONNX has.
 
-    Floating-point numbers become tensors, because torch's exporter rounds numbers to single precision, but tensors not. Of a
-    condition both branches run.
+    Floating-point numbers become tensors, because torch's exporter rounds numbers to single precision, but not tensors. Both
+    branches of a condition run.
     """
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:

@@ -32,7 +32,7 @@ class Runner:
     Args:
         functions: ``start()``, which returns the first state, and functions of a state and of tensors: ``select``, ``scores``,
             ``probabilities`` and ``step``, which also returns the next state.
-        about: what the archive says of them.
+        about: facts about the functions, from the archive.
     """
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], about: Mapping[str, Any]) -> None:
@@ -47,9 +47,9 @@ class Runner:
 
         ``torch.save(runner.state, path)`` writes it. An assignment replaces it by a copy of those buffers, from another runner's
         state or the policy's ``state_dict()``. A ValueError names a buffer that is missing or has another shape or dtype. It also
-        names one that the file keeps fixed, such as options, the ids and names of arms or the weights of an encoder, if it has
-        other values. A runner's state has none of those.
-        ``policy.load_state_dict(policy.state_dict() | runner.state)`` takes it back to the learner.
+        names a buffer that the file keeps fixed, such as options, the ids and names of arms or the weights of an encoder, if its
+        values differ. A runner's state has no such buffers. ``policy.load_state_dict(policy.state_dict() | runner.state)`` takes
+        it back to the learner.
         """
         return self._state
 
@@ -128,7 +128,7 @@ class Runner:
         """Return the chosen arm of each decision: its index or id, or -1.
 
         Args:
-            inputs: what the policy's ``select`` takes, for one decision or for N; None for fixed arms.
+            inputs: as in the policy's ``select``, for one decision or for N; None for fixed arms.
             mask: which arms are available, bool, ``(K)`` or ``(N, K)``. None: all.
         """
         if "select" not in self.functions:

@@ -153,11 +153,11 @@ class ColumnEncoder(nn.Module):
 
         - Numbers, booleans and dates are recognized also if they are text. ``fill`` is the median, and ``edges`` are quantiles.
         - A date has the parts that repeat within its range: the week from two weeks on, the year from two years on. Dates that
-          ascend from row to row have no age, because all later ones would lie outside of what was learnt.
+          ascend from row to row have no age, because all later ones would lie outside the learnt range.
         - Other text is a category. The most frequent values get a column each; new and rare values are hashed. Text of many
           different values, of four words on average, is a text.
-        - A column without any value, with one value only, or with a text of its own in each row, is dropped. ``dropped`` names
-          the reason.
+        - A column without any value, with one value only, or with a different text in each row, is dropped. ``dropped`` names the
+          reason.
 
         Args:
             frame: a pandas or polars frame, an Arrow table, or a list of dicts.
@@ -200,7 +200,7 @@ class ColumnEncoder(nn.Module):
         """Return the indices of the features of columns, as for ``interactions``.
 
         ``torchonline.bandit(encoder.dim, interactions={"visitor": encoder.places("age", "country"), "page":
-        encoder.places("price")})`` has the products of all features of the visitor with those of the page.
+        encoder.places("price")})`` has the products of all features of the visitor with all features of the page.
         """
         names = [column["name"] for column in self.columns]
         if unknown := [column for column in columns if column not in names]:
@@ -302,7 +302,7 @@ class ColumnEncoder(nn.Module):
             texts: the other values by name.
 
         Raises:
-            ValueError: a name is no column, or is in both dictionaries.
+            ValueError: a name is not a column, or is in both dictionaries.
         """
         for name in numbers:
             if name not in self.column_places or name in texts:

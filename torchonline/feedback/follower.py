@@ -26,8 +26,8 @@ class Follower:
     """Single writer that learns from a log and saves state and position together.
 
     It starts from the snapshot, if there is one. After a crash it learns the rounds since its last snapshot again: no round is
-    lost, and none is learnt twice. The state then equals, bit for bit, that of an uninterrupted learner with the same ``blocks``
-    and ``name``, on the same kind of processor and with the same number of threads.
+    lost, and none is learnt twice. The state then equals, bit for bit, the state of an uninterrupted learner with the same
+    ``blocks`` and ``name``, on the same kind of processor and with the same number of threads.
 
     A private learner continues with fresh noise, and its ledger counts one more run from the snapshot on, see docs/privacy.md.
     The ledger of a snapshot covers the publication of snapshots only. So decide from snapshots, not from the follower's learner,

@@ -58,7 +58,7 @@ class FeedbackLog(ABC):
     ) -> tuple[list[Decision | ConflictError], list[str]]:
         """Log decisions, then join rewards, in one transaction: all are stored, or none.
 
-        Returns the results of :meth:`decide_many` and :meth:`reward_many`. It serves a service that collects the calls of many
+        Returns the results of :meth:`decide_many` and :meth:`reward_many`. It is for a service that collects the calls of many
         clients.
         """
 

@@ -33,7 +33,7 @@ class DamagedRowError(ValueError):
         reason: description of the damage, beginning with the column.
         position: position of the row among the known rounds, as in :class:`Feedback`; 0 if decisions are read.
         number: number of the decision; 0 if unknown.
-        last: last position of the damage: that of the row, or of the last missing row.
+        last: last damaged position: the position of the row, or of the last missing row.
     """
 
     def __init__(self, reason: str, position: int = 0, number: int = 0, last: int = 0) -> None:

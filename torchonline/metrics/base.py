@@ -77,7 +77,7 @@ class ExactMetric(Metric):
     between the metric cannot be updated or loaded. ``state_dict`` holds this rank's states unless the metric is synced.
 
     Args:
-        options: those of torchmetrics.Metric.
+        options: options of torchmetrics.Metric.
 
     Raises:
         TypeError: an argument of ``update`` is not a floating-point tensor. No state has changed.

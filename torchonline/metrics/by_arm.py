@@ -30,9 +30,10 @@ class ArmMeans(NamedTuple):
 class MeanByArm(ExactMetric):
     r"""Count, mean and standard error of a value, for each arm.
 
-    The value may be a reward or a regret. The standard error is :math:`s_k / \sqrt{n_k}`. It describes the rounds as they are,
-    and is not a confidence interval for an arm's mean: a learner that drops an arm after bad luck leaves the arm's mean too low,
-    and different arms are played in different contexts. For a comparison of arms or policies use :mod:`torchonline.off_policy`.
+    The value may be a reward or a regret. The standard error is :math:`s_k / \sqrt{n_k}`. It describes the observed rounds, and
+    does not give a confidence interval for an arm's mean: a learner that drops an arm after bad luck leaves the arm's mean too
+    low, and different arms are played in different contexts. For a comparison of arms or policies use
+    :mod:`torchonline.off_policy`.
 
     The results do not depend on the split into updates or on the ranks, up to rounding. The sums are taken around each arm's
     first value, so a mean far from 0 loses no digits. Cost of n rounds: O(n + K).

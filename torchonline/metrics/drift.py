@@ -75,10 +75,10 @@ class DriftAlarm(ExactMetric):
     whose laws repeat with period m, such as hourly values with a weekly cycle if a window is a whole number of weeks. Values may
     be unbounded, and need no moments. Proof: docs/monitoring.md.
 
-    *What it does not cover.* A learner that changes its choices changes its rewards. An alarm on such rewards is right, but may
-    show only the learning. Watch the rewards of a fixed policy, such as a control group, or the residuals ``reward - prediction``
-    of a fixed model. Dependent values, such as slow waves longer than the window, cause more alarms than ``alpha`` says. The
-    absence of an alarm proves nothing.
+    *Not covered.* A learner that changes its choices changes its rewards. An alarm on such rewards is right, but may show only
+    the learning. Watch the rewards of a fixed policy, such as a control group, or the residuals ``reward - prediction`` of a
+    fixed model. Dependent values, such as slow waves longer than the window, cause more alarms than ``alpha`` says. The absence
+    of an alarm proves nothing.
 
     *Delay.* A change of the mean by :math:`c\,\sigma\sqrt{2/m}` is detected in the first whole window after it with probability
     about 1/2, for values with standard deviation :math:`\sigma`.

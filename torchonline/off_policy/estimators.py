@@ -39,17 +39,18 @@ class Estimate:
     Attributes:
         value: the estimate, a float.
         terms: the rounds' contributions, ``(N)``, float64. The value is their mean.
-        effective_sample_size: that of the weights; 0 if all are 0, and N for the direct method, which has no weights.
+        effective_sample_size: effective sample size of the weights; 0 if all are 0, and N for the direct method, which has no
+            weights.
         tail_share: share of the largest term in the variance, from 0 to 1, a diagnostic of heavy tails:
 
             .. math:: \max_g d_g^2 \Big/ \sum_g d_g^2
 
             :math:`d_g` sums the deviations of the terms from their mean over the rounds of group g. For a self-normalised
-            estimate, the terms are those of its linear approximation. The share tends to 0 as the log grows if the terms have a
+            estimate, the terms come from its linear approximation. The share tends to 0 as the log grows if the terms have a
             finite variance, and does not if their tail index is below 2. K equal terms among zeros have a share of about 1 / K.
-            It is 1 if all terms are equal, because the log then does not show their variance. That of an improvement is the
-            larger of this share and the value's, because many rewards of the log would hide the few of the target.
-            :func:`~torchonline.off_policy.confidence_interval` takes a share above 0.1 for a heavy tail
+            It is 1 if all terms are equal, because the log then does not show their variance. For an :func:`improvement` it is
+            the larger of this share and the value's share, because the many rewards of the log would hide the few of the target.
+            :func:`~torchonline.off_policy.confidence_interval` treats a share above 0.1 as a heavy tail
             (docs/off_policy_measured.md has the coverage on either side).
 
     Reference:
@@ -103,7 +104,7 @@ class Estimate:
 def deviations(estimate: Estimate) -> Tensor:
     """Return the sums over groups of the terms' deviations from their mean, ``(G)``.
 
-    The terms of a self-normalised estimate are those of its linear approximation (delta method).
+    The terms of a self-normalised estimate come from its linear approximation (delta method).
     """
     terms = estimate.terms
     if estimate.self_normalised:
@@ -152,7 +153,7 @@ def importance_weights(log: BanditLog, target: Any) -> Tensor:
 
 
 def ips(log: BanditLog, target: Any) -> Estimate:
-    r"""Estimate by inverse propensity scores: :math:`\frac1N\sum_i w_i r_i`.
+    r"""Estimate by inverse propensity scoring: :math:`\frac1N\sum_i w_i r_i`.
 
     Unbiased for the mean over the rounds of the target's expected reward, if
 
@@ -181,8 +182,8 @@ def ips(log: BanditLog, target: Any) -> Estimate:
 def snips(log: BanditLog, target: Any) -> Estimate:
     r"""Estimate by self-normalised IPS: :math:`\sum_i w_i r_i / \sum_i w_i`.
 
-    Consistent but biased, and always within the range of the rewards. It has no anytime-valid interval. The arguments are those
-    of :func:`ips`.
+    Consistent but biased, and always within the range of the rewards. It has no anytime-valid interval. The arguments are as in
+    :func:`ips`.
 
     Raises:
         ValueError: the target would have chosen none of the logged actions.
@@ -261,8 +262,8 @@ def doubly_robust(log: BanditLog, target: Any, predicted: Any) -> Estimate:
     .. math:: \frac1N\sum_i\Bigl(\sum_a \pi(a \mid x_i)\,\hat q(x_i, a) + w_i\,(r_i - \hat q(x_i, a_i))\Bigr)
 
     Unbiased under the conditions of :func:`ips`, if the prediction of a round uses earlier rounds only, or if groups are
-    independent of each other and the prediction uses other groups only (cross-fitting). The variance is smaller than that of IPS
-    if the model explains the rewards. Arguments and reference are those of :func:`direct_method`.
+    independent of each other and the prediction uses other groups only (cross-fitting). The variance is smaller than with IPS if
+    the model explains the rewards. Arguments and reference are as in :func:`direct_method`.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)
@@ -277,7 +278,7 @@ def sndr(log: BanditLog, target: Any, predicted: Any) -> Estimate:
 
     .. math:: \frac1N\sum_i\sum_a \pi(a \mid x_i)\,\hat q(x_i, a) + \frac{\sum_i w_i\,(r_i - \hat q(x_i, a_i))}{\sum_i w_i}
 
-    Consistent but biased. It has no anytime-valid interval. Arguments are those of :func:`direct_method`.
+    Consistent but biased. It has no anytime-valid interval. Arguments are as in :func:`direct_method`.
 
     Raises:
         ValueError: the target would have chosen none of the logged actions.
@@ -297,7 +298,7 @@ def switch(log: BanditLog, target: Any, predicted: Any, threshold: float, *, log
 
     .. math:: \frac1N\sum_i\Bigl(w_i r_i 1[w_i \le \tau] + \sum_a \pi(a \mid x_i)\,\hat q(x_i, a)\,1[w(x_i, a) > \tau]\Bigr)
 
-    The bias is the model's bias where weights are large. Other arguments are those of :func:`direct_method`.
+    The bias is the model's bias where weights are large. Other arguments are as in :func:`direct_method`.
 
     Args:
         log: the log.
@@ -347,7 +348,7 @@ def switch_doubly_robust(log: BanditLog, target: Any, predicted: Any, threshold:
 
     It is :func:`doubly_robust` with :math:`w_i\,1[w_i \le \tau]` in place of :math:`w_i`, and does not need logging probabilities
     of other arms. The bias is the model's bias where weights are above ``threshold``, tau, which is at least 0. Other arguments
-    are those of :func:`direct_method`, and the reference is that of :func:`switch`.
+    are as in :func:`direct_method`, the reference is as in :func:`switch`.
 
     Example:
         >>> log = BanditLog(arms=2, action=[0, 1, 1, 0], reward=[1, 0, 1, 1], probability=[0.5] * 4)

@@ -48,7 +48,7 @@ class Interval(_Bounds[Bound]):
         lower: a float; or the bounds after each round, ``(N)``, float64.
         upper: as ``lower``.
         method: how it was computed: "normal", "bootstrap" or "confidence_sequence"; "none" for infinite bounds.
-        note: why :func:`confidence_interval` did not take the normal interval, and what it assumed.
+        note: why :func:`confidence_interval` did not take the normal interval, and its assumption.
     """
 
     method: str = ""
@@ -121,8 +121,8 @@ def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 
 
     Asymptotic: the coverage tends to 1 - delta as the number of independent groups grows, if the weighted residuals have finite
     variance. With few groups, rare rewards or heavy weights it is smaller (docs/off_policy_measured.md has counts). The function
-    warns if the diagnostic of :func:`confidence_interval` sees that. The interval is not anytime-valid. It does not hold if the
-    logging policy learns, or if the target learns from the log, because rounds are then not independent.
+    warns if the diagnostic of :func:`confidence_interval` detects this. The interval is not anytime-valid. It does not hold if
+    the logging policy learns, or if the target learns from the log, because rounds are then not independent.
 
     Args:
         estimate: the estimate, of at least two groups.
@@ -152,8 +152,8 @@ def bootstrap_interval(estimate: Estimate, *, delta: float = 0.05, draws: int = 
 def normal_interval(estimate: Estimate, *, delta: float = 0.05) -> Interval[float]:
     r"""Return the estimate plus and minus a normal quantile times its standard error.
 
-    Asymptotic: see :func:`bootstrap_interval`. The standard error is that of a mean over groups; for a self-normalised estimate,
-    that of its linear approximation (delta method).
+    Asymptotic: see :func:`bootstrap_interval`. The standard error is computed over groups; for a self-normalised estimate, by its
+    linear approximation (delta method).
 
     Args:
         estimate: the estimate, of at least two groups.
@@ -178,7 +178,7 @@ def confidence_interval(
 ) -> Interval[float]:
     """Return a normal interval, or another one if the tail of the terms is heavy.
 
-    It holds at one number of rounds that was fixed before.
+    The interval is for a number of rounds that was fixed in advance.
 
     The diagnostic is ``estimate.tail_share``, the share of the largest term in the variance.
 
@@ -186,15 +186,15 @@ def confidence_interval(
     - Above 10 %, the normal interval is too short: the weighted rewards have a heavy tail, or hardly any are above 0. Then the
       result is the last one of :func:`confidence_sequence` for the weights of the estimate, without its reward model. It holds
       for finite N if rewards are in ``reward_range``, and is wider. If rounds are in groups, its terms are sums over groups,
-      which must be independent and whose sizes are taken as given.
+      which must be independent, and their sizes are treated as fixed.
     - Above 10 % and without ``reward_range``, rewards that are all 0 or 1 are assumed to be in [0, 1]. Other rewards have no
       known range, and the bounds are infinite: no finite interval of a mean holds for all tails.
 
     Clipped and switched estimates have lighter tails and a bias, and the direct method has the bias of its model. The normal
-    interval does not see a bias.
+    interval ignores bias.
 
-    ``method`` and ``note`` of the result, and its repr, say which interval it is and why. The choice looks at the log, and the
-    normal interval is asymptotic where it is taken; docs/off_policy_measured.md has the coverage of both together.
+    ``method`` and ``note`` of the result, and its repr, say which interval it is and why. The choice between the two depends on
+    the log, and the normal interval is asymptotic; docs/off_policy_measured.md has the coverage of the whole rule.
 
     Args:
         estimate: any estimate, also an :func:`improvement`.
@@ -354,7 +354,7 @@ def _weighted_bounds(
 ) -> Interval[Tensor]:
     """Return the confidence sequence of weighted rewards, after each group.
 
-    Bounds after a group, but for the last, are those of the groups so far in units of the mean group size.
+    Bounds after each group but the last are in units of the mean group size, for the groups so far.
     """
     log, scale = estimate.log, high - low
     reward, logged = (log.reward - low) / scale, float(estimate.minus_logged)

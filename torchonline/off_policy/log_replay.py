@@ -66,7 +66,7 @@ def replay(policy: Rule, arms: Tensor, actions: Tensor, rewards: Tensor, groups:
     - groups are independent of each other.
 
     So rounds whose logged arms depend on each other must be in one group, for example the rounds of a person who stays on one
-    treatment. In separate groups, a match would reveal the next round's logged arm. The estimated value is that of a learner that
+    treatment. In separate groups, a match would reveal the next round's logged arm. The estimate is the value of a learner that
     sees the reward of about one round in K, and so learns K times more slowly than a learner that acts.
 
     Cost: for each group one choice, and as many steps as the largest number of matches of one learner of a batch.

@@ -41,7 +41,7 @@ class BanditLog:
         action: logged arms, ``(N)``, integers from 0 to K - 1.
         reward: rewards of the logged arms, ``(N)``.
         probability: propensity of the logged arm given its context and the past, ``(N)``, in [1e-50, 1]. Values up to 1e-5 above
-            1 are taken for rounding and become 1.
+            1 count as rounding errors and become 1.
         context: inputs of a policy: ``(N, d)`` for one context, ``(N, K, d)`` for features of each arm. None if no policy or
             regression needs it. NaN is a gap, which only a policy on the columns of a table takes.
         mask: True where an arm was available, ``(N, K)``; None if all were.
@@ -237,8 +237,8 @@ def from_frame(
         context: numeric columns of the context: ``(N, d)``. Encode text as numbers first. The columns of rewards, actions and
             probabilities are refused, and so are duplicates.
         arms: K; None for the largest action plus 1.
-        actions: names of the actions in the column, in the order of their numbers: those of ``policy.action_names``, or of all
-            arms that the policy has had. K is their number. None for a column of integers.
+        actions: names of the actions in the column, in the order of their numbers: ``policy.action_names``, or the names of all
+            arms that the policy ever had. K is their number. None for a column of integers.
         groups: column of the groups, or None.
         time: column of the times, or None.
         position: column of the positions, or None.

@@ -22,7 +22,7 @@ class Overlap(NamedTuple):
     """Overlap of a log and a target policy.
 
     Args:
-        effective_sample_size: that of the weights; 0 if all are 0.
+        effective_sample_size: effective sample size of the weights; 0 if all are 0.
         largest_weight: the largest weight.
         largest_share: the largest weight's share of the sum of the weights; 1 if all are 0.
         mean_weight: the mean weight. It is about 1 if the logging probabilities are correct and above 0 where the target's are.

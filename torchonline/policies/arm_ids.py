@@ -42,7 +42,7 @@ class WithArmIds:
     ``step``, ``learn`` and removals take ids. Scores, probabilities, means and masks have an entry for each arm, in the order
     of :attr:`action_ids`. Until an arm is removed, an arm's id is its position in that order.
 
-    Arms may have names, too. What takes an id also takes a name, which stands for the id of the arm that got it, for ever.
+    Arms may also have names. Every method that takes an id also takes a name. A name belongs to one id for ever.
 
     Shape:
         - ``ids``, ``(K)``, int64, ascending; ``ids_given``, ``()``, the id of the next arm. They are None while ids equal

@@ -48,13 +48,13 @@ class CatalogueArms(Policy):
       largest eigenvalues :math:`\lambda_i` of B, their eigenvectors :math:`v_i`, and the rule's factor :math:`\beta` of the
       widths.
 
-    Guarantee: with ``candidates=None``, which scores all items, that of the policy. With an index, the choice is a heuristic: it
-    may miss the highest score. For an exact index and ``directions`` = e, docs/catalogues.md proves how much score a choice of
-    :class:`UCB` may lose.
+    Guarantee: with ``candidates=None``, which scores all items, the guarantee of the policy. With an index, the choice is a
+    heuristic: it may miss the highest score. For an exact index and ``directions`` = e, docs/catalogues.md proves how much score
+    a choice of :class:`UCB` may lose.
 
     Cost of a decision: one call of the index with 2 ``directions`` + 1 queries, O(e^3) for eigenvectors, and O(e^2) for each
     candidate, where e is the size of an embedding. With ``candidates=None``, O(n e^2), in tiles of some MiB. A step costs as much
-    as one of the policy, and a vector of n numbers is made only by what returns one.
+    as a step of the policy. Only methods that return n numbers allocate a vector of n.
 
     Python only. Where there is no Python, export ``policy.policy`` and give it the candidates' features as arms.
 
@@ -66,7 +66,7 @@ class CatalogueArms(Policy):
             device and in their dtype, and are not in the state dict. They must not change.
         candidates: the index, a callable ``candidates(queries, k)``. It gets m queries, a tensor ``(m, e)`` with the dtype and
             device of ``items``, and returns the rows of the k items with the largest inner products with each: integers
-            ``(m, k)``, -1 for none. With faiss: ``lambda queries, k: index.search(queries, k)[1]``. None scores all items.
+            ``(m, k)``, -1 for none. With faiss: ``lambda queries, k: index.search(queries, k)[1]``. None: all items are scored.
         combine: "product" or "outer".
         per_query: k. With ``candidates=None``, the number of best items that are the candidates.
         directions: number of eigenvectors; e if it is larger.
@@ -74,8 +74,8 @@ class CatalogueArms(Policy):
     Shape:
         - inputs: contexts, ``(*B, ..., e)``, or ``(*B, ..., d / e)`` with ``combine="outer"``; action and reward, ``(*B)``, or
           ``(*B, n)`` for n rounds.
-        - scores, means, probabilities and masks have an entry for each item, ``(*B, ..., n)``. The probability of an item that
-          is no candidate is 0.
+        - scores, means, probabilities and masks have an entry for each item, ``(*B, ..., n)``. The probability of an item that is
+          not a candidate is 0.
 
     A mask hides items after the index has answered. If no candidate is left, all items are scored. An index that filters by
     itself avoids that.

@@ -69,7 +69,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
         policy: the rule of choice over one arm's estimator of m features; or that estimator, for :class:`UCB`. It serves as a
             template: every arm gets a new estimator with the same options.
         actions: K, the number of arms at first, or their names.
-        most_actions: number of arms that share ``delta``; None for ``actions``. Name more if arms will be added.
+        most_actions: number of arms that share ``delta``; None for ``actions``. Give a larger number if arms will be added.
         scaler: a :class:`StandardScaler` of the context with m outputs, shared by the arms; None to use the contexts as
             features.
 
@@ -182,8 +182,8 @@ class DisjointArms(WithArmIds, ComposedPolicy):
 
         A prior does not count as a round of the arm, and a restart forgets it. Guarantee, of :class:`RidgeRegression`, for the
         estimate :math:`\theta_0` and the matrix :math:`V_0` of the prior: the arm's set holds as without a prior, if
-        :math:`\|\theta^* - \theta_0\|_{V_0} \le \sqrt\lambda` ``theta_bound`` (proof: docs/disjoint_arms_theory.md). Whether it
-        does is not known from data, so take the set for a heuristic.
+        :math:`\|\theta^* - \theta_0\|_{V_0} \le \sqrt\lambda` ``theta_bound`` (proof: docs/disjoint_arms_theory.md). Data cannot
+        tell whether this holds, so treat the set as a heuristic.
 
         Args:
             actions: number of new arms; or their names, if the other arms have names. A name is never given twice, not even
@@ -193,7 +193,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
             rounds: above 0, the number of rounds that the prior counts for; None without a prior.
 
         Raises:
-            TypeError, ValueError: an argument is anything else. Nothing has changed.
+            TypeError, ValueError: an argument is invalid. Nothing has changed.
 
         Example:
             >>> arms = DisjointArms(RidgeRegression(1), actions=["home", "sale"])
@@ -239,7 +239,7 @@ class DisjointArms(WithArmIds, ComposedPolicy):
                 of the arm whose score is the k-th.
 
         Raises:
-            TypeError, ValueError: ``actions`` is anything else. Nothing has changed.
+            TypeError, ValueError: ``actions`` is invalid. Nothing has changed.
 
         Example:
             >>> arms = DisjointArms(RidgeRegression(1), actions=3)

@@ -33,7 +33,7 @@ class Exploration(Rule[E]):
 
 
 class EpsilonGreedy(Exploration[E]):
-    r"""Play a random arm with probability epsilon, otherwise the best estimate.
+    r"""Play a random arm with probability epsilon, else the best estimate.
 
     .. math:: \epsilon_t = \min(1, \text{epsilon}\cdot t^{-\text{decay}})
 

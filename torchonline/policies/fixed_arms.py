@@ -300,7 +300,7 @@ class FixedArms(WithArmIds, PolicyLearner):
             names: of the n arms, if the other arms have names. A name is never given twice, not even after a removal.
 
         Raises:
-            TypeError, ValueError: an argument is anything else. Nothing has changed.
+            TypeError, ValueError: an argument is invalid. Nothing has changed.
         """
         rows = self._checked_arms("features", features)
         if rows.dim() != self.arms.dim():
@@ -323,7 +323,7 @@ class FixedArms(WithArmIds, PolicyLearner):
                 the arm whose score is the k-th.
 
         Raises:
-            TypeError, ValueError: ``ids`` is anything else. Nothing has changed.
+            TypeError, ValueError: ``ids`` is invalid. Nothing has changed.
         """
         self._rearrange(self._staying("ids", ids), self.arms.narrow(-2, 0, 0))
 

@@ -39,7 +39,7 @@ from torchonline.regression.ridge import RidgeRegression
 class OwnRidge(RidgeRegression):
     """Ridge regression of rewards and shared features on an arm's own features.
 
-    These are the statistics of :class:`HybridArms` that belong to one arm. ``logdet`` is that of the joint model, in all arms.
+    These are one arm's statistics in :class:`HybridArms`. All arms hold the ``logdet`` of the joint model.
 
     Shape:
         - ``slopes``, ``(*B, k, d)``: of the shared features on the own ones.
@@ -81,18 +81,18 @@ class OwnRidge(RidgeRegression):
 
 
 class HybridArms(DisjointArms):
-    r"""Hybrid arms: a model shared by all arms, plus one of each arm's own.
+    r"""Hybrid arms: a model shared by all arms, plus a separate model of each arm.
 
-    A round is that of :class:`DisjointArms`. With the context's features x, :math:`\text{dim} = d`, and the embedding
-    :math:`e_k` of arm k, the shared features are the products :math:`z_k = x\otimes e_k`, and the mean reward is
+    Rounds are as in :class:`DisjointArms`. With the context's features x, :math:`\text{dim} = d`, and the embedding :math:`e_k`
+    of arm k, the shared features are the products :math:`z_k = x\otimes e_k`, and the mean reward is
 
     .. math:: z_k^\top\beta + x^\top\theta_k
 
-    Without ``embeddings``, :math:`e_k = 1`, so :math:`z_k = x`: each arm's parameter is :math:`\beta + \theta_k`. What one arm
-    learns moves all others, and a new arm starts at the shared model.
+    Without ``embeddings``, :math:`e_k = 1`, so :math:`z_k = x`: each arm's parameter is :math:`\beta + \theta_k`. A reward of one
+    arm changes the predictions of all arms, and a new arm starts at the shared model.
 
-    The estimates are those of ridge regression in the joint parameter :math:`(\beta, \theta_1, \ldots, \theta_K)`, exactly and in
-    one pass. With :math:`V_k`, :math:`c_k` the arm's own ridge regression, :math:`M_k` that of z on x, and S that of the shared
+    The estimates equal ridge regression in the joint parameter :math:`(\beta, \theta_1, \ldots, \theta_K)`, exactly and in one
+    pass. With :math:`V_k`, :math:`c_k` the arm's own ridge regression, :math:`M_k` that of z on x, and S that of the shared
     model, a round of arm k is
 
     .. math:: w = x^\top V_k^{-1}x,\quad u = z - M_k^\top x,\quad \epsilon = r - x^\top c_k
@@ -101,12 +101,12 @@ class HybridArms(DisjointArms):
     (x, r) and (x, z). An arm's prediction is :math:`u^\top\hat\beta + x^\top c_k`, and its squared width is
     :math:`u^\top S^{-1}u + w` (proof: docs/disjoint_arms_theory.md).
 
-    Guarantee: that of :class:`RidgeRegression` in the joint parameter, of dimension k + K d. If rewards are as assumed there and
+    Guarantee: as for :class:`RidgeRegression`, in the joint parameter of dimension k + K d. If rewards are as assumed there and
     the norm of the joint parameter, :math:`(\|\beta\|^2 + \sum_k\|\theta_k\|^2)^{1/2}`, is at most ``theta_bound``, then with
     probability at least 1 - ``delta`` the intervals of all arms hold in all rounds, with arms that come and go too: ``delta`` is
-    not divided. The radius grows with the number of arms like :math:`\sqrt{Kd}`, that of one arm of :class:`DisjointArms` like
-    :math:`\sqrt d`. Smaller multiples, ``radius_scale`` below 1, are a heuristic, and usually better (docs/hybrid.md). While a
-    ``scaler`` moves, the set is a heuristic too.
+    not divided. The radius grows with the number of arms like :math:`\sqrt{Kd}`, the radius of one arm of :class:`DisjointArms`
+    like :math:`\sqrt d`. Smaller multiples, ``radius_scale`` below 1, are a heuristic, and usually better (docs/hybrid.md). While
+    a ``scaler`` moves, the set is a heuristic too.
 
     Cost, for k = d e shared features: O(K (d + k)^2) for a decision, and O((d + k)^2 + K) for a step; two matrices (k, k), and
     for each arm two (d, d) and one (k, d). Rounds of a log are learnt in order.
@@ -251,7 +251,7 @@ class HybridArms(DisjointArms):
             embeddings: of the new arms, ``(n, e)``, if the other arms have embeddings.
 
         Raises:
-            TypeError, ValueError: an argument is anything else. Nothing has changed.
+            TypeError, ValueError: an argument is invalid. Nothing has changed.
 
         Example:
             >>> arms = HybridArms(RidgeRegression(2), actions=2, embeddings=[[1.0, 0.0], [1.0, 2.0]])

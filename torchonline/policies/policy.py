@@ -309,10 +309,9 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     def select(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Return the chosen arm of each decision: int64, ``(*B, ...)``.
 
-        The arm is an index, or an id if arms may come and go. Changes no state. Among arms with equal scores, up to rounding, a
-        deterministic policy draws one by a hash of the inputs and the arm. So decisions that are made from
-        one state, before rewards come, do not all go to the first of such arms, and the same decision in the same state has the
-        same arm. :meth:`probabilities` gives these arms equal shares.
+        The arm is an index, or an id if arms may come and go. Changes no state. A deterministic policy breaks ties (equal scores,
+        up to rounding) by a hash of the inputs and the arm. So equal inputs in the same state get the same arm, but decisions on
+        different inputs do not all get the first of the tied arms. :meth:`probabilities` gives tied arms equal probabilities.
 
         Args:
             inputs: of one decision, or of many made from the same state; see the class.
@@ -343,10 +342,9 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     def probabilities(self, inputs: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Return the probability with which each arm is chosen, ``(*B, ..., K)``.
 
-        Changes no state. A deterministic policy has probabilities of 0 and 1, and equal ones for arms that tie. Of these arms,
-        :meth:`select` gives equal inputs the same one, so a log of probabilities needs :meth:`select_with_probability`. If the
-        scores are random (:class:`ThompsonSampling`), the probabilities are estimates. Arguments and errors are as in
-        :meth:`select`.
+        Changes no state. A deterministic policy has probabilities of 0 and 1, and equal ones for tied arms. :meth:`select` breaks
+        ties by a hash, not by a draw, so log the propensities of :meth:`select_with_probability`. If the scores are random
+        (:class:`ThompsonSampling`), the probabilities are estimates. Arguments and errors are as in :meth:`select`.
         """
         with torch.no_grad():
             return self._mixture(self._read(self._given(inputs).detach()), mask)
@@ -362,9 +360,9 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     ) -> tuple[Tensor, Tensor]:
         """Choose an arm in each decision, and return its propensity for the log.
 
-        Changes no state. The arm, int64 ``(*B, ...)``, is drawn from :meth:`probabilities`. So the propensity, ``(*B, ...)``,
-        is the exact probability of this draw, even where it only estimates that of :meth:`select`: inverse propensity weighting
-        is unbiased. Arguments and errors are as in :meth:`select`.
+        Changes no state. The arm, int64 ``(*B, ...)``, is drawn from :meth:`probabilities`. So the propensity, ``(*B, ...)``, is
+        the exact probability of this draw, even if :meth:`probabilities` are estimates, and inverse propensity weighting is
+        unbiased. Arguments and errors are as in :meth:`select`.
         """
         place, probability = drawn_with_probability(self.probabilities(inputs, mask))
         return self._named(place), probability
@@ -393,8 +391,8 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
         only arm: ``policy.step(x.unsqueeze(-2), 0, reward)``.
 
         Args:
-            inputs: of the decision, as :meth:`select` takes them; or of n rounds, with a dimension n after ``*B``. Only what is
-                learnt, such as the chosen arm's row, is checked for NaN and infinity.
+            inputs: of the decision, as :meth:`select` takes them; or of n rounds, with a dimension n after ``*B``. Only the
+                learnt part, such as the chosen arm's row, is checked for NaN and infinity.
             action: the chosen arm, as :meth:`select` returns it, ``(*B)`` or ``(*B, n)``; an integer, a list or an int64 tensor.
                 If the arms have names, also a name, or names in a list, an array or a column of a frame.
             reward: shaped like ``action``, in the units of the estimator's ``noise_scale``.
@@ -499,8 +497,8 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     def open(self, inputs: ArrayLike | None, action: ArrayLike, *, noise_scale: ArrayLike | None = None) -> Tensor:
         r"""Add a decision to the statistics before its reward is known; return its record.
 
-        An optimistic policy repeats its choice while rewards are out. An open decision counts at once, with its own prediction
-        as the response. For the chosen features x,
+        Without this, an optimistic policy repeats its choice while rewards are pending. An open decision counts at once, with its
+        own prediction as the response. For the chosen features x,
 
         .. math:: V \leftarrow V + xx^\top,\qquad \text{response } x^\top\hat\theta
 
@@ -508,14 +506,15 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
         again and learns the reward by :meth:`step`. At any time :math:`\hat\theta` is ridge regression on the known rewards and
         on the predictions that stand for the others. The fit of 1, ``ones_hat``, moves at the opening: its response is known.
 
-        ``select`` opens nothing. Open decisions count as no rounds. The policy keeps no list of them: keep the record, an
-        ordinary tensor, with the state. The record belongs to this state and to those that follow it: not to a reset policy,
-        and not to a state of before. A decision that is neither closed nor dropped stays in V.
+        ``select`` opens no decision. Open decisions do not count as rounds. The policy keeps no list of them: keep the record, an
+        ordinary tensor, with the state. The record is valid for this state and later ones, not for a reset policy or an earlier
+        state. A decision that is neither closed nor dropped stays in V.
 
-        Guarantee: none. The widths of open decisions may not enter a radius that is proved. So the estimator must be
-        :class:`AdaptiveRidgeRegression` or :class:`RobustRidgeRegression`, as in :func:`torchonline.bandit`. Python only.
+        Guarantee: none. No proof of a radius covers widths that count open decisions. So the estimator must be one with a
+        heuristic radius, :class:`AdaptiveRidgeRegression` or :class:`RobustRidgeRegression`, as in :func:`torchonline.bandit`.
+        Python only.
 
-        Cost: O(d^2) to open or to drop a decision, and that of a step more to close it. In float32, O(d^3) to drop or to close.
+        Cost: O(d^2) to open or drop a decision; the same and a step to close it. In float32, O(d^3) to drop or to close.
 
         Args:
             inputs: of the decision, as in :meth:`step`; or of n decisions, which are opened in order.
@@ -526,10 +525,10 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
             The record, float64: ``(*B, size)``, or ``(*B, n, size)`` of n decisions.
 
         Raises:
-            TypeError: the estimator is another one or restarts, the scaler freezes, the arms are fixed, or the policy has its own
-                step; or an argument is wrong, as in :meth:`step`.
-            ValueError: an argument is wrong, as in :meth:`step`; or a decision has nearly all information in its
-                direction, so that rounding would not let it be taken out again. No buffer has changed.
+            TypeError: the estimator is of another class or restarts, the scaler freezes, the arms are fixed, or the policy has
+                its own step; or an argument is wrong, as in :meth:`step`.
+            ValueError: an argument is wrong, as in :meth:`step`; or a decision has nearly all information in its direction, so
+                that rounding would prevent its removal. No buffer has changed.
 
         Example:
             >>> policy = bandit(2, actions=3)
@@ -543,7 +542,7 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
         Reference:
             Desautels, Krause and Burdick, Parallelizing exploration-exploitation tradeoffs in Gaussian process bandit
             optimization, JMLR 15 (2014). Their radius is larger by a constant, which keeps a regret bound; here the radius is a
-            heuristic, and stays as it is.
+            heuristic, and is not enlarged.
         """
         self._check_can_open("open")
         return self._open_now(inputs, action, noise_scale)
@@ -551,9 +550,9 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     def close(self, opened: ArrayLike, reward: ArrayLike) -> None:
         """Learn the rewards of open decisions, in order: see :meth:`open`.
 
-        Each decision is taken out, and learnt by :meth:`step` with the raw inputs of the opening. So to open and close at once is
-        to :meth:`step`, up to rounding. A reward that is learnt twice counts twice, and takes out more than was added: forget the
-        record. Python only.
+        Each decision is removed from the statistics, and :meth:`step` learns its reward with the raw inputs of the opening. So
+        opening and closing at once equals :meth:`step`, up to rounding. Close each record once: a second time would count the
+        reward twice, and remove more than was added. Python only.
 
         Args:
             opened: a record of :meth:`open`, or records of n decisions, ``(*B, n, size)``.
@@ -568,7 +567,7 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
         self._close_now(opened, reward)
 
     def drop(self, opened: ArrayLike) -> None:
-        """Take open decisions whose rewards are lost out again: see :meth:`open`.
+        """Remove open decisions whose rewards are lost: see :meth:`open`.
 
         The statistics are then as if the decision had not been opened, up to rounding. Python only. Argument and errors are as in
         :meth:`close`.
@@ -647,10 +646,10 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     ) -> tuple[Any, Any]:
         """Draw each arm's estimated mean reward and its confidence interval.
 
-        The intervals are those of :meth:`interval`; a policy such as :class:`Greedy` does not use them. A diamond marks the
-        chosen arm. The right axis shows the scores, which are not clipped. For a randomized policy it shows the probabilities,
-        and the diamond marks the likeliest arm. The axis label says whether a theorem covers the intervals or they are a
-        heuristic. Unavailable arms are grey. Needs matplotlib. Changes no state.
+        It draws the intervals of :meth:`interval`, also for a policy that does not use them, such as :class:`Greedy`. A diamond
+        marks the chosen arm. The right axis shows the scores, which are not clipped. For a randomized policy it shows the
+        probabilities, and the diamond marks the likeliest arm. The axis label says whether a theorem covers the intervals or they
+        are a heuristic. Unavailable arms are grey. Needs matplotlib. Changes no state.
 
         Args:
             inputs: of one decision, as in :meth:`select`; or of many, one of which ``index`` selects.
@@ -687,7 +686,7 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     def number_of_actions(self, inputs: ArrayLike | None = None) -> int:
         """Return K, the number of arms of a decision.
 
-        If each arm has its own inputs, K is that of a decision on ``inputs``.
+        If each arm has its own inputs, K is the number of arms in ``inputs``.
         """
         if not self.has_arm_inputs:
             return self._count(self._like())
@@ -707,7 +706,7 @@ class Policy(WithParams, Citable, WithDelegated, Generic[E]):
     def select_name(self, inputs: ArrayLike | None = None, mask: ArrayLike | None = None) -> Any:
         """Choose an action by :meth:`select`, and return its name.
 
-        Changes no state. Arguments and errors are those of :meth:`select`. Python only.
+        Changes no state. Arguments and errors are as in :meth:`select`. Python only.
 
         Returns:
             The name, a string; or nested lists of names for several decisions.

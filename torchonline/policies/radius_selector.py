@@ -42,7 +42,7 @@ class RadiusSelector(RadiusMultiples, DisjointArms):
     the named arms and the probabilities from the present state. So credits are wrong if other rounds were learnt since the
     decision, or if a mask had excluded a named arm. :class:`SharedRadiusSelector` is for arms that share one estimator.
 
-    Cost: that of :class:`DisjointArms`, plus O(K M) for a decision, and plus one decision for a step.
+    Cost: as for :class:`DisjointArms`, plus O(K M) for a decision, and plus one decision for a step.
 
     Args:
         estimator: of one arm, with m features. It serves as a template: every arm gets a new estimator with the same options.
@@ -51,7 +51,7 @@ class RadiusSelector(RadiusMultiples, DisjointArms):
         scales: the M multiples, above 0. Include 1, so that the estimator's own radius stays available.
         rule: "ucb" or "exp4".
         reward_range: lowest and highest reward; None for gains by rank.
-        most_actions: number of arms that share ``delta``; None for ``actions``. Name more if arms will be added.
+        most_actions: number of arms that share ``delta``; None for ``actions``. Give a larger number if arms will be added.
         scaler: a :class:`StandardScaler` of the context with m outputs, shared by the arms; None to use the contexts as
             features.
 

@@ -338,7 +338,7 @@ class ThompsonSampling(Rule[E]):
 class Greedy(Rule[E]):
     """No exploration: play the arm with the largest estimated mean.
 
-    A baseline, at O(K d) for a decision; no regret bound holds.
+    A baseline without a regret bound. Cost of a decision: O(K d).
 
     Args:
         estimator: any :class:`~torchonline.regression.estimator.Estimator` of one response, with the ``batch_shape`` ``*B``; or

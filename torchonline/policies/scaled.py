@@ -20,7 +20,7 @@ class ScaledPolicy(ComposedPolicy):
     :class:`AdaptiveRidgeRegression` and :class:`RobustRidgeRegression` are converted to the scaler's new coordinates until
     round 63 (docs/disjoint_arms.md).
 
-    Cost: that of the inner policy, plus O(K d) for a decision and O(d) for a step.
+    Cost: the inner policy's, plus O(K d) for a decision and O(d) for a step.
 
     Args:
         policy: a rule of choice, or an estimator for :class:`UCB`, with as many features as the scaler returns.

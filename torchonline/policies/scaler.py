@@ -195,31 +195,35 @@ class StandardScaler(Learner):
 
     .. math:: z = \text{clip}\bigl((x - \text{mean}) / \text{deviation}, \pm\text{clip}\bigr)
 
-    Mean and standard deviation (divisor n - 1) are those of n rows: x, and the rows that :meth:`step` has seen, clipped as
-    below. Welford's algorithm keeps them. So the first rows are never far out: before a freeze, abs(z) is at most
-    :math:`(n-1)/\sqrt n`. Scale a row before you pass it to ``step``; afterwards it would count twice. Until two rows have been
-    seen, z is 0. A feature that is the same in all n rows also has z = 0. With ``magnitudes``, 0.7 (abs(z) - 0.8) is appended
-    for each feature, so that a linear model can prefer or avoid the middle of a feature's range. The magnitude of a constant
-    feature is -0.56. With ``interactions``, a tenth of the product of two columns is appended for pairs of features, so that the
-    effect of a feature can depend on another one. A ridge shrinks the parameters of these columns a hundred times as much, so
-    products that do not matter cost little. With ``bins``, 0.3 is appended for each edge between two bins that the feature
-    exceeds, and 0 for each other edge. So a linear model can follow any effect of a feature by steps. Each bin holds the same
-    number of the first 32 rows, if their values differ. Edges stay, unless a feature is found to have changed, as below: then
-    they are those of the last 32 rows. With ``intercept``, a constant is appended: the larger the constant, the less a ridge
-    shrinks the intercept of an estimate.
+    Mean and standard deviation (divisor n - 1) are computed from n rows: x, and the rows that :meth:`step` has seen, clipped as
+    below. Welford's algorithm updates them. Because x is among the rows, z is small in the first rows: before a freeze, abs(z) is
+    at most :math:`(n-1)/\sqrt n`. Scale a row before you pass it to ``step``; afterwards it would count twice. Until two rows
+    have been seen, z is 0. A feature that is the same in all n rows also has z = 0.
+
+    Options append columns to z:
+
+    - ``magnitudes``: 0.7 (abs(z) - 0.8) for each feature, so that a linear model can prefer or avoid the middle of a feature's
+      range. The magnitude of a constant feature is -0.56.
+    - ``interactions``: a tenth of the product of two columns, for pairs of features, so that the effect of a feature can depend
+      on another one. A ridge shrinks the parameters of these columns a hundred times as much, so products that do not matter
+      cost little.
+    - ``bins``: 0.3 for each edge between two bins that the feature exceeds, and 0 for each other edge. So a linear model can
+      approximate any effect of a feature by steps. Each bin holds the same number of the first 32 rows, if their values differ.
+      Edges stay fixed, unless a feature counts as changed, as below: then they are computed from the last 32 rows.
+    - ``intercept``: a constant. The larger the constant, the less a ridge shrinks the intercept of an estimate.
 
     No single row ruins the scale of a feature that varies. ``step`` clips each feature of a row at 6 deviations from the mean
     before it learns from the row. It keeps the last 32 rows unclipped. The first 32 rows enter unclipped. Then, if some are
     outliers, mean and deviation are recomputed from these rows, clipped at 6 robust deviations from their median. After each
-    further 32 rows, a feature counts as changed if 12 of the 32 are more than 6 deviations from the mean. Mean and deviation
-    then become those of a mixture, half of the earlier rows and half of the last 32. So they follow a scale that is 20 times
-    larger or more within 63 rows. They follow a smaller change, a smaller scale or another level as plain moments do. Rows
-    without outliers have plain moments. A constant feature has no scale: the first other value enters unclipped, even if it is
-    an outlier.
+    further 32 rows, a feature counts as changed if 12 of the 32 are more than 6 deviations from the mean. Mean and deviation then
+    become the moments of a mixture, half of the earlier rows and half of the last 32. So they adapt within 63 rows to a scale
+    that is at least 20 times larger. To smaller changes, smaller scales or another level they adapt like plain moments. Without
+    outliers, they are plain moments. A constant feature has no scale: the first other value enters unclipped, even if it is an
+    outlier.
 
     Effect on guarantees. The coordinates move while the scaler learns, so an estimator's statistics refer to other coordinates
     than its next decision: a confidence set over moving coordinates is a heuristic. With ``freeze_after``, mean and deviation
-    depend only on the first ``freeze_after`` rows, for every x. An estimator that starts then, or restarts as in
+    depend only on the first ``freeze_after`` rows, for every x. An estimator that starts after the freeze, or restarts as in
     :class:`DisjointArms`, keeps its guarantee from then on, for a mean reward that is linear in the output.
 
     Cost of a row: O(d bins + P) with P products, and memory for 32 rows.
@@ -230,8 +234,9 @@ class StandardScaler(Learner):
         magnitudes: whether to append a magnitude for each feature.
         interactions: the products to append. False for none. "features" for z_i z_j of all d (d - 1) / 2 pairs of features.
             "all", or True, for four products of each pair, with the magnitudes m: z_i z_j, z_i m_j, m_i z_j and m_i m_j; without
-            magnitudes, it is "features". A list such as ``[(0, 1), (0, 4)]`` for the products of "all", of these pairs. A dict
-            of groups such as ``{"user": [0, 1], "page": [2, 3, 4]}`` for those of the pairs of features from different groups.
+            magnitudes, it is "features". A list such as ``[(0, 1), (0, 4)]`` for the products of "all", of these pairs. A dict of
+            groups such as ``{"user": [0, 1], "page": [2, 3, 4]}`` for the products of "all", of the pairs of features from
+            different groups.
         bins: number of bins of each feature: 1 for no steps, 2, 4, 8, 16 or 32. Steps are 0 before 32 rows have been seen.
         intercept: the constant to append, above 0; True for 1, False for none.
         freeze_after: number of rows after which mean and deviation are fixed; None for never. Use at least 2: after 1 row, all

@@ -17,7 +17,7 @@ from torchonline.regression.estimator import Estimator
 class SharedRadiusSelector(RadiusMultiples, ComposedPolicy):
     r"""UCB on arms with features, and a selector that learns the best radius multiple.
 
-    The selector is that of :class:`RadiusSelector`. A round::
+    The selector works as in :class:`RadiusSelector`. A round::
 
         k = policy.select(arms)
         policy.step(arms, k, reward)

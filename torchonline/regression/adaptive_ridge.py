@@ -341,8 +341,8 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     in round t, with predictions p before learning. The sum starts with one residual of ``noise_scale``, which is 1/2 for rewards
     in [0, 1].
 
-    A prediction is a mean of two, with weights that follow what each would have lost. With u, the ridge fit of the response 1 on
-    the same rounds, and m, the mean reward of all rounds (of all arms in :class:`DisjointArms`),
+    A prediction is a weighted mean of two predictions. The weights follow the losses of each. With u, the ridge fit of the
+    response 1 on the same rounds, and m, the mean reward of all rounds (of all arms in :class:`DisjointArms`),
 
     .. math:: p_0 = x^\top\hat\theta,\qquad p_1 = m + x^\top(\hat\theta - m u),\qquad p = p_0 + w\,(p_1 - p_0)
 
@@ -358,7 +358,7 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
     With a ``floor``, for rewards of at least 0, :class:`UCB` and the radius selectors raise every estimate to at least the
     smaller of the floor and half of the mean reward, before they add the radius times the width. Far from the contexts in which
     an arm was played, ridge regression may predict rewards far below 0. The floor helps while the other arms pay little more
-    than the floor. Other policies use the estimates as they are.
+    than the floor. Other policies use the estimates without this floor.
 
     Guarantee: none. The radius is a heuristic. It has no factor of the dimension, and shrinks as predictions improve. Radius
     and default ridge, d / 5, were tuned on real data, with d standardised features and no magnitudes. :class:`RidgeRegression`
@@ -527,11 +527,11 @@ class RobustRidgeRegression(AdaptiveEstimator):
               \hat\theta \leftarrow \hat\theta + V^{-1}x\,(y - x^\top\hat\theta),\qquad
               \text{radius} = \text{radius\_scale}\cdot\text{spread}
 
-    In the first ``warmup`` rounds, a residual is clipped at three times the largest one before it instead; the first residual
-    other than 0 is not clipped. The first reward sets the level: it is not clipped, and its residual counts as 0. The spread
-    starts at 1. If all residuals in the window are 0, the spread is kept; otherwise exploration would stop on arms that never
-    pay. If all rewards are multiplied by a number, so are predictions, and radii after the first residual other than 0. With
-    ``zero_odds=0``, a number that is added to all rewards is added to all predictions, and changes nothing else.
+    In the first ``warmup`` rounds, a residual is clipped at three times the largest earlier one instead; the first residual other
+    than 0 is not clipped. The first reward sets the level: it is not clipped, and its residual counts as 0. The spread starts at
+    1. If all residuals in the window are 0, the spread is kept; otherwise exploration would stop on arms that never pay. If all
+    rewards are multiplied by a number, so are predictions, and radii after the first residual other than 0. With ``zero_odds=0``,
+    a number that is added to all rewards is added to all predictions, and changes nothing else.
 
     Guarantee: none. The radius is a heuristic. It needs neither the noise scale nor the parameter's norm, and plays well on
     real data under heavy-tailed noise (docs/benchmark.md). Do not use it for bounded rewards that are rarely above 0: it clips

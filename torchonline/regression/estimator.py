@@ -73,8 +73,8 @@ class Estimator(BlockEstimator):
     r"""Base of all linear estimators: a prediction, a confidence set and an update.
 
     A subclass implements :meth:`radius` and :meth:`_observe`, which run on tensors and on NumPy views. :meth:`_initial_state`
-    names further buffers. A subclass with an ``output_shape`` predicts that many responses from the same features, and fits no
-    policy. Widths are :math:`\|x\|_{V^{-1}}`, unless a subclass has another :meth:`width_matrix`. ``forward`` and ``width`` are
+    names further buffers. A subclass with an ``output_shape`` predicts several responses from the same features, and does not fit
+    a policy. Widths are :math:`\|x\|_{V^{-1}}`, unless a subclass has another :meth:`width_matrix`. ``forward`` and ``width`` are
     differentiable in x.
 
     *The confidence set holds* means :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` for all rounds
@@ -432,7 +432,7 @@ class Estimator(BlockEstimator):
         Args:
             x: features of the chosen arm, ``(*B, d)``; or ``(*B, n, d)`` for n rounds.
             reward: ``(*B)`` or ``(*B, n)``, in the units of ``noise_scale``.
-            noise_scale: that of the round, if it is known before the reward, shaped like ``reward``; None for the
+            noise_scale: noise scale of the round, if it is known before the reward, shaped like ``reward``; None for the
                 constructor's.
 
         Raises:

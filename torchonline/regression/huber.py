@@ -75,8 +75,8 @@ class HuberRegression(Estimator):
         clip_residuals: whether residuals are clipped; False for :math:`\tau = \infty`, without a guarantee.
         project: whether the estimate is projected onto the ball. The guarantee holds either way.
         adaptive_scale: whether :math:`\sigma` has its two terms in q; False for :math:`\max(\nu_t, \sigma_{\min})`, without a
-            guarantee. With all three False, and ``alpha`` 1, the estimate is that of ridge regression weighted by
-            :math:`1/\sigma^2` (Section 4.1 of the reference).
+            guarantee. With all three False, and ``alpha`` 1, the estimate equals ridge regression weighted by :math:`1/\sigma^2`
+            (Section 4.1 of the reference).
 
     Shape:
         - Without a horizon, ``epoch_length``, ``tau0``, ``slope`` and ``scale_floor``, ``(*B)``.

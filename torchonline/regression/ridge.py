@@ -30,8 +30,8 @@ class RidgeRegression(Estimator):
     has its own), and that :math:`\|\theta^*\| \le` ``theta_bound``. Then with probability at least 1 - ``delta``, for all rounds
     and all x at once, :math:`|x^\top(\hat\theta-\theta^*)| \le \text{radius}\cdot\text{width}(x)` (proof: docs/ridge.md). Under
     heavier tails the set is not proved, and fails in experiments: use :class:`HeavyTailRegression`. ``radius="classic"``,
-    :math:`R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S`, is that of Theorem 2 of the reference: it has the
-    same guarantee, and is never smaller.
+    :math:`R\sqrt{\log\det(V/\lambda) + 2\log(1/\delta)} + \sqrt\lambda\,S`, is the radius of Theorem 2 of the reference: it has
+    the same guarantee, and is never smaller.
 
     Cost of a round: O(d^2) time and two d x d matrices (three in float32), the same in every round.
 

@@ -1,4 +1,4 @@
-"""Requests of Azure Personalizer, translated to those of the service.
+"""Requests of Azure Personalizer, translated to requests of the service.
 
 docs/personalizer.md is the guide.
 """

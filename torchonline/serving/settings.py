@@ -24,7 +24,7 @@ class ServiceSettings:
         columns: the :class:`~torchonline.features.ColumnEncoder` of the policy. Contexts are then values by name, and ``dim`` is
             its number of codes. None for contexts of ``dim`` numbers.
         names: names of the actions, if they have names. A request may list the available ones.
-        has_arms: whether each request lists its arms, up to ``actions`` of them, with features of their own.
+        has_arms: whether each request lists its arms, up to ``actions`` of them, each with its own features.
         window: seconds that a decision waits for its reward; None for no limit.
         default_reward: reward of a decision whose window is over.
         every: seconds between two snapshots. Replicas check for a new snapshot more often.
@@ -40,7 +40,7 @@ class ServiceSettings:
         export: whether ``/export`` returns the policy as a file.
         personalizer: whether the service also answers the requests of Azure Personalizer (docs/personalizer.md). The policy
             must have columns, and names of actions or arms in each request.
-        ignored: names of Personalizer's features that are no columns and are left out.
+        ignored: names of Personalizer's features that are not columns and are left out.
         most_waiting: maximum number of waiting decisions and rewards. Further requests get status 503.
         request_seconds: maximum time for a request's header to arrive, and then for its body.
 

@@ -1,7 +1,7 @@
 """Checks that hold a learner of your own to the contract of the library's.
 
 :func:`check_estimator` and :func:`check_decider` build a learner many times, feed it random rounds, and raise AssertionError with
-all rules that it breaks. The library's own tests call them. In a test of yours, each rule is a case of its own::
+all rules that it breaks. The library's own tests call them. In your own test, each rule is a separate case::
 
     @pytest.mark.parametrize("check", estimator_checks(partial(MyRegression, 3)), ids=str)
     def test_my_regression(check):

@@ -25,7 +25,7 @@ class CappedGLBOMD(UCB[GLMRegression]):
     ``Gaussian``. ``Gamma`` and ``CustomLink`` have no theorem with that radius. **For ``Poisson`` the cap completes the proof.**
     Measured, it is worse on average: while little is known, only the longest arm is played.
 
-    Cost of a decision among K arms: that of UCB, O(K d^2). :class:`~torchonline.FixedArms` does not support it.
+    Cost of a decision among K arms: O(K d^2), as for UCB. :class:`~torchonline.FixedArms` does not support it.
 
     Args:
         dim, link, radius, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape: as in :class:`GLMRegression`.

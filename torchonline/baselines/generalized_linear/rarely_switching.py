@@ -40,7 +40,7 @@ class RarelySwitchingRegression(LocalGLMRegression):
     \log(\text{growth})` times, at most :math:`d\log(1 + tCL^2/(d\lambda g)) / \log(\text{growth})` after t rounds with slopes of
     at most C. The scores depend only on the rounds before the last renewal, so arms may be computed in advance.
 
-    Cost of a round: that of :class:`~torchonline.LocalGLMRegression` and O(d^2) more. Three d x d matrices (four in float32).
+    Cost of a round: as for :class:`~torchonline.LocalGLMRegression`, and O(d^2) more. Three d x d matrices (four in float32).
 
     Args:
         dim, link, theta_bound, feature_bound, ridge, delta, radius_scale, batch_shape, dtype, device, validate: as in

@@ -50,7 +50,7 @@ class RSGLinCBRegression(LikelihoodEstimator):
             :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
         horizon: T, number of rounds that the constants and the history are for.
         ridge: :math:`\lambda > 0`; None for the value above, by ``constants``.
-        constants: "theory", or "program" for those of the paper's experiments.
+        constants: "theory", or "program" for the constants of the paper's experiments.
         warm_up_factor: factor of :math:`\gamma`, whose square is in the bound for warm-up rounds; None for 25 in theory,
             recalled, and for 1 in the program.
         radius_factor: factor of the radius; None for 150 in theory, recalled, and for 4 in the program.

@@ -32,7 +32,7 @@ class BMMRegression(EpochEstimator):
     independent given all their features. That holds inside a group of SupBMM. With arms that the learner chooses it is not
     proved.
 
-    What is proved. If all features and all interruptions of epochs are chosen without looking at rewards, the noise is
+    *Proved.* If all features and all interruptions of epochs are chosen without looking at rewards, the noise is
     independent with mean 0 and :math:`E|\eta|^p \le \nu^p`, :math:`\|\theta^*\| \le S`, r is at least the default and m at least
     8, then at one x after each round, also chosen without looking at rewards,
     :math:`|\hat r(x) - x^\top\theta^*| \le \text{radius}\cdot\text{width}(x)` in all T rounds, with probability 1 - ``delta``.

@@ -34,7 +34,7 @@ class BTCRegression(HorizonEstimator):
     independent given all their features. That holds inside a group of SupBTC. With arms that the learner chooses it is not
     proved.
 
-    What is proved. If all features are chosen without looking at rewards and have :math:`\|x\| \le L`, the noise is independent
+    *Proved.* If all features are chosen without looking at rewards and have :math:`\|x\| \le L`, the noise is independent
     with mean 0 and :math:`E|\eta|^p \le \nu^p`, and :math:`\|\theta^*\| \le S`, then at one x after each round, also chosen
     without looking at rewards, :math:`|\hat r(x) - x^\top\theta^*| \le \text{radius}\cdot\text{width}(x)` in all T rounds, with
     probability 1 - ``delta``. For K arms per round, pass ``delta`` / K. Nothing is claimed for all x at once.

@@ -19,7 +19,7 @@ from torchonline.privacy.mechanisms.prefix_sums import calibrated
 class DPFTRL(PrivateOptimizer):
     r"""Private dual averaging: a noisy sum of gradients, and a Euclidean projection.
 
-    A round is that of :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``. Let :math:`g_t` be the
+    Rounds are as in :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``queries()``. Let :math:`g_t` be the
     gradient at :math:`\theta_t`, clipped to C in the Euclidean norm, :math:`S_t = g_1 + ... + g_t`, :math:`N_t` the noise of a
     prefix-sum mechanism, and :math:`\Pi` the projection onto the ball :math:`\|\theta\|_p \le R`. Then
 
@@ -37,7 +37,7 @@ class DPFTRL(PrivateOptimizer):
     with the default :math:`\eta = R_2/\sqrt{nC(C + 2\sqrt d\,\nu)}`, which reads no data. If losses are convex and nothing
     was clipped, the sum bounds the regret. For independent records 1/n of the sum then bounds the excess risk of
     :meth:`average`. Proof: docs/private_baselines_theory.md.
-    Cost of a step: that of the mechanism, O(5 d) time and memory for ``"blt"``; and O(d log d) for p = 1.
+    Cost of a step: the mechanism's, O(5 d) time and memory for ``"blt"``; and O(d log d) for p = 1.
 
     Args:
         norm, radius_bound: p and R, the order of the ball's norm, 1, 2 or ``inf``, and its radius, whose default is explained at

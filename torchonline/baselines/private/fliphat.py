@@ -22,7 +22,7 @@ TAKEN = -1e300  # the score of an entry that has been chosen, below all others
 class FLIPHAT(PrivateBandit):
     r"""Private sparse bandit: greedy on the few largest noisy correlations.
 
-    A round is that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. The first two thirds of the T rounds are E
+    Rounds are as in :class:`~torchonline.privacy.learners.bandit.PrivateBandit`. The first two thirds of the T rounds are E
     episodes, each twice as long as the one before. An estimate is made at the end of each, from its own n rounds only:
 
     .. math:: u_k = \sum_s r_s x_s\,1\{a_s = k\},\qquad \hat\theta = \tfrac1n\,\mathrm{peel}(u_1, ..., u_K).

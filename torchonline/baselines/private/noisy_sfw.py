@@ -16,7 +16,7 @@ from torchonline.privacy.learners.point import DEFAULT_RADIUS
 class NoisySFW(DisjointBatches):
     r"""Private Frank-Wolfe with a recursive gradient: one noisy step for each batch.
 
-    A round is that of :class:`~torchonline.DPTOFW`, with gradients at the two points of ``queries()``, this decision and the
+    Rounds are as in :class:`~torchonline.DPTOFW`, with gradients at the two points of ``queries()``, this decision and the
     previous one, which do not move within a batch. The first batch has :math:`b_0 = n/2` records, the others
     :math:`b = \sqrt n/2`, and the last batch also has the remaining records. At the end of batch k, over its records,
 

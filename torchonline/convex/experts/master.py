@@ -16,7 +16,7 @@ from torchonline.core.options import LearnerOptions
 class MsMwCMaster(Experts):
     r"""MsMwC-Master: one :class:`MsMwC` over many, each at its own rate.
 
-    A round is that of :class:`MsMwC`. The losses of expert j lie within a known range :math:`\pm r_j`. With the least range
+    Rounds are as in :class:`MsMwC`. The losses of expert j lie within a known range :math:`\pm r_j`. With the least range
     :math:`r_1`, the grid :math:`\beta_q = 1/(4\,\text{kappa}\,r_12^q)` has one rate for each q such that
     :math:`r_j \le r_12^q \le r_j\sqrt T` for some j, and for the least q with :math:`r_j \le r_12^q` for each j. Each rate has an
     inner MsMwC over the experts with :math:`r_j \le r_12^q`, all at the rate :math:`2\beta_q`. An outer MsMwC weights the inner

@@ -27,7 +27,7 @@ class PrivateBandit(PrivateLearner):
     her. In both worlds an adversary who sees the public states may choose all later persons. The joint law of all public states
     and of all actions :math:`a_j,\ j \ne i`, is (epsilon, delta)-private in person i, even if all others collude.
 
-    Her own action must depend on her data: there is no guarantee if her action, her reward or a log of :math:`(x_i, a_i, r_i)` is
+    Her own action depends on her data, so there is no guarantee if her action, her reward or a log of :math:`(x_i, a_i, r_i)` is
     published. Besides the conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`, each person has one reward.
     The reward of person j must depend on her, on :math:`a_j` and on public states only, never on the action or the reward of
     another person (no shared stock, no interference).
@@ -43,8 +43,9 @@ class PrivateBandit(PrivateLearner):
 
     Args:
         arms: K, the number of arms.
-        feature_clip, reward_clip: the length that contexts are scaled down to, and the magnitude that rewards are clipped to.
-        dim, options: those of ``PrivateLearner``.
+        feature_clip, reward_clip: the largest length of a context, to which longer ones are scaled down, and the largest
+            magnitude of a reward, to which larger ones are clipped.
+        dim, options: as in ``PrivateLearner``.
     """
 
     if TYPE_CHECKING:

@@ -168,8 +168,8 @@ class PrivateLearner(ClockedLearner):
     def privacy_ledger(self, continuations: int | None = None, *, steps: int | None = None) -> Ledger:
         """Return the ledger of all releases so far.
 
-        With ``steps`` it is the ledger after that many steps, if they are more. If noise came from a seed, the ledger ends with a
-        ``NonPrivateEvent``. For ``continuations`` see :meth:`privacy_spent`.
+        With ``steps``, return the ledger after that many steps, if they are more than the steps taken. If noise came from a seed,
+        the ledger ends with a ``NonPrivateEvent``. For ``continuations`` see :meth:`privacy_spent`.
         """
         if steps is not None and positive_integer("steps", steps) > self.horizon:
             raise ValueError(f"steps: expected at most {self.horizon}, the horizon, got {steps}")
@@ -181,7 +181,7 @@ class PrivateLearner(ClockedLearner):
         return Ledger(self.adjacency, ledger.events + more, notes)
 
     def steps_released(self) -> int:
-        """Return the most steps of this run and of the runs that its state comes from."""
+        """Return the largest number of steps among this run and the runs before it."""
         with self._lock:
             rounds, furthest, _ = self._counts()
         return max(rounds, furthest)
@@ -217,9 +217,9 @@ class PrivateLearner(ClockedLearner):
     ) -> tuple[Any, Any]:
         """Draw the epsilon spent against steps, with the learner's budget as a line.
 
-        Past steps are a solid line, and future steps a dotted one: up to the horizon, or as many again without a horizon. The
-        curve is computed from options and the clock, never from a record; see :meth:`privacy_spent` for when it holds. If noise
-        comes from a seed, the curve assumes secret noise, and the title says so. Needs matplotlib.
+        Past steps are a solid line, and future steps a dotted one: up to the horizon, or, without a horizon, up to twice the
+        steps taken. The curve is computed from options and the clock, never from a record; see :meth:`privacy_spent` for when it
+        holds. If noise comes from a seed, the curve assumes secret noise, and the title says so. Needs matplotlib.
 
         Args:
             ax: matplotlib axes; None for a new figure of pyplot.
@@ -246,7 +246,7 @@ class PrivateLearner(ClockedLearner):
         r"""Return the epsilon of all releases so far, at a delta.
 
         It is infinite without noise, and with noise from a seed. It holds if the number of steps was *fixed in advance*. If the
-        run was stopped because of anything that comes from the data, such as a public state or this epsilon, quote the
+        run was stopped because of anything that depends on the data, such as a public state or this epsilon, quote the
         constructor's epsilon and delta instead. If m runs continue from one state, all earlier records are released m times:
         :math:`\mu\sqrt m` of Gaussian privacy, or :math:`m\rho` of zCDP.
 

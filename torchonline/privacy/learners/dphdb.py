@@ -24,8 +24,8 @@ from torchonline.privacy.mechanisms.prefix_sums import MECHANISMS
 class DPHDB(PrivateBandit):
     r"""Private high-dimensional contextual bandit, a Frank-Wolfe learner for each arm.
 
-    Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. A round is
-    that of :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
+    Arm k pays :math:`\mu(x^\top\theta_k)` on average, :math:`\|\theta_k\|_1 \le R`, with a known link :math:`\mu`. Rounds are as
+    in :class:`~torchonline.privacy.learners.bandit.PrivateBandit`.
 
     1. *Warm-up*: the first :math:`t_0` rounds are the block of arm 0, the next :math:`t_0` the block of arm 1, and so on. Every
        context pulls the block's arm, or the lowest available arm if the block's arm is masked out. Only the block's learner takes
@@ -35,7 +35,7 @@ class DPHDB(PrivateBandit):
        maximum is over available arms too), the arm with the highest :math:`\mu(x^\top\theta_k)` is pulled. The learner of every
        arm takes a step in every round: on the record (x, r) if its arm was pulled, else on (0, :math:`\mu(0)`).
 
-    The learners are those of :class:`~torchonline.DPPOFW`. The gradient of the loss is :math:`(\mu(x^\top\theta) - r)\,x`, so an
+    Each arm's learner is a :class:`~torchonline.DPPOFW`. The gradient of the loss is :math:`(\mu(x^\top\theta) - r)\,x`, so an
     arm that was not pulled adds exactly 0, plus noise. A learner's own clock after the warm-up is s = t - (K - 1) :math:`t_0`,
     and the learner weights gradients by s and s - 1.
 

@@ -25,8 +25,8 @@ class DPTOFW(PrivateFrankWolfe):
         learner.step(gradients)    # or learner.step(None), for a missing record
         learner.predict()          # public
 
-    The update is that of :class:`~torchonline.privacy.learners.frank_wolfe_base.PrivateFrankWolfe`, with :math:`v_t` the
-    minimizer for :math:`d_t = (S_t + N_t)/t` and the noise :math:`N_t` of a prefix-sum mechanism.
+    The update is in :class:`~torchonline.privacy.learners.frank_wolfe_base.PrivateFrankWolfe`, with :math:`v_t` the minimizer for
+    :math:`d_t = (S_t + N_t)/t` and the noise :math:`N_t` of a prefix-sum mechanism.
 
     Guarantee: the sequence of all decisions, and of all :math:`d_t`, is (epsilon, delta)-differentially private under the
     conditions of :class:`~torchonline.privacy.learners.base.PrivateLearner`; for the Gaussian mechanisms with exact accounting.
@@ -135,7 +135,7 @@ class DPTOFW(PrivateFrankWolfe):
 class DPPOFW(PrivateFrankWolfe):
     r"""Private online Frank-Wolfe on a polytope: sparse decisions in high dimension.
 
-    The default polytope is the :math:`\ell_1` ball. A round is that of :class:`DPTOFW`. With ``mechanism="gumbel"`` or
+    The default polytope is the :math:`\ell_1` ball. Rounds are as in :class:`DPTOFW`. With ``mechanism="gumbel"`` or
     ``"laplace"`` the vertex is chosen by noisy scores (:class:`~torchonline.privacy.learners.vertex_choice.NoisyVertex`),
 
     .. math:: v_t = \arg\min_v\,\langle d_t, v\rangle - b_t\,G_{t,v},\qquad b_t = \Delta_1/\sqrt{8\rho_1 t},
@@ -143,9 +143,9 @@ class DPPOFW(PrivateFrankWolfe):
     for Gumbel noise. For Laplace noise, 2 replaces 8. :math:`\Delta_1` is the most that a record moves the difference of two
     scores in step 1, and :math:`\rho_1` the zCDP of that step.
 
-    Guarantee: that of :class:`DPTOFW`, for the sequence of decisions. Scores, sums, the margin of a choice and the Frank-Wolfe
-    gap are not published. With noise on the choice, ``public_state()`` has no direction.
-    Cost of a step: O(md) for m explicit vertices, O(d) on the ball.
+    Guarantee: as for :class:`DPTOFW`, for the sequence of decisions. Scores, sums, the margin of a choice and the Frank-Wolfe gap
+    are not published. With noise on the choice, ``public_state()`` has no direction. Cost of a step: O(md) for m explicit
+    vertices, O(d) on the ball.
 
     Args:
         dim: number of features d.
@@ -184,7 +184,7 @@ class DPPOFW(PrivateFrankWolfe):
         >>> learner.mechanism, bool(learner.predict()[0] > 0.8)
         ('blt', True)
 
-    Reference: that of :class:`DPTOFW`. What differs: the paper's Laplace noise is for sums of counts; these scores need noise for
+    Reference: as for :class:`DPTOFW`. What differs: the paper's Laplace noise is for sums of counts; these scores need noise for
     their range only. Gumbel noise, as calibrated here, is three to four times smaller at epsilon 1, and two to three times
     smaller at epsilon 10.
     """

@@ -20,7 +20,8 @@ class GeneralizedGaussianTree(Tree):
     If a record moves a sum by at most s in the norm of order q, then noise of density :math:`\propto
     \exp(-\|z\|_r^2/(2\sigma^2))` makes the sum :math:`\kappa s^2/(2\sigma^2)`-zCDP, with :math:`\kappa = (r-1)\,d^{2(1/r-1/q)}`
     and r in [2, q]. The paper's rule is :math:`r = \min\{q, \max\{2, \log d\}\}`. For q below 2, r is 2 and kappa is 1. The
-    ledger books this zCDP, not the promise in the formula for :math:`\sigma`, whose noise is at least five times what is needed.
+    ledger books this zCDP, not the promise in the formula for :math:`\sigma`, whose noise is at least five times the noise
+    needed.
 
     Releases are rounded to a grid. For r above 2 this is a heuristic protection of their last bits: nothing is proved about the
     exactness of the draws.
