@@ -37,7 +37,7 @@ class HuggingFaceEncoder(nn.Module):
         output: the features, ``(n, m)``, in the model's output. ``"mean"``: the mean of ``last_hidden_state`` over the tokens
             that are not padding, as in sentence-transformers, or over an image's patches. ``"cls"``: its first token. Another
             string is the name of an entry, such as ``"pooler_output"``. A function or module is called with the output and the
-            attention mask ``(n, L)``, or None without a mask. A checkpoint holds a module, but not a function of your own.
+            attention mask ``(n, L)``, or None without a mask. A checkpoint holds a module, but not a user-defined function.
         processor: tokenizer, image processor or feature extractor, for raw inputs; or None. A tokenizer is called with
             ``padding=True`` and ``truncation=True``. Files and checkpoints do not hold the processor.
 

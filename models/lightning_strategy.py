@@ -14,7 +14,7 @@ class LearnerStrategy(DDPStrategy):
 
         Trainer(accelerator="cpu", devices=2, strategy=LearnerStrategy())
 
-    ``strategy="learner"`` means the same once this class is imported. The arguments are those of Lightning's ``DDPStrategy``;
+    ``strategy="learner"`` means the same once this class is imported. The arguments are as in Lightning's ``DDPStrategy``;
     ``timeout`` is the timeout of the process group.
     """
 

@@ -13,8 +13,8 @@ AVERAGING = tuple(getattr(pl.callbacks, name) for name in _NAMES if hasattr(pl.c
 def refuse_weight_averages(module: pl.LightningModule) -> None:
     """Raise if the trainer of a fit has a callback that averages weights.
 
-    A learner's statistics describe one encoder and all rounds. Such a callback averages them, restores those of its last update,
-    or averages the encoder that the statistics belong to.
+    A learner's statistics describe one encoder and all rounds. Such a callback averages them, restores the statistics of its last
+    update, or averages the encoder that the statistics belong to.
     """
     trainer: Any = module._trainer
     if trainer is None or trainer.state.fn != TrainerFn.FITTING:

@@ -108,9 +108,10 @@ def report(
     false alarm in any of them.
 
     The log is read in pages, twice for decisions and once for rewards. Memory: O(page_size) decisions, the window, and a count
-    for each action; with an attribution window also 8 bytes for each decision, and the rewards that became known before those of
-    earlier decisions. Decisions that are logged during the call are left out, and so are all rewards from the first reward of
-    such a decision on. The file is written to a temporary name, synced and renamed, so a reader never sees a partial file.
+    for each action; with an attribution window also 8 bytes for each decision, and the rewards that became known before the
+    rewards of earlier decisions. Decisions that are logged during the call are left out, and so are all rewards from the first
+    reward of such a decision on. The file is written to a temporary name, synced and renamed, so a reader never sees a partial
+    file.
 
     Args:
         log: a :class:`~torchonline.feedback.DecisionLog`, or any object with equivalent methods ``read(after, limit)``,

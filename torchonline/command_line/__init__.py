@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The call restores the process's warnings, log levels, threads and random state.
 
     Args:
-        arguments: words of the command line, without the program's name. None takes those of the process.
+        arguments: words of the command line, without the program's name. None: the arguments of the process.
 
     Raises:
         Exception: an error that is not self-explanatory, see :func:`is_explained`; with ``TORCHONLINE_TRACEBACK`` in the

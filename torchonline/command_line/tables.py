@@ -103,7 +103,7 @@ def propose_head(config: Any) -> LogDataModule | None:
     """Complete the head of a configuration from its log, in place; return the data.
 
     The columns, rewards and actions of a ``table_head`` that are None are proposed from the log. So ``fit`` saves a
-    configuration that says what was proposed. Without a log, or with that of a service, each arm has a row of its own.
+    configuration that says what was proposed. Without a log, or with the log of a service, each arm has its own row.
     """
     model = config.get("model")
     head = None if model is None else model.get("init_args", {}).get("head")

@@ -27,7 +27,7 @@ from torchonline.core.options import LearnerOptions, with_former_names
 class CLAOONS(OptimisticNewton):
     r"""CLA-OONS: comparator- and Lipschitz-adaptive optimistic online Newton steps.
 
-    The update is that of :class:`~torchonline.convex.optimistic_newton.OptimisticNewton`, with the last gradient as the hint,
+    The update is as in :class:`~torchonline.convex.optimistic_newton.OptimisticNewton`, with the last gradient as the hint,
     :math:`\ell = D_1`, and the largest error so far as :math:`z_t`. A longer error is clipped to :math:`z_t`:
 
     .. math::

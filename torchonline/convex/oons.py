@@ -20,7 +20,7 @@ from torchonline.linalg import no_longer
 class OONS(HintedLearner, OptimisticNewton):
     r"""OONS: optimistic online Newton steps, for a known ball and gradient bound.
 
-    The update is that of :class:`~torchonline.convex.optimistic_newton.OptimisticNewton`, with :math:`R_t` = R =
+    The update is as in :class:`~torchonline.convex.optimistic_newton.OptimisticNewton`, with :math:`R_t` = R =
     ``radius_bound``, :math:`\ell = R` and :math:`z_t` = z = 2 ``lipschitz``. A hint :math:`m_t` is a guess of the next gradient.
 
     Guarantee. For every sequence of gradients no longer than ``lipschitz``, every u in the ball and every T,

@@ -22,7 +22,7 @@ class CorruptedStream(SEAStream):
     after it, else 0, so that :math:`\Sigma^2_{1:T}` is at most 2C ``corruption``. For a spacing of 1 it is twice
     ``corruption`` from the second round on. After an even number of corruptions, u minimises the sum of the expected losses, in
     the sense of :class:`~torchonline.environments.SEAStream`. Regret is measured on the corrupted losses. The attributes are
-    those of SEAStream. Cost of a round: O(d) per point.
+    as in SEAStream. Cost of a round: O(d) per point.
 
     Args:
         dim: number of coordinates d.

@@ -140,7 +140,7 @@ def unpacked(package: bytes, folder: Path) -> list[str]:
 
 
 def facts_of(policy: Policy, trial: PolicyTrial | FixedTrial, scores: ExportedProgram) -> dict[str, Any]:
-    """Return what a runner must know of a policy's functions."""
+    """Return the facts about a policy's functions that a runner needs."""
     examples, item = trial.named(trial.round_arguments()), None
     if "inputs" in examples:
         # The inputs are the last argument of the scores. An encoder may have fixed dimensions that could vary.

@@ -36,7 +36,7 @@ class Function(NamedTuple):
 
     Attributes:
         call: the function.
-        arguments: names of its arguments after the policy, those of :class:`~torchonline.export.programs.Round`.
+        arguments: names of its arguments after the policy, as in :class:`~torchonline.export.programs.Round`.
         result: name of its result.
         changes: whether it changes the policy's state.
     """

@@ -41,7 +41,7 @@ def stripped(text: str) -> str:
 
 
 def with_plain_blanks(text: str) -> str:
-    """Return a text with plain blanks for those that are thin or do not break."""
+    """Return a text with thin and non-breaking spaces replaced by plain ones."""
     found = ""
     i = 0
     while i < len(text):
@@ -323,7 +323,7 @@ def is_missing(value: Any) -> bool:
 
 
 def number_in(value: Any) -> float | None:
-    """Return a value as a float, or None if it is no number."""
+    """Return a value as a float, or None if it is not a number."""
     if hasattr(value, "__len__"):  # Python reads text and bytes, and arrays of one number
         return None
     try:
@@ -388,7 +388,7 @@ def code_of_category(value: Any, column: Mapping[str, Any], missing: str) -> flo
 
 
 def buckets_of_text(value: Any, buckets: int) -> list[int] | None:
-    """Return the bucket of each token of a text, or None if it is no text."""
+    """Return the bucket of each token of a text, or None if it is not text."""
     text = text_of(value)
     if text is None:
         return None

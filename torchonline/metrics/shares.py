@@ -27,7 +27,7 @@ def checked_actions(action: Any, actions: int) -> Tensor:
 def names_of_actions(labels: Sequence[str] | None, actions: int, names: list[str] | None = None) -> list[str]:
     """Return the names of the actions in a plot, or raise.
 
-    ``labels`` are the caller's, ``names`` those of the metric.
+    ``labels`` are the caller's, ``names`` the metric's.
     """
     if labels is None:
         return [f"action {k}" for k in range(actions)] if names is None else list(map(plain_label, names))

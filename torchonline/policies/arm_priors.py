@@ -25,7 +25,7 @@ SOLUTIONS: dict[type, tuple[str, ...]] = {
 def prior_state(batch: Estimator, prior: Any, rounds: Any) -> dict[str, Tensor]:
     """Return the buffers of an arm with a prior, ``(*B, 1, ...)``, by name; or raise.
 
-    ``batch`` has the arms' estimators. The arguments are those of :meth:`DisjointArms.add_actions`.
+    ``batch`` has the arms' estimators. The arguments are as in :meth:`DisjointArms.add_actions`.
     """
     if prior is None:
         if rounds is not None:

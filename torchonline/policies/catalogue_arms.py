@@ -77,8 +77,8 @@ class CatalogueArms(Policy):
         - scores, means, probabilities and masks have an entry for each item, ``(*B, ..., n)``. The probability of an item that is
           not a candidate is 0.
 
-    A mask hides items after the index has answered. If no candidate is left, all items are scored. An index that filters by
-    itself avoids that.
+    A mask hides items after the index has answered. If no candidate is left, all items are scored. An index with its own filter
+    avoids this.
 
     Example:
         >>> items = torch.randn(1000, 8, generator=torch.Generator().manual_seed(0))

@@ -69,7 +69,7 @@ class OwnRidge(RidgeRegression):
     def learn_own_(self, x: Tensor, rest: Tensor, reward: Tensor, noise_scale: Tensor, growth: Tensor) -> None:
         """Learn a round, with the residuals ``(*B, k)`` of its shared features.
 
-        ``growth``, ``(*B)``, is that of the shared model's ``logdet``.
+        ``growth``, ``(*B)``, is the growth of the shared model's ``logdet``.
         """
         weight = self.noise_scale / noise_scale
         a = weighted(x, weight)

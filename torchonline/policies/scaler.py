@@ -647,7 +647,7 @@ def _features_of(features: Any, dim: int) -> tuple[int, ...]:
 def factors_of(interactions: Interactions, dim: int, magnitudes: bool) -> tuple[int, ...]:
     """Return the columns of the products' first factors, then of the second.
 
-    The columns are those of ``dim`` features, and of their magnitudes after them. ``interactions`` is a checked argument.
+    The columns are ``dim`` features, then their magnitudes. ``interactions`` is a checked argument.
     """
     found: Iterable[Sequence[int]]
     if isinstance(interactions, (bool, str)):

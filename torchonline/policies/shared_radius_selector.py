@@ -33,7 +33,7 @@ class SharedRadiusSelector(RadiusMultiples, ComposedPolicy):
         scales: the M multiples, above 0. Include 1, so that the estimator's own radius stays available.
         rule: "ucb" or "exp4".
         reward_range: lowest and highest reward; None for gains by rank.
-        scaler: a :class:`StandardScaler` of the arms' features with m outputs; None to use them as they are.
+        scaler: a :class:`StandardScaler` of the arms' features with m outputs; None to use the raw features.
 
     Shape:
         - arms: ``(*B, ..., K, d)``, with d = m if there is no scaler; scores ``(*B, ..., K)``.

@@ -38,7 +38,7 @@ def are_best(scores: Tensor) -> Tensor:
 
 
 def least_of_best(best: Tensor, scores: Tensor) -> Tensor:
-    """Return the least score that ties with the best ones, given theirs."""
+    """Return the least score that ties with the best score."""
     rounding = 8.0 * roundoff(scores)
     # Products, because the difference of infinities is NaN.
     return minimum(best * (1.0 - rounding), best * (1.0 + rounding))

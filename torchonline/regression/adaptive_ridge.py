@@ -352,8 +352,9 @@ class AdaptiveRidgeRegression(AdaptiveEstimator):
 
     .. math:: w = \frac{1}{1 + \text{zero\_odds}\,\exp\bigl(G/(2\,\text{spread}^2)\bigr)}
 
-    where G sums :math:`(r - p_1)^2 - (r - p_0)^2` over rounds, each square cut at :math:`4\,\text{spread}^2`: over those of the
-    arm, plus those of all arms divided by 1 + the arm's rounds. The estimate of an arm without rounds is the mean reward.
+    where G sums :math:`(r - p_1)^2 - (r - p_0)^2` over rounds, each square cut at :math:`4\,\text{spread}^2`: the sum over the
+    arm's rounds, plus the sum over the rounds of all arms divided by 1 + the arm's rounds. The estimate of an arm without rounds
+    is the mean reward.
 
     With a ``floor``, for rewards of at least 0, :class:`UCB` and the radius selectors raise every estimate to at least the
     smaller of the floor and half of the mean reward, before they add the radius times the width. Far from the contexts in which

@@ -226,7 +226,7 @@ class DiscountedRidgeRegression(DiscountedEstimator):
 class DiscountedHeavyTailRegression(HeavyTailRegression):
     r"""Heavy-tailed regression that forgets exponentially, for drift: a heuristic.
 
-    A round is one of :class:`HeavyTailRegression`; after it, with :math:`\gamma` = ``discount``,
+    A round is learnt as in :class:`HeavyTailRegression`; after it, with :math:`\gamma` = ``discount``,
 
     .. math:: V \leftarrow \gamma V + (1-\gamma)\lambda\,d\,e_je_j^\top,\qquad
               A \leftarrow \gamma^2 A + (1-\gamma^2)\lambda\,d\,e_je_j^\top,\qquad j = t \bmod d.

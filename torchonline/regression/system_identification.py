@@ -207,7 +207,7 @@ class SystemIdentification(HeavyTailCertificate):
     ) -> None:
         """Learn from many transitions, in blocks: see :meth:`Estimator.learn`.
 
-        Shapes are those of :meth:`step`: ``(*B, n, d)`` and ``(*B, n, outputs)``.
+        Shapes are as in :meth:`step`: ``(*B, n, d)`` and ``(*B, n, outputs)``.
         """
         self._learn_log(self.theta_hat, x, None, next_state, noise_scale, mask, block_size)
 

@@ -18,11 +18,11 @@ RETRY_AFTER = "1"
 
 
 class JSONRoute(APIRoute):
-    """Route that checks a JSON body once, and sends the answer as it is.
+    """Route that checks a JSON body once, and sends the answer unchanged.
 
-    The endpoint's argument ``body`` is a pydantic model, and its other arguments are those of the path. FastAPI's own handler
-    also resolves dependencies and checks answers, which costs more than the check of the body; it still handles routes without
-    a body. Large bodies are parsed in a thread.
+    The endpoint's argument ``body`` is a pydantic model, and its other arguments come from the path. FastAPI's own handler also
+    resolves dependencies and checks answers, which costs more than the check of the body; it still handles routes without a body.
+    Large bodies are parsed in a thread.
     """
 
     def get_route_handler(self) -> Any:

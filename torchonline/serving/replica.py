@@ -62,8 +62,8 @@ class Replica:
 
     If the policy can open decisions (:meth:`Policy.open`), as :func:`torchonline.bandit` can, the replica opens each logged
     decision on its own copy of the policy. So the next choices differ while rewards are out. After a newer snapshot, it opens
-    the latest 1000 decisions, of all replicas, that the snapshot has not learnt. The learner opens none: its snapshots are as
-    they would be otherwise.
+    the latest 1000 decisions, of all replicas, that the snapshot has not learnt. The learner opens no decision, so snapshots do
+    not depend on this.
 
     Args:
         settings: settings of the service.
@@ -128,7 +128,7 @@ class Replica:
             id: id of the decision, or None for a new one.
             context: numbers, or values by name.
             mask: whether each arm is available, or None.
-            actions: the arms, if each has features of its own; else names of the available actions, or None.
+            actions: the arms, if each has its own features; else names of the available actions, or None.
         """
         settings = self.settings
         if settings.has_arms:

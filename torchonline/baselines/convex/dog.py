@@ -49,7 +49,7 @@ class DoG(DistanceOverGradients):
 
     Args:
         dim: number of coordinates d.
-        initial_distance: :math:`r_0 > 0`, the length of the first step, far below that of the comparator.
+        initial_distance: :math:`r_0 > 0`, the length of the first step, far below the length of the comparator.
         step_scale: c > 0, which multiplies all steps. The paper uses 1, and advises against other values.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 

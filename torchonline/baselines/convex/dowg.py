@@ -29,7 +29,7 @@ class DoWG(DistanceOverGradients):
 
     Args:
         dim: number of coordinates d.
-        initial_distance: :math:`r_0 > 0`, the length of the first step, below that of the comparator.
+        initial_distance: :math:`r_0 > 0`, the length of the first step, below the length of the comparator.
         step_scale: c > 0, which multiplies all steps; the paper has 1.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 

@@ -24,12 +24,12 @@ class OGD(ConvexLearner):
     .. math:: \sum_{t\le T}\langle g_t, x_t - u\rangle \le \frac{\|u\|^2}{2\eta} + \frac\eta2\sum_{t\le T}\|g_t\|^2,
 
     for example :math:`\|u\|G\sqrt T` at :math:`\eta = \|u\|/(G\sqrt T)`. With :math:`\eta/\sqrt t` and a ball, the sum on the
-    left is at most :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a ball the decreasing steps promise
-    nothing. Cost of a round: O(d).
+    left is at most :math:`2R^2\sqrt T/\eta + (\eta/2)\sum_t\|g_t\|^2/\sqrt t`. Without a ball, decreasing steps have no
+    guarantee. Cost of a round: O(d).
 
     Args:
         dim: number of coordinates d.
-        step_size: :math:`\eta > 0`, in units of the decision over those of the gradient.
+        step_size: :math:`\eta > 0`, in units of the decision over units of the gradient.
         schedule: ``"sqrt"`` for :math:`\eta/\sqrt t`, or ``"constant"``.
         radius_bound: radius R > 0 of the ball; ``inf`` for no ball.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.

@@ -30,7 +30,7 @@ class ScheduleFree(ConvexLearner):
 
     Args:
         dim: number of coordinates d.
-        step_size: :math:`\eta > 0`, in units of the decision over those of the gradient.
+        step_size: :math:`\eta > 0`, in units of the decision over units of the gradient.
         momentum: :math:`\mu` in (0, 1), the weight of the average in the queries.
         batch_shape, dtype, device, validate: options of all learners, see :class:`~torchonline.core.learner.Learner`.
 

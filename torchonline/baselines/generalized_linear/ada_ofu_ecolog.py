@@ -123,7 +123,7 @@ class AdaECOLogRegression(LikelihoodEstimator):
     Shape:
         - ``warm_up_theta``, :math:`\hat\theta_o`, ``(*B, d)``; ``warm_up_V``, U, and ``warm_up_V_inv``, ``(*B, d, d)``;
           ``warm_up_radius``, :math:`\rho`, ``diameter``, D, ``excess_sum``, the last sum without its factor 2, and ``warm_ups``,
-          the number of warm-up rounds, ``(*B)``; the others as of
+          the number of warm-up rounds, ``(*B)``; the others as in
           :class:`~torchonline.baselines.generalized_linear.likelihood.LikelihoodEstimator`.
 
     Example:

@@ -58,7 +58,7 @@ class ECOLogRegression(GeneralizedEstimator):
             :class:`~torchonline.regression.glm.base.GeneralizedEstimator`.
 
     Shape:
-        - ``excess_loss``, the sum above, ``(*B)``; the others as of :class:`~torchonline.regression.estimator.Estimator`.
+        - ``excess_loss``, the sum above, ``(*B)``; the others as in :class:`~torchonline.regression.estimator.Estimator`.
 
     Example:
         >>> learner = ECOLogRegression(2)

@@ -56,7 +56,7 @@ class GLMUCBRegression(LikelihoodEstimator):
 
     Reference:
         Filippi, Cappe, Garivier and Szepesvari, Parametric Bandits: The Generalized Linear Case, NIPS 2010. What differs: the
-        minimum is over the ball; the paper projects an unbounded minimum, which is not a convex problem. The radius is that of
+        minimum is over the ball; the paper projects an unbounded minimum, which is not a convex problem. The radius follows from
         self-normalised sums; the paper's, as we recall it, has a further factor :math:`\sqrt{\log t}`.
     """
 
@@ -97,8 +97,8 @@ class GLMUCB(UCB[GLMUCBRegression]):
 
     .. math:: \text{score}_k = \mu(x_k^\top\hat\theta) + C\cdot\text{radius}\cdot\|x_k\|_{V^{-1}}
 
-    The order of these scores is the paper's, not that of the predictors' upper bounds. The estimator documents the guarantee
-    and the cost.
+    These scores rank arms as in the paper, not by the predictors' upper bounds. The estimator documents the guarantee and the
+    cost.
 
     Args:
         dim, horizon, link, theta_bound, feature_bound, ridge, delta, radius_scale: as in :class:`GLMUCBRegression`.

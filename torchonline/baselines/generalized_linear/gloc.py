@@ -45,7 +45,7 @@ class GLOCRegression(GeneralizedEstimator):
             refused.
 
     Shape:
-        - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``; the others as of
+        - ``iterate``, ``(*B, d)``; ``gradient_sum`` (the sum in B), ``residual_sum`` (E), ``(*B)``; the others as in
           :class:`~torchonline.regression.estimator.Estimator`.
 
     Example:

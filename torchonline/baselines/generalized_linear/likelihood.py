@@ -51,7 +51,7 @@ class LikelihoodEstimator(GeneralizedEstimator):
     is True. This is :math:`d\log(1+t)` in round t.
 
     Shape:
-        - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``; the others as of
+        - ``history``, ``(*B, T, d)``; ``history_reward`` and ``history_weight``, ``(*B, T)``; the others as in
           :class:`~torchonline.regression.estimator.Estimator`.
     """
 

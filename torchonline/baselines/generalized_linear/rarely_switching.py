@@ -50,7 +50,7 @@ class RarelySwitchingRegression(LocalGLMRegression):
     Shape:
         - ``decision_theta``, :math:`\theta_\tau`, ``(*B, d)``; ``decision_V_inv``, :math:`V_\tau^{-1}`, ``(*B, d, d)``;
           ``decision_radius``, :math:`\beta_\tau` before ``radius_scale``, ``log_growth``, :math:`\log(\det V/\det V_\tau)`,
-          and ``switches``, how often the copy was renewed, ``(*B)``; the others as of
+          and ``switches``, how often the copy was renewed, ``(*B)``; the others as in
           :class:`~torchonline.LocalGLMRegression`.
 
     Example:

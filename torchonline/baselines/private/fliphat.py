@@ -35,8 +35,8 @@ class FLIPHAT(PrivateBandit):
     With ``arms=1`` it is the paper's bandit, where each arm has a context and all share one parameter: see the example.
 
     The noise of an entry does not grow with d; by rounding it grows with T, from some millions of rounds on. That pays if
-    contexts have *many entries of one size, hardly correlated, of which few matter*. :class:`~torchonline.DPHDB` is better
-    otherwise, and on all real sets that were tried (docs/private_oco.md).
+    contexts have *many entries of one size, hardly correlated, of which few matter*. On other contexts, and on all real sets
+    tried, :class:`~torchonline.DPHDB` is better (docs/private_oco.md).
 
     Guarantee: joint differential privacy, see ``PrivateBandit``. Proof: docs/private_baselines_theory.md. The regret has no
     guarantee. The score ranks arms rightly if features are uncorrelated and of one size. No arm is explored after the first

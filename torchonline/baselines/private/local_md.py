@@ -16,7 +16,7 @@ from torchonline.privacy.learners.point import DEFAULT_RADIUS
 class LocalMD(DisjointBatches):
     r"""Private mirror descent in phases, with noise for arbitrary gradients.
 
-    Each phase starts at the noisy result of the last phase, and takes much shorter steps. A round is that of
+    Each phase starts at the noisy result of the last phase, and takes much shorter steps. Rounds are as in
     :class:`~torchonline.DPTOFW`, with a gradient at the one point of ``secret_queries()``. Within a phase that point moves with
     every record and is *secret*: nothing that is computed from it (a loss, a regret, a plot) may be published. :meth:`predict`
     returns the centre c of the phase, which is public. Phase i has :math:`m = n/2^i` records, and the last phase also has the

@@ -184,7 +184,7 @@ class DPPOFW(PrivateFrankWolfe):
         >>> learner.mechanism, bool(learner.predict()[0] > 0.8)
         ('blt', True)
 
-    Reference: as for :class:`DPTOFW`. What differs: the paper's Laplace noise is for sums of counts; these scores need noise for
+    Reference: the paper of :class:`DPTOFW`. What differs: its Laplace noise is for sums of counts; these scores need noise for
     their range only. Gumbel noise, as calibrated here, is three to four times smaller at epsilon 1, and two to three times
     smaller at epsilon 10.
     """

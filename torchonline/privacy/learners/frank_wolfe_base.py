@@ -35,7 +35,7 @@ class PrivateFrankWolfe(PrivatePoint):
         \theta_{t+1} = \theta_t + \eta_t(v_t - \theta_t), \quad \eta_t = \min\{1, c/(t+1)\}.
 
     :math:`g_t` is clipped as a whole, so that the sum moves by at most 2C if one record is replaced. For independent records
-    :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows. The arguments are those of
+    :math:`E\,d_t = \nabla F(\theta_t)`, with an error that shrinks as t grows. The arguments are as in
     :class:`~torchonline.DPPOFW`; ``domain``, the decision set, must be a polytope if the vertex choice gets noise.
     """
 

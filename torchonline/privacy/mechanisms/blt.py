@@ -92,7 +92,7 @@ def column_norm(decay: Sequence[float], weight: Sequence[float], rounds: int) ->
 class ColumnNorms:
     """Norms of C's first column after any number of rounds, for many calls.
 
-    The arguments are those of :func:`column_norm`.
+    The arguments are as in :func:`column_norm`.
     """
 
     def __init__(self, decay: Sequence[float], weight: Sequence[float]) -> None:

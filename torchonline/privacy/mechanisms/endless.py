@@ -53,7 +53,7 @@ class EndlessBLT(BLT):
     Args:
         horizon: the largest number of steps that the clock holds.
         dim: d, the size of the sums.
-        options: those of :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
+        options: as in :class:`~torchonline.privacy.mechanisms.base.Mechanism`.
     """
 
     def __init__(self, horizon: int, *, dim: int, **options: Any) -> None:
