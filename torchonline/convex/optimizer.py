@@ -51,17 +51,17 @@ class ParameterFree(Citable, torch.optim.Optimizer):
     with the multiplied option. With a schedule there is no guarantee.
 
     Guarantee. The learner's guarantee holds for the group if the loss is convex in it and the other groups do not move. It bounds
-    regret by the distance from c. For data drawn at random this makes the average of the parameters over the steps
-    (:class:`torch.optim.swa_utils.AveragedModel`) good. It says nothing about the last parameters or about a nonconvex loss.
+    regret by the distance from c. For independent data, it also bounds the expected loss of the parameters averaged over the
+    steps (:class:`torch.optim.swa_utils.AveragedModel`). It says nothing about the last parameters or about a nonconvex loss.
 
-    Limits. A group in which no parameter has a gradient is skipped; in another group, a missing gradient counts as zeros. The
-    next step overwrites outside changes of the parameters. A decision too large for the parameters' type is written as the
-    largest number of that type. Do not accumulate, scale or clip gradients, because they are the learner's data; use
-    ``lipschitz`` instead. Sparse gradients, as of ``torch.nn.Embedding(sparse=True)``, are made dense: a step costs as much as
-    with dense gradients. With ``per_coordinate=True``, a parameter whose gradient is 0 keeps its value, bit for bit. With
-    ``"ca-values"``, ``step`` needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and returns the
-    loss. ``step`` calls the closure several times (docs/parameter_free.md). The same holds for every learner that needs gradients
-    at other points than its decision.
+    Limits. A group without any gradient is skipped; in another group, a missing gradient counts as zeros. The next step
+    overwrites outside changes of the parameters. A decision too large for the parameters' type is written as the largest number
+    of that type. Do not accumulate, scale or clip gradients, because they are the learner's data; use ``lipschitz`` instead.
+    Sparse gradients, as of ``torch.nn.Embedding(sparse=True)``, are made dense: a step costs as much as with dense gradients.
+    With ``per_coordinate=True``, a parameter whose gradient is 0 keeps its value, bit for bit. With ``"ca-values"``, ``step``
+    needs a closure that zeroes the gradients, computes the loss, calls ``backward`` and returns the loss. ``step`` calls the
+    closure several times (docs/parameter_free.md). The same holds for every learner that needs gradients at other points than its
+    decision.
 
     Args:
         params: parameters, or groups of them, as in all optimizers. A group may have its own ``learner`` and options.

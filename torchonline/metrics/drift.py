@@ -66,8 +66,8 @@ class DriftAlarm(ExactMetric):
               \qquad c = \sqrt{2\log\frac{4\,e(e+1)\,j(j+1)}{\alpha}}.
 
     The first detects a change of the mean. The second detects a change of the typical value, even if a few huge values hide it
-    from the first. Neither detects a change of the spread alone. After an alarm, the next window is the new reference, e, which
-    starts at 1, grows by one, and j restarts at 1.
+    from the first. Neither detects a change of the spread alone. After an alarm, the next window is the new reference, and j
+    restarts at 1. The number of the reference is e, from 1.
 
     *Guarantee.* An alarm is false if the values from the start of its reference to the end of its window are exchangeable given
     the earlier values; for example if they are independent and identically distributed. With probability at least 1 - ``alpha``
