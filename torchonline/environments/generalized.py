@@ -27,7 +27,7 @@ class GeneralizedLinearBandit(SimulatedBandit):
         link: link function :math:`\mu`, which also gives the default law of the rewards.
         rewards: a different law of the rewards, such as fractions or overdispersed counts: a function ``(z, generator)`` that
             returns rewards shaped like z, drawn with that generator. Its mean should be :math:`\mu(z)`, because regret is
-            computed from the link. None uses the link's law, which a :class:`~torchonline.CustomLink` lacks.
+            computed from the link. None: the link's law, which a :class:`~torchonline.CustomLink` lacks.
         theta_norm: norm S of :math:`\theta^*`, above 0, in the range on which the link can be computed.
         dim, arms, redraw, batch_shape, seed, dtype: as in :class:`~torchonline.environments.simulated.SimulatedBandit`, which
             shows a round.

@@ -25,8 +25,8 @@ class TableBandit(gymnasium.Env[np.ndarray, np.int64]):
     reward of the chosen arm, and ends the episode: ``terminated`` is True. After the last row a new pass begins, in a new order.
 
     A log knows the reward of one arm in each row. If another arm is chosen, the episode goes on with the next row, the reward is
-    0 and ``info["is_known"]`` is False: leave such steps out of learning and of sums. If rows are independent and actions were
-    drawn uniformly, the other steps are distributed as in a live run. For logs of other actions, see
+    0 and ``info["is_known"]`` is False: do not learn or count such steps. If rows are independent and actions were drawn
+    uniformly, the other steps are distributed as in a live run. For logs of other actions, see
     :func:`torchonline.off_policy.replay`, which weights them.
 
     Args:

@@ -33,8 +33,9 @@ class EffectiveSampleSize(TotalsByRound):
     r"""Effective sample size of importance weights, overall and over time.
 
     A weight is :math:`w = \pi(a \mid x) / p`: the probability of the logged action under a target policy, divided by the logged
-    propensity. A mean of n weighted rewards has about the error of a mean of :math:`(\sum w_i)^2 / \sum w_i^2` rewards under the
-    target. The metric keeps running sums. For the curve and several processes see :class:`~torchonline.metrics.TotalsByRound`.
+    propensity. A mean of n weighted rewards has about the same standard error as a mean of :math:`(\sum w_i)^2 / \sum w_i^2`
+    rewards under the target. The metric keeps running sums. For the curve and several processes see
+    :class:`~torchonline.metrics.TotalsByRound`.
 
     Args:
         points: largest number of points of the curve, even.

@@ -1,4 +1,4 @@
-"""Hybrid arms: a model shared by all arms, and one of each arm's own."""
+"""Hybrid arms: a model shared by all arms, and a separate model of each arm."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

@@ -61,7 +61,7 @@ class Replica:
     Concurrent decisions are made in one call and logged in one transaction.
 
     If the policy can open decisions (:meth:`Policy.open`), as :func:`torchonline.bandit` can, the replica opens each logged
-    decision on its own copy of the policy. So the next choices differ while rewards are out. After a newer snapshot, it opens
+    decision on its own copy of the policy. So the next choices differ while rewards are pending. After a newer snapshot, it opens
     the latest 1000 decisions, of all replicas, that the snapshot has not learnt. The learner opens no decision, so snapshots do
     not depend on this.
 

@@ -117,7 +117,7 @@ class ServiceSettings:
 
     @property
     def bounded(self) -> torch.Tensor | slice:
-        """Return the places of the inputs that ``largest`` bounds: those of numbers."""
+        """Return the places of the inputs that ``largest`` bounds: the numbers."""
         return slice(None) if self.columns is None else self.columns.number_places()
 
     @property
