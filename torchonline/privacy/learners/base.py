@@ -181,7 +181,7 @@ class PrivateLearner(ClockedLearner):
         return Ledger(self.adjacency, ledger.events + more, notes)
 
     def steps_released(self) -> int:
-        """Return the largest number of steps among this run and the runs before it."""
+        """Return the largest number of steps among this run and the runs it continues."""
         with self._lock:
             rounds, furthest, _ = self._counts()
         return max(rounds, furthest)
