@@ -80,7 +80,7 @@ def intervals_of_a_log_are_numbers_or_tensors(estimate: Estimate) -> None:
 
 def a_kind_of_rewards_is_one_of_five() -> None:
     bandit(2, rewards="heavy", actions=2)
-    bandit(2, rewards="clicks", actions=2)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    bandit(2, rewards="clicks", actions=2)  # type: ignore[call-overload]
 
 
 def a_number_of_features_will_do() -> None:

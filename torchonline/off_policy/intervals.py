@@ -60,8 +60,9 @@ class Interval(_Bounds[Bound]):
         return self
 
     def __repr__(self) -> str:
-        is_one = all(isinstance(end, float) for end in self)
-        lower, upper = with_digits_of(self.upper - self.lower, *self) if is_one else map(repr, self)
+        lower, upper = map(repr, self)
+        if isinstance(self.lower, float) and isinstance(self.upper, float):
+            lower, upper = with_digits_of(self.upper - self.lower, self.lower, self.upper)
         told = "".join(f", {name}={value!r}" for name, value in vars(self).items() if value)
         return f"Interval(lower={lower}, upper={upper}{told})"
 
