@@ -7,7 +7,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(DOCS), str(ROOT)]
 
-from site_parts import arguments, gallery, inventories, links, members, results
+from site_parts import arguments, gallery, inventories, links, members, overloads, results
 
 import torchonline
 
@@ -125,6 +125,7 @@ html_sidebars = {"index": [], "start": []}
 
 def setup(app) -> None:
     """Connect what Sphinx has no option for."""
+    app.connect("builder-inited", overloads.forget)
     app.connect("builder-inited", results.write)
     app.connect("source-read", links.copy_page)
     # Before napoleon, whose priority is 500, turns sections into fields.
