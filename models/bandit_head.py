@@ -704,10 +704,11 @@ def _with_models(policy: Any, actions: Any) -> Any:
         raise TypeError(f"policy: {wanted}, got {type(chosen).__name__}")
     are_names = holds_text(actions) or (isinstance(actions, (list, tuple)) and not actions)
     if chosen.item_dims == 1:
-        own = chosen.action_names
-        if actions is not None and (list(actions) != own if are_names else actions != chosen.actions):
+        own, is_number = chosen.action_names, isinstance(actions, int)
+        if actions is not None and (list(actions) != own if are_names else not is_number or actions != chosen.actions):
             wanted = f"{chosen.actions}, the policy's actions" if own is None else f"the policy's actions {listed(own)}"
-            raise ValueError(f"actions: expected None or {wanted}, got {actions!r}")
+            got = repr(actions) if are_names or is_number else "embeddings, which need a policy without actions"
+            raise ValueError(f"actions: expected None or {wanted}, got {got}")
         return chosen
     if not are_names and (isinstance(actions, bool) or not isinstance(actions, int)):
         return chosen
