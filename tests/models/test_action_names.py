@@ -56,7 +56,7 @@ def test_names_agree_with_those_of_the_policy() -> None:
     with pytest.raises(ValueError, match=r"^actions: expected None or 3, the policy's actions, got"):
         BanditHead(nn.Linear(4, 2), torchonline.bandit(2, actions=3, scale=False), actions=NAMES)
     with pytest.raises(ValueError, match=r"got embeddings, which need a policy without actions$"):
-        BanditHead(nn.Identity(), bandit(2, actions=3), actions=torch.eye(2))
+        BanditHead(nn.Identity(), torchonline.bandit(2, actions=3), actions=torch.eye(2))
 
 
 @pytest.mark.parametrize(
