@@ -161,12 +161,12 @@ class Ridge:
 
 
 class VowpalWabbit:
-    """Vowpal Wabbit's contextual bandit: a linear model of each offer, offers drawn as it asks."""
+    """Vowpal Wabbit's contextual bandit: a linear model of each offer, offers drawn as it asks. Costs are ``most`` - reward."""
 
-    def __init__(self, world: World, seed: int, *, explore: str, rate: float) -> None:
+    def __init__(self, world: World, seed: int, *, explore: str, rate: float, most: float) -> None:
         options = f"--cb_explore_adf -q sa {explore} --learning_rate {rate} --random_seed {seed + 1} --quiet"
         self.world, self.offers, self.rng = world, world.known, RNG([seed, 1])
-        self.workspace = vowpalwabbit.Workspace(options)
+        self.most, self.workspace = most, vowpalwabbit.Workspace(options)
 
     def add_actions(self, count: int) -> None:
         self.offers += count
@@ -181,7 +181,7 @@ class VowpalWabbit:
         return offer
 
     def step(self, features: Tensor, offer: int, reward: float) -> None:
-        self.lines[1 + offer] = f"0:{1.0 - reward}:{self.probability} {self.lines[1 + offer]}"
+        self.lines[1 + offer] = f"0:{self.most - reward}:{self.probability} {self.lines[1 + offer]}"
         self.workspace.learn(self.lines)
 
 
@@ -215,7 +215,8 @@ def grid(**options: Sequence[Any]) -> tuple[dict[str, Any], ...]:
 RIDGES = (1.0, 10.0, 100.0)
 LINUCB = grid(alpha=(0.01, 0.03, 0.1, 0.3, 1.0), ridge=RIDGES)
 EPSILON = grid(epsilon=(0.01, 0.03, 0.1, 0.3), ridge=RIDGES)
-VW = grid(explore=("--epsilon 0.05", "--squarecb", "--bag 5", "--softmax --lambda 10"), rate=(0.1, 0.5, 2.0, 10.0))
+VW_RULES = ("--epsilon 0.05", "--squarecb", "--bag 5", "--softmax --lambda 10")
+VW = grid(explore=VW_RULES, rate=(0.1, 0.5, 2.0, 10.0), most=(0.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -243,9 +244,9 @@ LEARNERS = {
     "Greedy": Learner(Ridge, {"ridge": 10.0}, grid(ridge=RIDGES)),
     "epsilon-greedy": Learner(Ridge, {"epsilon": 0.01, "ridge": 10.0}, EPSILON, label="epsilon-greedy"),
     "Vowpal Wabbit on log(1 + reward)": Learner(
-        partial(OfLogarithms, make=VowpalWabbit), {"explore": "--squarecb", "rate": 2.0}, VW
+        partial(OfLogarithms, make=VowpalWabbit), {"explore": "--squarecb", "rate": 2.0, "most": 1.0}, VW
     ),
-    WABBIT: Learner(VowpalWabbit, {"explore": "--squarecb", "rate": 2.0}, VW, label="Vowpal Wabbit"),
+    WABBIT: Learner(VowpalWabbit, {"explore": "--squarecb", "rate": 2.0, "most": 1.0}, VW, label="Vowpal Wabbit"),
     "epsilon-greedy, estimators of torchonline.bandit": Learner(
         partial(under, torchonline.EpsilonGreedy), {}, in_full=True
     ),
