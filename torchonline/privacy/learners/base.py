@@ -75,7 +75,8 @@ class PrivateLearner(ClockedLearner):
         delta: of the whole run, in (0, 1). Choose it much smaller than one over the number of people; a delta of 1 / n or more
             warns, if there is a horizon.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one record
-            is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
+            is replaced by none, for about half the noise. Never compare epsilons of the two: at the same noise, ``"replace_one"``
+            has about twice the epsilon, or more.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
             For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has a different order, b is 1.
             For real-valued prefix-sum mechanisms only.
@@ -246,15 +247,17 @@ class PrivateLearner(ClockedLearner):
         r"""Return the epsilon of all releases so far, at a delta.
 
         It is infinite without noise, and with noise from a seed. It holds if the number of steps was *fixed in advance*. If the
-        run was stopped because of anything that depends on the data, such as a public state or this epsilon, quote the
-        constructor's epsilon and delta instead. If m runs continue from one state, all earlier records are released m times:
-        :math:`\mu\sqrt m` of Gaussian privacy, or :math:`m\rho` of zCDP.
+        run was stopped because of anything that depends on the data, such as a public state or this epsilon, quote
+        ``privacy_ledger(continuations, steps=self.horizon).epsilon(delta)`` instead: the constructor's epsilon, if no state was
+        loaded. If m runs continue from one state, all earlier records are released m times: :math:`\mu\sqrt m` of Gaussian
+        privacy, or :math:`m\rho` of zCDP.
 
         Args:
             delta: in (0, 1).
             continuations: m. The default is 1, plus 1 for each load or copy, in this learner's past, of a state with at least one
-                step. The learner cannot know of other copies. Pass 1 for a run that was resumed from the very last state that it
-                had published, and B for a batch of B learners on one stream, all published.
+                step. The learner cannot know of other copies: if one state is loaded m times, pass m, or m + 1 if the run that
+                saved it went on. Pass 1 for a run that was resumed, once, from the very last state that it had published, and B
+                for a batch of B learners on one stream, all published.
         """
         return self.privacy_ledger(continuations).epsilon(within("delta", delta, 0.0, 1.0))
 

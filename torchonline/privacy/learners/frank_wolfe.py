@@ -58,7 +58,8 @@ class DPTOFW(PrivateFrankWolfe):
         records_a_step: m, the number of people in each step. Each contribution is clipped separately, and their sum gets the
             noise that one contribution needs. The horizon and ``min_separation`` count steps.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one
-            record is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
+            record is replaced by none, for half the noise. Never compare epsilons of the two: at the same noise,
+            ``"replace_one"`` has about twice the epsilon, or more.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
             For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has a different order, b is 1.
             For real-valued prefix-sum mechanisms only.
@@ -165,7 +166,8 @@ class DPPOFW(PrivateFrankWolfe):
         records_a_step: m, the number of people in each step. Each contribution is clipped separately, and their sum gets the
             noise that one contribution needs. The horizon and ``min_separation`` count steps.
         adjacency: which streams are neighbours. ``"replace_one"``: one record is replaced by another. ``"zero_out"``: one
-            record is replaced by none, for half the noise and half the promise. Epsilons of the two are not comparable.
+            record is replaced by none, for half the noise. Never compare epsilons of the two: at the same noise,
+            ``"replace_one"`` has about twice the epsilon, or more.
         participations, min_separation: k and b. A person takes part in at most k steps, of which any two are at least b apart.
             For E passes over N records in one order: k = E, b = N, ``horizon`` = E N. If each pass has a different order, b is 1.
             For real-valued prefix-sum mechanisms only.

@@ -167,7 +167,7 @@ def prefix_sum(
         seed: for tests. Anybody who knows the seed can remove the noise.
         participations: k, the most steps that a person takes part in.
         min_separation: b, the least distance between any two of these steps.
-        adjacency: ``"replace_one"``, or ``"zero_out"`` for half the noise and half the promise.
+        adjacency: ``"replace_one"``, or ``"zero_out"`` for half the noise. Never compare epsilons of the two.
 
     Example:
         >>> sums = prefix_sum("blt", 1000, (5,), clip=0.5, epsilon=1.0, delta=1e-4)
