@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from torchonline import DPTOFW
-from torchonline.privacy.calibration import gaussian_mu
+from torchonline.privacy.calibration import gaussian_epsilon, gaussian_mu
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,3 +94,31 @@ def test_what_a_reader_can_guess() -> None:
     for row, exact in zip(rows, (anyone, normal), strict=True):
         shown = [float(cell) / 100.0 for cell in re.findall(r"([\d.]+) %", row)]
         assert all(0.0 <= cell - value < 1e-3 for cell, value in zip(shown, exact, strict=True)), row
+
+
+def test_what_forks_families_and_other_neighbours_cost() -> None:
+    """docs/privacy.md and docs/privacy_lightning.md: epsilons of Gaussian noise."""
+
+    def spent(epsilon: float, delta: float, times: float) -> float:
+        return round(gaussian_epsilon(times * gaussian_mu(epsilon, delta), delta), 2)
+
+    page = " ".join((ROOT / "docs" / "privacy.md").read_text().split())
+    assert [spent(epsilon, 1e-5, 2.0) for epsilon in (1.0, 4.0, 8.0)] == [2.15, 9.08, 19.12]
+    assert 'under `"zero_out"` (Gaussian noise, δ = 1e-5) are 2.15, 9.08 or 19.12 under `"replace_one"`' in page
+    assert [spent(1.0, 1e-5, math.sqrt(runs)) for runs in (2, 10)] == [1.47, 3.62]
+    assert "becomes 1.47 for two runs and 3.62 for ten" in page
+    assert round(spent(1.0, 2.1e-5, 4.0), 1) == 4.8
+    assert spent(1.0, 1e-4, math.sqrt(2.0)) == 1.48
+
+
+def test_what_copies_of_one_state_know() -> None:
+    """docs/privacy_lightning.md: each of three loads counts two runs; a stop chosen by data spends what all steps spend."""
+    first = DPTOFW(3, radius_bound=1.0, horizon=1000, epsilon=1.0, delta=1e-4)
+    first.step(None)
+    for _ in range(3):
+        copy = DPTOFW(3, radius_bound=1.0, horizon=1000, epsilon=1.0, delta=1e-4)
+        copy.load_state_dict(first.state_dict())
+        copy.step(None)
+        assert round(copy.privacy_ledger(steps=1000).epsilon(1e-4), 2) == 1.48
+        assert round(copy.privacy_ledger(3, steps=1000).epsilon(1e-4), 2) == 1.87
+    assert round(first.privacy_ledger(steps=1000).epsilon(1e-4), 2) == 1.0
