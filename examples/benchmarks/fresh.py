@@ -1,4 +1,4 @@
-"""The default bandit and its rivals on sets that no other page plays.
+"""The default bandit and its rivals on sets on which no default was chosen.
 
 ``data.py`` names 24 sets and halves them at random. Half are for development, and the others are played once. A run has all rows
 of a set in an order of its seed, or 10,000 of them; sets with 3000 rows or more have three orders, others five. Rewards have no
@@ -149,13 +149,13 @@ class Comparison:
                     [self.ratio(name, self.best(name, late)[0]) for name in sets] for late in (False, True)
                 )
                 above = sum(value > 1.1 for value in default)
-                rows.append(
-                    [f"{title}, {len(sets)}", mean_ratio(default), mean_ratio(tuned), f"{max(default):.2f}", f"{above}"]
-                )
+                spread = [f"{statistics.median(default):.2f}", f"{max(default):.2f}", f"{above}"]
+                rows.append([f"{title}, {len(sets)}", mean_ratio(default), mean_ratio(tuned), *spread])
         header = (
             "sets",
             "over best default rival",
             "over best rival in hindsight",
+            "median over best default",
             "largest over best default",
             "above 1.10",
         )

@@ -151,7 +151,7 @@ def short_column(benchmark: "Benchmark", noise: str) -> dict[str, str]:
         "the same, against all tuned rivals": counts(mine, tuned_all),
     }
     return found | {
-        f"errors over those {name}: geometric mean, least, largest": over(mine, other) for name, other in others.items()
+        f"errors over those {name}: geometric mean, median, least, largest": over(mine, other) for name, other in others.items()
     }
 
 
@@ -175,11 +175,12 @@ def all_ratios(mine: Sequence[float], others: Sequence[float]) -> list[float]:
 
 
 def over(mine: Sequence[float], others: Sequence[float]) -> str:
-    """Return the geometric mean of ratios, the least and the largest."""
+    """Return the geometric mean, the median, the least and the largest of the ratios."""
     if not others or not mine:
         return ""
     ratios = all_ratios(mine, others)
-    return f"{statistics.geometric_mean(ratios):.2f}, {min(ratios):.2f}, {max(ratios):.2f}"
+    found = (statistics.geometric_mean(ratios), statistics.median(ratios), min(ratios), max(ratios))
+    return ", ".join(f"{value:.2f}" for value in found)
 
 
 def by_setting(benchmark: "Benchmark", noise: str, role: str) -> str:
