@@ -13,7 +13,7 @@ import numpy as np
 # Learners were changed while looking at the development sets. The sets called seen, seen-later and seen-last were looked at in
 # this order by later choices of defaults; most of them had been held out before. The held-out sets are for the final run.
 # Graded sets are none of these: their near misses pay too. Long sets are for thousands of rounds; choices were made on them too.
-# Sets on which no default was chosen are halved by SPLIT_SEED: the fresh ones are for development, the others were kept for one run.
+# Sets on which no default was chosen are halved by SPLIT_SEED: the fresh ones for development, the others for one run.
 CLASSES = DEVELOPMENT, SEEN, SEEN_LATER, SEEN_LAST, HELD_OUT = "dev", "seen", "seen-later", "seen-last", "held-out"
 GRADED, LONG, FRESH, ONCE = "graded", "long", "fresh", "once"
 ROLES = (*CLASSES, GRADED, LONG, FRESH, ONCE)
