@@ -151,7 +151,8 @@ def short_column(benchmark: "Benchmark", noise: str) -> dict[str, str]:
         "the same, against all tuned rivals": counts(mine, tuned_all),
     }
     return found | {
-        f"errors over those {name}: geometric mean, median, least, largest": over(mine, other) for name, other in others.items()
+        f"errors over those {name}: geometric mean, median, least, largest": over(mine, other)
+        for name, other in others.items()
     }
 
 
