@@ -244,9 +244,9 @@ LEARNERS = {
     "Greedy": Learner(Ridge, {"ridge": 10.0}, grid(ridge=RIDGES)),
     "epsilon-greedy": Learner(Ridge, {"epsilon": 0.01, "ridge": 10.0}, EPSILON, label="epsilon-greedy"),
     "Vowpal Wabbit on log(1 + reward)": Learner(
-        partial(OfLogarithms, make=VowpalWabbit), {"explore": "--squarecb", "rate": 2.0, "most": 1.0}, VW
+        partial(OfLogarithms, make=VowpalWabbit), {"explore": "--squarecb", "rate": 0.1, "most": 0.0}, VW
     ),
-    WABBIT: Learner(VowpalWabbit, {"explore": "--squarecb", "rate": 2.0, "most": 1.0}, VW, label="Vowpal Wabbit"),
+    WABBIT: Learner(VowpalWabbit, {"explore": "--squarecb", "rate": 0.1, "most": 0.0}, VW, label="Vowpal Wabbit"),
     "epsilon-greedy, estimators of torchonline.bandit": Learner(
         partial(under, torchonline.EpsilonGreedy), {}, in_full=True
     ),
