@@ -214,7 +214,8 @@ class LogDataModule(FileDataModule):
         """Return an encoder for ``context``, from 20,000 rows of the first file."""
         if self.of_arms:
             raise ValueError("context: expected names of columns, to propose kinds for, got a list for each arm")
-        roles = [name for name in self.names.values() if name is not None]
+        time = None if self.time in self.kinds else self.time
+        roles = [name for name in (*self.names.values(), time) if name is not None]
         return propose_columns(
             self.files,
             [name for (name,) in self.context],

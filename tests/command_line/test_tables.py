@@ -18,6 +18,7 @@ from torchonline.command_line import main
 from torchonline.command_line.tables import with_head, with_saved
 from torchonline.export import Runner
 from torchonline.features import ColumnEncoder, reader
+from torchonline.feedback import follow
 
 # Lightning calls jsonargparse in ways that the latest one warns of.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -127,6 +128,37 @@ def test_fit_evaluate_export_and_serve(
     assert int(made.head.policy.rounds if hasattr(made.head.policy, "rounds") else made.head.rounds) == 100
 
 
+def test_the_log_of_a_service_is_evaluated_and_its_snapshot_exported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Decisions that are left out are counted, and a snapshot goes before the checkpoint."""
+    assert run(FIT) == 0, capsys.readouterr().err
+    made, _ = settings("serve --role replica", monkeypatch)
+    policy = made.make_policy()
+    codes = made.columns.lookup({"age": 30.0, "country": "CH"})
+    with made.open_log() as log:
+        for i in range(20):
+            log.decide(f"visit {i}", codes, i % 3, 1.0 / 3.0, encoder=made.encoder)
+            if i not in (15, 18):
+                log.reward(f"visit {i}", float(i % 2))
+        assert follow(policy, log, made.snapshot, encoder=made.encoder).learnt == 18
+    capsys.readouterr()
+    assert run(f"evaluate --decisions {made.folder / 'decisions.db'}") == 0, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert "left out: 5 of 20 decisions, from the first one without a reward; rewards missing: 2\n" in out
+    assert "log: 15 rounds, 3 actions" in out
+    assert run(f"export --path learnt.pt --snapshot {made.snapshot}") == 0, capsys.readouterr().err
+    assert f"state: {made.snapshot}; wrote learnt.pt" in capsys.readouterr().out
+    state, learnt = torch.jit.load(folder / "learnt.pt").state_dict(), policy.state_dict()
+    shared = state.keys() & learnt.keys()
+    assert shared
+    assert all(torch.equal(state[name], learnt[name]) for name in shared)
+    fitted = made.make_policy().state_dict()
+    assert any(not torch.equal(state[name], fitted[name]) for name in shared)
+    assert run("export --path learnt.pt --snapshot none.pt") == 2
+    assert "snapshot: expected a file, and --config for its policy, got 'none.pt'" in capsys.readouterr().err
+
+
 def test_a_second_fit_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"{FIT} --trainer.default_root_dir here") == 0, capsys.readouterr().err
     words = "--config here/config.yaml --ckpt_path here/last.ckpt --data.part [0.5,1] --trainer.max_epochs 2"
@@ -220,7 +252,7 @@ def test_a_proposal_that_fails_names_all_bad_columns(folder: Path, capsys: pytes
         (f'{FIT} --data.kinds \'{{"age": "nubmer"}}\'', "one of .* as the kind of 'age', got 'nubmer'"),
         (f"{FIT} --data.context [age,nope]", "files: expected the columns .*'nope'"),
         (FIT.replace("--data.probability p", ""), r"context: expected '\*' to match only inputs, got 'p'"),
-        (f"{FIT} --model.head.rewards many", "rewards: expected one of "),
+        (f"{FIT} --model.head.rewards many", "model.head.rewards: Expected a typing.Literal"),
         (
             f'{FIT} --model.head.products \'{{"a": ["age"], "b": ["nope"]}}\'',
             "columns: expected some of .*, got 'nope'",

@@ -91,6 +91,10 @@ def test_propose(tmp_path: Path) -> None:
         write(tmp_path), context=["age", "town"], missing=["NA", "31"], kinds={"age": "number"}, **ROLES
     ).propose()
     assert some.columns[0]["fill"] == 1044.0
+    in_time = LogDataModule(write(tmp_path), kinds={"note": None}, time="when", **ROLES).propose()
+    assert in_time.reader.names == ["age", "town"]
+    for options in ({"context": ["when", "*"], "kinds": {"note": None}}, {"kinds": {"note": None, "when": "date"}}):
+        assert "when" in LogDataModule(write(tmp_path), time="when", **options, **ROLES).propose().reader.names
     with pytest.raises(ValueError, match=r"^files: expected the columns .*'nope'"):
         LogDataModule(write(tmp_path), context=["nope"], **ROLES).propose()
     with pytest.raises(ValueError, match=r"^context: expected '\*' to match only inputs, got 'p'"):

@@ -141,6 +141,27 @@ def test_a_slow_body_is_ended(tmp_path: Path) -> None:
     assert sent[0]["status"] == 408
 
 
+@pytest.mark.parametrize(("sent", "refused"), [([b""], None), ([b"{}"], 413), ([b"", b"[" * 99], 413)])
+def test_a_body_without_a_length_is_empty(sent: list[bytes], refused: int | None, tmp_path: Path) -> None:
+    """As HTTP/1.1 says. A server of HTTP/2 might pass one on."""
+    parts = [{"type": "http.request", "body": body, "more_body": True} for body in sent]
+    parts[-1]["more_body"] = False
+    found: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        found.append(message.get("status"))
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        found.append((await receive())["body"])
+
+    limited = LimitedBody(application, Settings(folder=tmp_path))
+    asyncio.run(limited({"type": "http", "method": "POST", "headers": []}, receive, send))
+    assert found[0] == (refused or b"")
+
+
 def test_export_is_off_unless_asked_for(tmp_path: Path) -> None:
     with client(tmp_path / "off") as service:
         assert service.get("/export").status_code == 404

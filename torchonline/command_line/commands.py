@@ -11,6 +11,7 @@ import torch
 from torchonline.command_line.evaluation import Table, evaluate_head, evaluate_replay
 from torchonline.command_line.service import make_settings, number_of_actions, read_secret, run_service
 from torchonline.command_line.tables import share_columns
+from torchonline.core.messages import counted
 from torchonline.export import to_archive, to_onnx, to_program, to_torchscript
 from torchonline.feedback import DecisionLog, FeedbackLog, SQLDecisionLog, load_snapshot
 from torchonline.models.batches import inputs_of
@@ -144,6 +145,7 @@ class OnlineTrainer(pl.Trainer):
         datamodule: pl.LightningDataModule | None = None,
         path: str = "head.pt",
         ckpt_path: str | None = None,
+        snapshot: str | None = None,
     ) -> None:
         """Write the learnt policy as a file that runs without torchonline.
 
@@ -155,8 +157,10 @@ class OnlineTrainer(pl.Trainer):
                 program of a learner; .onnx for a folder of ONNX graphs.
             ckpt_path: checkpoint to start from (default: last.ckpt in the trainer's default_root_dir, where fit writes it); "new"
                 uses the untrained model of the configuration.
+            snapshot: a service's snapshot, such as outputs/serving/policy-v1.pt, which takes precedence over ckpt_path.
         """
         load_checkpoint(model, ckpt_path)
+        state = load_learnt(get_head(model), snapshot) if snapshot else ckpt_path or "new"
         subject: Any = getattr(model, "head", getattr(model, "learner", None))
         if subject is None:
             raise ValueError(f"model: expected a model with a head or a learner, got {type(model).__name__}")
@@ -178,7 +182,7 @@ class OnlineTrainer(pl.Trainer):
         else:
             to_program(subject, file)
         whole = "" if hasattr(model, "head") else ", the learner's weights, without encoder, scaler and loss"
-        print(f"state: {ckpt_path or 'new'}; wrote {file}{whole}")
+        print(f"state: {state}; wrote {file}{whole}")
 
     def serve(
         self,
@@ -283,10 +287,7 @@ class OnlineTrainer(pl.Trainer):
             title: title of the page.
         """
         head = None if model is None else get_head(load_checkpoint(model, None if snapshot else ckpt_path))
-        if snapshot is not None:
-            if head is None or not Path(snapshot).is_file():
-                raise ValueError(f"snapshot: expected a file, and --config for its policy, got {snapshot!r}")
-            load_snapshot(snapshot, head)
+        load_learnt(head, snapshot)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with open_log(log) as decisions:
             options: Any = {"window": window, "alpha": alpha, "title": title}
@@ -328,6 +329,15 @@ def load_checkpoint(model: pl.LightningModule, path: str | None, data: Any = Non
                     stacklevel=1,
                 )
     return model.eval()
+
+
+def load_learnt(head: Any, snapshot: str | None) -> str | None:
+    """Load a service's snapshot, if given, into a head, and return the snapshot."""
+    if snapshot is not None:
+        if head is None or not Path(snapshot).is_file():
+            raise ValueError(f"snapshot: expected a file, and --config for its policy, got {snapshot!r}")
+        load_snapshot(snapshot, head)
+    return snapshot
 
 
 def print_table(table: Table) -> None:
@@ -377,7 +387,13 @@ def read_log(head: Any, data: Any, decisions: str | None) -> BanditLog:
     arms = number_of_actions(head)
     if decisions is not None:
         with open_log(decisions) as log:
-            return from_decisions(log, arms=arms)
+            found, counts = from_decisions(log, arms=arms), log.counts()
+        if left := counts["decisions"] - len(found):
+            print(
+                f"left out: {left} of {counted(counts['decisions'], 'decision')}, from the first one without a reward; "
+                f"rewards missing: {counts['open']}"
+            )
+        return found
     if not isinstance(data, LogDataModule):
         raise ValueError(f"data: expected a log, from a LogDataModule, got {type(data).__name__}")
     data.setup()

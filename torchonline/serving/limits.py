@@ -63,16 +63,21 @@ class LimitedBody:
             await self.app(scope, receive, send)
             return
         found = [value for name, value in scope["headers"] if name == b"content-length"]
-        length = found[0] if found else b"" if scope["method"] == "POST" else b"0"
+        length = found[0] if found else b"0"
         chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
         if chunked or not (length.isdigit() and len(length) < 20 and int(length) <= self.largest):
-            await _refuse(413, f"body: expected a content-length up to {self.largest}")(scope, receive, send)
+            await self._refuse_body(scope, receive, send)
             return
-        messages = []
+        messages: list[Any] = []
+        size = 0
         try:
             async with asyncio.timeout(self.seconds):
                 while True:
                     messages.append(await receive())
+                    size += len(messages[-1].get("body", b""))
+                    if size > int(length):  # HTTP/2 has bodies without a length
+                        await self._refuse_body(scope, receive, send)
+                        return
                     if not messages[-1].get("more_body"):
                         break
         except TimeoutError:
@@ -84,6 +89,9 @@ class LimitedBody:
             return messages.pop(0) if messages else await receive()
 
         await self.app(scope, read, send)
+
+    async def _refuse_body(self, scope: Any, receive: Any, send: Any) -> None:
+        await _refuse(413, f"body: expected a content-length up to {self.largest}")(scope, receive, send)
 
 
 class SharedSecret:
