@@ -16,8 +16,8 @@ class RegretLogger(pl.Callback):
     """Callback that logs regret to the trainer's loggers and progress bar.
 
     After each batch it logs ``regret``, the total since the first round, and ``regret_per_round``, the mean over the batch. Both
-    are averaged over a batch of learners. The x axis of the logs counts rounds. A resumed run continues from the total of its
-    checkpoint.
+    are averaged over a batch of learners. The x axis of the logs, and ``step`` in the names of checkpoints, count rounds.
+    A resumed run continues from the total of its checkpoint.
 
     The module's ``training_step`` returns ``outputs["regret"]``, shape ``(N, *B)``, like
     :class:`~torchonline.models.NeuralLinearBandit`. Nothing is logged if it is missing, as for logged rounds, or if N = 0.

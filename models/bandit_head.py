@@ -104,7 +104,7 @@ class BanditHead(Policy):
 
     Example:
         >>> from torchonline import bandit
-        >>> head = BanditHead(nn.Linear(4, 2), bandit(2, actions=3, scale=False))  # 2 learnt features
+        >>> head = BanditHead(nn.Linear(4, 2), bandit(2, actions=3))  # 2 learnt features
         >>> context = torch.rand(4)
         >>> k = head.select(context)
         >>> head.step(context, k, 1.0)

@@ -64,7 +64,8 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
 
     An exception during training, Ctrl-C included, restores encoder and statistics to their state before the training.
 
-    A *step* of the trainer is a batch, which is always played to its end; the buffer ``rounds`` counts rounds. A run resumed
+    A *step* of the trainer is a batch, which is always played to its end; the buffer ``rounds`` counts rounds. (With a
+    :class:`~torchonline.callbacks.RegretLogger`, ``step`` in logs and names of checkpoints counts rounds.) A run resumed
     from a checkpoint continues bit for bit, also in the middle of an epoch if the loader is resumable, like
     :class:`~torchonline.models.RoundLoader`. Random draws (Thompson sampling, minibatches, dropout) use a separate stream,
     seeded by the buffers ``seed`` and ``rounds``. Lightning treats an epoch cut short by ``max_steps`` as finished: resume a
@@ -123,7 +124,7 @@ class NeuralLinearBandit(Citable, pl.LightningModule):
         >>> import torchonline
         >>> from torchonline.models import RoundLoader
         >>> encoder = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU())
-        >>> policy = torchonline.bandit(16, actions=3, scale=False)  # 16 learnt features, rewards in [0, 1]
+        >>> policy = torchonline.bandit(16, actions=3)  # 16 learnt features, rewards in [0, 1]
         >>> bandit = NeuralLinearBandit(BanditHead(encoder, policy))
         >>> loader = RoundLoader(torch.rand(100, 4), torch.rand(100, 3), batch_size=10)  # 100 rounds, 3 arms
         >>> quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}

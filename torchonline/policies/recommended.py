@@ -180,7 +180,8 @@ def bandit(
             information. The last three clip outliers. Bounded rewards that are rarely above 0 must be "binary" or "unit".
         actions: K, or the names of K actions, if every action has its own model; ``inputs`` are then contexts. None if each arm
             has its own features.
-        scale: whether to standardise. False, for features of a trained encoder, means no scaler and a ridge of 2.
+        scale: whether to standardise. False means no scaler and a ridge of 2, for features of about unit size. Keep True for
+            features of an encoder too, whose size is seldom known and changes in training.
         magnitudes: whether to add the magnitudes of :class:`StandardScaler`, so that the model can prefer the middle of a
             feature's range, or its ends. None for True with up to 48 features, and False with more, where magnitudes cost time
             and save few errors. The ridge is d / 6 with magnitudes (d / 4 for "count" and "real"), and (d + 1) / 5 without them;
