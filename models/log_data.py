@@ -47,7 +47,7 @@ class LogDataModule(FileDataModule):
         reward: column of the chosen arms' rewards.
         probability: column of the logging probabilities, or None. Learning does not need them.
         time: column to sort by, numbers or dates; dates as text in ISO 8601 (UTC if without a zone). None keeps the order of the
-            rows.
+            rows. It is an input only if ``context`` or ``kinds`` names it. With ``encoder``, dates in other orders need this.
         batch_size: rounds in a batch of one rank; None for 1, or 8192 with ``encoder``. A head learns the rounds in order anyway.
         dtype: dtype of inputs, rewards and probabilities, in batches and in :meth:`bandit_log`. A head converts inputs to the
             dtype of its encoder, or of its policy.

@@ -158,6 +158,21 @@ def test_a_large_log_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.Monkey
         assert bits(rows_of(data).inputs) == bits(wanted)
 
 
+def test_dates_in_another_order_sort_as_an_input(tmp_path: Path) -> None:
+    lines = [f"{day}.01.2024,{31 + day},{day % 2},{day % 2},0.5" for day in (30, 12, 21)]
+    path = write(tmp_path, "\n".join(["since,age,act,click,p", *lines]))
+    data = LogDataModule(path, time="since", **ROLES)
+    data.encoder = data.propose()
+    with pytest.raises(
+        ValueError, match=r"(?s)^time: expected .* ISO dates, .*; kinds can name it a date, as an input"
+    ):
+        data.raw_log()
+    data = LogDataModule(path, time="since", kinds={"since": "date"}, **ROLES)
+    data.encoder = data.propose()
+    assert data.encoder.reader.names == ["since", "age"]
+    assert data.raw_log().action.tolist() == [0, 1, 0]
+
+
 @pytest.mark.parametrize("at", ["date", "zone", "text", "zoned text", "integers"])
 def test_times_of_another_column(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dates and numbers that are no input sort over chunks and files, stably."""
