@@ -188,8 +188,8 @@ class SharedLearner(nn.Module):
         """Learn the queued rounds of all ranks, and return their number. Collective.
 
         Raises:
-            TypeError, ValueError: a queued round of some rank is wrong. All ranks raise, and no state has changed, except that of a
-                private learner, which takes a step for each record.
+            TypeError, ValueError: a queued round of some rank is wrong. All ranks raise, and no state has changed, except that of
+                a private learner, which takes a step for each record.
             RuntimeError: the ranks' states differ, because one was written from outside or learnt with different rounding; or
                 the privacy budget is spent; or a rank was interrupted. All ranks raise. Also if the connection to another rank
                 is lost: then rounds of this rank may have been learnt, and are refused until :meth:`discard`.
