@@ -21,7 +21,7 @@ MAIN, SPEED, TIME = "`glb_omd.py`", "`glb_omd_speed.py`", "`glb_omd_time.py`"
 RATES, COVER, COVERAGE = "`glb_rates.py`", "`glb_omd_covertype.py`", "`glb_omd_coverage.py`"
 MULTINOMIAL, ERRATA, FORMULA, COUNT, NONE = "`multinomial.py`", "`glb_errata.py`", "a formula", "a count", "none"
 ROUNDS = ("100", "1500", "3000")
-ERRATA_PROOFS = "generalized_linear_theory.md#errata-of-the-glb-omd-paper-with-proofs"
+ERRATA_PROOFS = "results/glb_errata.md#proofs"
 PROOFS = f"[proof]({ERRATA_PROOFS})"
 
 

@@ -127,7 +127,7 @@ ARMS = ("fixed arms", "redrawn arms")
 MAIN, SPEED, VARYING, BOX = "`hvt_ucb.py`", "`hvt_ucb_speed.py`", "`instance_noise.py`", "`hvt_box.py`"
 SLOPES, PRACTICAL, RATES, RIVALS = "`hvt_slopes.py`", "`hvt_practical.py`", "`hvt_rates.py`", "`hvt_rivals.py`"
 TEST, FORMULA = "a test", "a formula"
-PROOF = "[proof](heavy_tail_regression.md#the-radius-of-hvt-ucb)"
+PROOF = "[proof](results/claims_hvt_ucb.md#proofs)"
 OURS = "the constants are ours, so no verdict on its paper's algorithm"
 
 
