@@ -513,6 +513,8 @@ def test_names_of_dicts() -> None:
     encoder = ColumnEncoder(SMALL)
     with pytest.raises(ValueError, match=r"^rows: expected columns 'age', 'town', got 'twon'; did you mean 'town'\?$"):
         encoder({"twon": "Bern"})
+    with pytest.raises(ValueError, match=r"got 'aeg', 'twon'; did you mean 'age', 'town'\?$"):
+        encoder([{"aeg": 1.0, "twon": "a"}])
     with pytest.raises(ValueError, match=r"got 'aeg', 'q', 5; did you mean 'age'\?$"):
         encoder([{"age": 3}, {"aeg": 1, "q": 2, 5: 1}])
     assert encoder({}).tolist() == [0, 1, 1, 0, 0, 0, 0]

@@ -1,7 +1,7 @@
 """What `torchonline.bandit` returns, and that it plays on raw features by default."""
 
 import statistics
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from torch import Tensor
 
 import torchonline
 from torchonline import UCB, DisjointArms, ScaledPolicy
-from torchonline.policies.recommended import KINDS
+from torchonline.policies.recommended import KINDS, MEANT, Rewards
 
 pytestmark = pytest.mark.fast
 
@@ -153,6 +153,11 @@ def test_magnitudes_tell_the_middle_of_a_range() -> None:
             policy = torchonline.bandit(2, actions=2, magnitudes=magnitudes)
             found.append(share_of_errors(policy, contexts, labels))
     assert statistics.median(errors[True]) < 0.1 < 0.3 < statistics.median(errors[False])
+
+
+def test_types_and_hints_name_the_kinds_of_rewards() -> None:
+    assert get_args(Rewards) == tuple(KINDS)
+    assert set(MEANT.values()) == set(KINDS)
 
 
 def test_linucb_is_oful() -> None:

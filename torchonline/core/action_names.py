@@ -131,7 +131,7 @@ def refuse_names(name: str, value: Any) -> None:
 
 def _unknown_name(name: str, value: str, known: list[str]) -> ValueError:
     """Return the error for a name that no action has."""
-    hint = did_you_mean(value, known) if len(known) <= MOST_SEARCHED else ""
+    hint = did_you_mean([value], known) if len(known) <= MOST_SEARCHED else ""
     return ValueError(f"{name}: expected one of {listed(known)}, got {_shown(value)}{hint}")
 
 

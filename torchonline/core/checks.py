@@ -121,7 +121,7 @@ def one_of(name: str, value: Any, choices: tuple[str, ...], meant: Mapping[str, 
     wanted = f"one of {', '.join(map(repr, choices))}"
     if instance_of(name, value, str, wanted) not in choices:
         word = (meant or {}).get(value.casefold().strip(), value)
-        raise ValueError(f"{name}: expected {wanted}, got {value!r}{did_you_mean(word, choices)}")
+        raise ValueError(f"{name}: expected {wanted}, got {value!r}{did_you_mean([word], choices)}")
     return value
 
 

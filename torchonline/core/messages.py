@@ -22,14 +22,14 @@ def listed(names: Iterable[Any], show: Callable[[Any], str] = repr) -> str:
     return ", ".join(map(show, names[:SHOWN])) + more if names else "none"
 
 
-def did_you_mean(value: str, names: Iterable[str]) -> str:
-    """Return ``; did you mean 'count'?`` with the closest of the names.
+def did_you_mean(words: Iterable[str], names: Iterable[str]) -> str:
+    """Return ``; did you mean 'count'?`` with the name that is closest to each word.
 
-    Return nothing if none is close to ``value``.
+    Return nothing if no name is close to a word.
     """
     alike = {one.casefold(): one for one in names}
-    close = difflib.get_close_matches(value.casefold(), list(alike), 1)
-    return f"; did you mean {alike[close[0]]!r}?" if close else ""
+    close = [alike[one] for word in words for one in difflib.get_close_matches(word.casefold(), list(alike), 1)]
+    return f"; did you mean {listed(close)}?" if close else ""
 
 
 def install_extra(extra: str) -> str:

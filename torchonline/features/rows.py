@@ -54,8 +54,8 @@ class RowReader:
             if not isinstance(row, Mapping):
                 raise TypeError(f"rows: expected a table or dicts of values by column, got {type(row).__name__}")
             if unknown := [name for name in row if name not in self.names]:
-                hints = "".join(did_you_mean(str(name), self.names) for name in unknown)
-                raise ValueError(f"rows: expected columns {listed(self.names)}, got {listed(unknown)}{hints}")
+                hint = did_you_mean(map(str, unknown), self.names)
+                raise ValueError(f"rows: expected columns {listed(self.names)}, got {listed(unknown)}{hint}")
         codes = np.array([codes_of(row, self.schema) for row in rows], dtype=np.float64)
         codes = codes.reshape(len(rows), self.width)
         problems = Problems("rows", "row" if len(rows) > 1 else "")

@@ -63,7 +63,7 @@ class Interval(_Bounds[Bound]):
         lower, upper = map(repr, self)
         if isinstance(self.lower, float) and isinstance(self.upper, float):
             lower, upper = with_digits_of(self.upper - self.lower, self.lower, self.upper)
-        told = "".join(f", {name}={value!r}" for name, value in vars(self).items() if value)
+        told = "".join(f", {name}={getattr(self, name)!r}" for name in ("method", "note") if getattr(self, name))
         return f"Interval(lower={lower}, upper={upper}{told})"
 
 

@@ -34,7 +34,7 @@ Rewards = Literal["binary", "unit", "count", "real", "heavy"]
 # Other words for a kind of rewards, which an error answers with ours.
 MEANT = {
     **dict.fromkeys(("click", "clicks", "bernoulli", "bool", "boolean", "conversion", "logistic"), "binary"),
-    **dict.fromkeys(("rating", "ratings", "bounded", "probability", "beta", "graded"), "unit"),
+    **dict.fromkeys(("bounded", "probability", "beta", "graded"), "unit"),
     **dict.fromkeys(("poisson", "integer", "integers", "visits"), "count"),
     **dict.fromkeys(("gaussian", "normal", "continuous", "numeric", "float", "regression"), "real"),
     **dict.fromkeys(("money", "revenue", "heavy-tailed", "heavy_tailed", "robust", "pareto"), "heavy"),
