@@ -20,12 +20,13 @@ def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 90
 
 
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.fast), len(BLOCKS)])
 def test_code_runs_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for number, (code, shown) in enumerate(BLOCKS):
+    for number, (code, shown) in enumerate(BLOCKS[:count]):
         exec(compile(code, f"README.md, block {number}", "exec"), names)
         check_printed(shown, capsys.readouterr().out)
 
