@@ -20,8 +20,20 @@ OBJECTS, MEMBERS = ("class", "function", "exception"), ("method", "property", "a
 PACKAGES = {"torchonline": "torchonline", "models": "torchonline/models", "callbacks": "torchonline/callbacks"}
 
 
+def to_results(text: str) -> str:
+    """Lead links to the scripts of the papers to the pages of their results, which GitHub does not have."""
+
+    def target(match: re.Match[str]) -> str:
+        page = f"results/{match[1] or 'index'}.md"
+        return f"]({page})" if (ROOT / "docs" / page).exists() else match[0]
+
+    return re.sub(r"\]\(\.\./examples/papers/(?:results|(\w+)\.py)\)", target, text)
+
+
 def copy_page(app: Any, page: str, source: list[str]) -> None:
     """Fill a page with the file of the repository that it shows; lead links to such files to their pages."""
+    if not page.startswith("results/"):
+        source[0] = to_results(source[0])
     if page in COPIES:
         text = (ROOT / COPIES[page]).read_text()
         text = re.sub(r"\]\((?!https?:|#|docs/)", "](../", text)

@@ -23,7 +23,7 @@ def tables() -> dict[str, str]:
     rows, counts = [], []
     for name, (letter, module) in PAPERS.items():
         found = list(numbered(letter, module.claims()))
-        link = f"[{name}](results/{module.__name__}.md)"
+        link = f"[{name}](../examples/papers/{module.__name__}.py)"
         rows += [(number, one.item, one.says, one.script, one.verdict) for number, one in found]
         by_verdict = Counter(claim.verdict for _, claim in found)
         counts.append([link, *(by_verdict[verdict] for verdict in VERDICTS), len(found)])

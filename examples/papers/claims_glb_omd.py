@@ -21,7 +21,7 @@ MAIN, SPEED, TIME = "`glb_omd.py`", "`glb_omd_speed.py`", "`glb_omd_time.py`"
 RATES, COVER, COVERAGE = "`glb_rates.py`", "`glb_omd_covertype.py`", "`glb_omd_coverage.py`"
 MULTINOMIAL, ERRATA, FORMULA, COUNT, NONE = "`multinomial.py`", "`glb_errata.py`", "a formula", "a count", "none"
 ROUNDS = ("100", "1500", "3000")
-ERRATA_PROOFS = "results/glb_errata.md#proofs"
+ERRATA_PROOFS = "../examples/papers/glb_errata.py"
 PROOFS = f"[proof]({ERRATA_PROOFS})"
 
 
@@ -536,7 +536,7 @@ def experiments(of: Figures) -> list[Claim]:
         Claim(
             "Abstract; Figures 1a and 1b",
             "regret only modestly above OFUGLB's",
-            "[tables](results/glb_omd.md#many-trials-cheap-learners)",
+            "[tables](../examples/papers/glb_omd.py)",
             "in part: over the paper's 10 trials; over 100 with this library's radius alone",
             MAIN,
             f"S = 3 and 5: 10 trials {few[paper]}, OFUGLB {few['OFUGLB']}; 100 trials {of.regret(paper, 'logistic', 3, 5)}, "
@@ -600,7 +600,7 @@ def experiments(of: Figures) -> list[Claim]:
         Claim(
             "Figures 3a and 3b",
             "regret does not grow with S",
-            "[tables](results/glb_omd.md#many-trials-cheap-learners)",
+            "[tables](../examples/papers/glb_omd.py)",
             "in part: it falls in the paper's 10 trials; of 100, a few never find the best arm at S = 7 and 9",
             MAIN,
             f"S = 3, 5, 7, 9: 10 trials {of.regret(paper, 'logistic', 3, 5, 7, 9, trials=TRIALS)}; 100 trials "
@@ -617,7 +617,7 @@ def experiments(of: Figures) -> list[Claim]:
         Claim(
             "Figure 2: regret",
             "only modestly above OFUGLB's",
-            "[tables](results/glb_omd.md#many-trials-cheap-learners)",
+            "[tables](../examples/papers/glb_omd.py)",
             "no",
             MAIN,
             f"S = 3: paper {of.regret(paper, 'Poisson', 3)}, empirical "

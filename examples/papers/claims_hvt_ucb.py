@@ -127,7 +127,7 @@ ARMS = ("fixed arms", "redrawn arms")
 MAIN, SPEED, VARYING, BOX = "`hvt_ucb.py`", "`hvt_ucb_speed.py`", "`instance_noise.py`", "`hvt_box.py`"
 SLOPES, PRACTICAL, RATES, RIVALS = "`hvt_slopes.py`", "`hvt_practical.py`", "`hvt_rates.py`", "`hvt_rivals.py`"
 TEST, FORMULA = "a test", "a formula"
-PROOF = "[proof](results/claims_hvt_ucb.md#proofs)"
+PROOF = "[proof](../examples/papers/claims_hvt_ucb.py)"
 OURS = "the constants are ours, so no verdict on its paper's algorithm"
 
 
@@ -502,7 +502,7 @@ def experiments(of: Figures) -> list[Claim]:
         Claim(
             "Figure 1, OFUL",
             '"the performance of OFUL drops significantly" under Student-t noise (in the figure, far more regret than Hvt-UCB)',
-            "[tuned](results/hvt_ucb.md#student-t-21-noise-redrawn-arms-tuned-regret)",
+            "[tuned](../examples/papers/hvt_ucb.py)",
             "no: by theory Hvt-UCB has five times the regret; tuned alike, less on fixed arms only, within the spread",
             MAIN,
             f"theory {of.regret('HvtUCB', 'theory')}, OFUL {of.regret('OFUL', 'theory')}; tuned {of.regret('HvtUCB', 'tuned')}, "
@@ -522,7 +522,7 @@ def experiments(of: Figures) -> list[Claim]:
         Claim(
             "Figure 2, OFUL",
             "competitive with OFUL under Gaussian noise",
-            "[Gaussian](results/hvt_ucb.md#gaussian-noise-redrawn-arms-tuned-regret)",
+            "[Gaussian](../examples/papers/hvt_ucb.py)",
             "in part: not by theory; tuned, 1.3 to 1.5 times its regret",
             MAIN,
             f"theory {of.regret('HvtUCB', 'theory', gaussian)}, OFUL {of.regret('OFUL', 'theory', gaussian)}; tuned "
@@ -758,7 +758,7 @@ def further() -> list[Claim]:
         Claim(
             "Section 2, other linear bandits",
             "rates and costs of OFUL, GLM-UCB, OL2M and GLOC",
-            "[rows of GLM-UCB and GLOC](results/claims_glb_omd.md)",
+            "[rows of GLM-UCB and GLOC](../examples/papers/claims_glb_omd.py)",
             "cited: GLM-UCB and GLOC are measured there; OL2M is not in this library",
             "none",
             "a citation",

@@ -107,8 +107,9 @@ def from_results(text: str, script: str) -> str:
     """Return a text with links that hold in docs/results, where it stood on a page of docs; names of scripts are linked."""
     page = f"{script.removeprefix('claims_')}.md"
     text = re.sub(r"\]\(#", f"](../{page}#", text)
-    text = re.sub(r"\]\((?!https?://|mailto:|\.\./\w+\.md#)", "](../", text).replace("](../results/", "](")
-    names = "|".join(sorted(SAVED, reverse=True))
+    text = re.sub(r"\]\((?!https?://|mailto:|\.\./\w+\.md#)", "](../", text)
+    names = "|".join(sorted([*CLAIMS, *SAVED], reverse=True))
+    text = re.sub(rf"\]\(\.\./\.\./examples/papers/({names})\.py\)", r"](\1.md)", text)
     return re.sub(rf"(?<!\[)`({names})\.py`", r"[`\1.py`](\1.md)", text)
 
 

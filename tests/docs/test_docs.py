@@ -26,7 +26,7 @@ TUTORIALS = (
     "from_bayesianbandits",
 )
 # Pages that the site's build makes, and that it checks links to.
-BUILT = ("gallery/", "reference/", "results/")
+BUILT = ("gallery/", "reference/")
 # Pages of the site that hold its contents, or show a file of the repository.
 OF_THE_SITE = ("index", "guide", "theory", "benchmarks", "project", "contributing", "changelog")
 

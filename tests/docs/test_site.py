@@ -85,3 +85,13 @@ def test_the_decision_diagram_says_what_the_list_says() -> None:
     picture = drawn((ROOT / "docs" / "choose.md").read_text())
     assert picture == (ROOT / "docs" / "choose.svg").read_text(), "run python docs/site_parts/decision.py"
     assert picture.count('class="arrow"') == 11  # six answers, and five noes
+
+
+def test_links_to_scripts_of_papers_lead_to_their_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GitHub has the scripts, and the site a page for each that has results."""
+    links = runpy.run_path(str(ROOT / "docs" / "site_parts" / "links.py"))
+    text = "[a](../examples/papers/glb_omd.py) [b](../examples/papers/experiment.py) [c](../examples/papers/results)"
+    made = ("glb_omd", "index")
+    monkeypatch.setattr(Path, "exists", lambda path: path.stem in made)
+    expected = "[a](results/glb_omd.md) [b](../examples/papers/experiment.py) [c](results/index.md)"
+    assert links["to_results"](text) == expected
