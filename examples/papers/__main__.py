@@ -62,6 +62,8 @@ def main() -> int:
         known = [*CLAIMS, *SAVED]
         if unknown := [name for name in options.names if name not in known]:
             parser.error(f"--tables: expected some of {', '.join(known)}, got {', '.join(unknown)}")
+        if not (options.names or options.all):
+            parser.error(f"--tables: expected --all or some of {', '.join(known)}")
         print_tables(known if options.all else options.names)
         return 0
     given = {name: getattr(options, name) for name in ("workers", "output") if getattr(options, name) is not None}

@@ -121,9 +121,10 @@ def test_tables_are_printed_without_a_run() -> None:
     )
     assert done.stdout.startswith("Student-t 2.1 noise: regret, mean ± standard error\n\n| ")
     assert "\n\nGaussian noise: regret, mean ± standard error\n\n| " in done.stdout
-    done = subprocess.run([*command[:2], "none", "--tables"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "--tables: expected some of claims, " in done.stderr
+    for names, expected in ((["none"], "some of claims, "), ([], "--all or some of claims, ")):
+        done = subprocess.run([*command[:2], *names, "--tables"], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert f"--tables: expected {expected}" in done.stderr
 
 
 def test_claims_have_no_empty_cell(pages: SimpleNamespace) -> None:
