@@ -17,11 +17,11 @@ The script prints
 
     python examples/noise_without_horizon.py    # some minutes; seconds with --smoke
 
-## Proofs
+## Logarithmic matrices
 
-**Logarithmic matrices.** Jacobsen and Fawaz (NeurIPS 2025) calibrate to an infinite column, too: the square root of the sums
-times powers of a logarithm, ln(1/(1 - z))^γ, and of an iterated one, with the exponent δ. Its rate is better. But near γ =
--1/2 nearly all of the norm belongs to lags that no stream reaches. For δ = 0 and angles θ = e^-u of the unit circle,
+Jacobsen and Fawaz (NeurIPS 2025) calibrate to an infinite column, too: the square root of the sums times powers of a
+logarithm, ln(1/(1 - z))^γ, and of an iterated one, with the exponent δ. Its rate is better. But near γ = -1/2 nearly all of
+the norm belongs to lags that no stream reaches. For δ = 0 and angles θ = e^-u of the unit circle,
 
 ‖c‖² ≥ (1/π) ∫_30^∞ (u² + π²/4)^γ du, about 30^(1 + 2γ)/(-π(1 + 2γ)) = 14.9 at γ = -0.51,
 
@@ -302,9 +302,7 @@ def spending() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n## Proofs\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--smoke", action="store_true", help="a fit of three decays, and fewer settings and steps")
     options = parser.parse_args()

@@ -22,9 +22,9 @@ first table. The rivals that are not in the library are written below:
     OMP_NUM_THREADS=1 python examples/benchmarks/sparse_bandits.py    # half an hour; seconds with --smoke
     pip install ".[benchmarks]"    # the tables; without them only the simulation is played
 
-## Proofs
+## Faults of FLIPHAT's published program
 
-**FLIPHAT, the authors' program** (github.com/sunritc/FLIPHAT) does not keep its promise, for three reasons.
+The program of FLIPHAT's authors (github.com/sunritc/FLIPHAT) does not keep its promise, for three reasons.
 
 - It cuts rewards, and not contexts. Gaussian contexts have no bound, so no noise is enough.
 - If contexts were cut to its `xmax`, a step would move an entry of the parameter by up to 4 `xmax` ηB: 2 from the gradient of
@@ -320,9 +320,7 @@ def main(smoke: bool, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n## Proofs\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--output", type=Path, default=Path("outputs/sparse_bandits"))
     args = parser.parse_args()
