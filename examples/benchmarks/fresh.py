@@ -29,10 +29,37 @@ import rivals
 from default import forest
 from learners import LEARNERS, OURS_BY_DEFAULT, Learner, Options, setting
 from play import Job, one_thread, play_batch, play_one
-from run import BATCHED, Runs, kept_runs, runs_of
+from run import BATCHED, Runs, file_of_runs, kept_runs
 from tables import LEAST, cell, markdown, mean_ratio, publish
 
 MOST, MANY = 10_000, 3000
+# Rows of the sets, which say what is played on them, also where their packages are not installed.
+ROWS = {
+    "bird strikes": 11_571,
+    "written digits": 5000,
+    "pitches": 3402,
+    "computing": 4331,
+    "cells": 2019,
+    "credit": 4039,
+    "attrition": 1470,
+    "olives": 572,
+    "computers": 6259,
+    "bicycles": 8645,
+    "houses": 1728,
+    "life expectancy": 1704,
+    "telecom": 7032,
+    "flights": 32_203,
+    "britain": 1525,
+    "chile": 2431,
+    "leaves": 1265,
+    "hawks": 891,
+    "orange juice": 1070,
+    "weather": 3655,
+    "hotels": 15_402,
+    "films": 58_788,
+    "wages": 3000,
+    "car mileage": 1108,
+}
 FOREST = "random forests"
 MARK = "<!-- printed by examples/benchmarks/fresh.py -->\n"
 
@@ -64,6 +91,10 @@ RIVALS = {
 PLAYERS = {OURS_BY_DEFAULT: Rival(LEARNERS[OURS_BY_DEFAULT]), **RIVALS}
 
 
+def rows_of(name: str) -> int:
+    return ROWS[name] if name in ROWS else len(data.table(name).labels)
+
+
 def played(job: Job, learner: Learner) -> list[float]:
     """Return the error of each member."""
     seeds = {seed for _, seed in job.members}
@@ -76,20 +107,14 @@ def played(job: Job, learner: Learner) -> list[float]:
 
 
 class Comparison:
-    """All runs of some sets: without ``smoke``, all rounds and orders.
-
-    With ``finished``, what was played is read from the runs, and neither sets nor rivals have to be installed.
-    """
+    """All runs of some sets: without ``smoke``, all rounds and orders. With ``finished``, all rivals, installed or not."""
 
     def __init__(self, sets: Sequence[str], runs: Runs, smoke: bool = False, finished: bool = False) -> None:
-        self.sets, self.runs, self.smoke, self.finished = sets, runs, smoke, finished
+        self.sets, self.runs, self.smoke = sets, runs, smoke
         self.players = {name: one for name, one in PLAYERS.items() if finished or one.learner.is_installed()}
 
     def orders(self, name: str) -> int:
-        if self.finished:
-            ours = f"{name} | none | raw | {OURS_BY_DEFAULT} | default"
-            return sum(f"{ours} | {seed} | {MOST}" in self.runs.records for seed in range(5))
-        return 1 if self.smoke else 3 if len(data.table(name).labels) >= MANY else 5
+        return 1 if self.smoke else 3 if rows_of(name) >= MANY else 5
 
     def job(self, name: str, player: str, options: Sequence[Options]) -> Job:
         members = tuple((one, seed) for one in options for seed in range(self.orders(name)))
@@ -98,25 +123,24 @@ class Comparison:
 
     def settings(self, name: str, player: str) -> list[Options]:
         """Return the settings that a player has on a set, the default first."""
-        one = self.players[player]
-        if self.finished:
-            every = (one.learner.default, *one.settings)
-            return [each for each in every if set(self.job(name, player, [each]).keys) <= set(self.runs.records)]
-        rows = len(data.table(name).labels)
+        one, rows = self.players[player], rows_of(name)
         if rows > one.rows:
             return []
         return [one.learner.default, *(one.settings if rows <= one.tuned_rows else ())]
 
+    def jobs(self) -> list[Job]:
+        return [self.job(*case, self.settings(*case)) for case in product(self.sets, self.players)]
+
     def play(self) -> None:
-        for name, player in product(self.sets, self.players):
-            job = self.job(name, player, self.settings(name, player)).without(self.runs.records)
+        for every in self.jobs():
+            job, player = every.without(self.runs.records), every.learner
             step = BATCHED if self.players[player].learner.is_batched else 1
             for first in range(0, len(job.members), step):
                 part = replace(job, members=job.members[first : first + step])
                 errors = played(part, self.players[player].learner)
                 pairs = zip(part.keys, errors, strict=True)
                 self.runs.add({"key": key, "learner": player, "error": error} for key, error in pairs)
-            print(f"{name}: {player}", file=sys.stderr, flush=True)
+            print(f"{job.set}: {player}", file=sys.stderr, flush=True)
 
     def errors(self, name: str, player: str, options: Options) -> list[float]:
         return self.runs.errors(self.job(name, player, [options]))
@@ -200,6 +224,8 @@ class Comparison:
         return markdown(header, []) + "".join(f"{data.describe(name, MOST)}\n" for name in self.sets)
 
     def tables(self, role: str) -> dict[str, str]:
+        """Return all tables by title; a run that is missing is a ValueError."""
+        self.runs.require(key for job in self.jobs() for key in job.keys)
         found = {
             f"In short: {role}": self.in_short(),
             f"Default against the best rival: {role}": self.against_best(),
@@ -220,12 +246,14 @@ def main() -> None:
     options = parser.parse_args()
     one_thread()
     if options.tables:
-        runs = Runs()
-        runs.read(options.tables)
-        comparison = Comparison(data.chosen_sets([options.role]), runs, finished=True)
-        publish(comparison.tables(options.role), options.output / "tables.md", options.page, MARK)
+        comparison = Comparison(data.chosen_sets([options.role]), Runs.of(options.tables), finished=True)
+        try:
+            found = comparison.tables(options.role)
+        except ValueError as error:
+            sys.exit(f"--tables: {options.tables}: {error}")
+        publish(found, options.output / "tables.md", options.page, MARK)
         return
-    file = runs_of(options.page) if options.page else None
+    file = file_of_runs(options.page) if options.page else None
     sets = ["digits"] if options.smoke else data.installed(data.chosen_sets([options.role]))
     runs = kept_runs(options.output, options.smoke, file, options.again, sets)
     comparison = Comparison(sets, runs, options.smoke)

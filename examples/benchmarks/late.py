@@ -59,27 +59,32 @@ def delayed(name: str, player: str, batch: int, seeds: Sequence[int], rounds: in
 PLAYERS: dict[str, Any] = {OURS_BY_DEFAULT: None, "LinUCB": LinUCB, "linear Thompson": Thompson, FOREST: None}
 
 
-def table(runs: Runs, smoke: bool) -> str:
-    """Play what is missing; return the errors at each delay."""
-    rows, seeds = [], range(1 if smoke else 5)
-    rounds = 60 if smoke else ROUNDS
+class Comparison:
+    """All runs on some sets."""
 
-    def keys_of(name: str, batch: int, player: str) -> list[str]:
-        return [f"{name} | batches of {batch} | {player} | {seed} | {rounds}" for seed in seeds]
+    def __init__(self, sets: Sequence[str], runs: Runs, smoke: bool = False) -> None:
+        self.sets, self.runs, self.seeds, self.rounds = sets, runs, range(1 if smoke else 5), 60 if smoke else ROUNDS
 
-    sets = ["digits"] if smoke else list(SETS)
-    every = {key for case in product(sets, BATCHES, PLAYERS) for key in keys_of(*case)}
-    for name, batch in product(sets if every <= set(runs.records) else data.installed(sets), BATCHES):
-        row = [name, f"{batch}"]
-        for player in PLAYERS:
-            keys = keys_of(name, batch, player)
-            if not set(keys) <= set(runs.records):
-                errors = delayed(name, player, batch, seeds, rounds)
-                runs.add({"key": k, "learner": player, "error": e} for k, e in zip(keys, errors, strict=True))
-            row.append(cell([runs.records[key]["error"] for key in keys]))
-        print(" | ".join(row), file=sys.stderr, flush=True)
-        rows.append(row)
-    return markdown(("set", "rewards a batch", *PLAYERS), rows)
+    def keys(self, name: str, batch: int, player: str) -> list[str]:
+        return [f"{name} | batches of {batch} | {player} | {seed} | {self.rounds}" for seed in self.seeds]
+
+    def play(self) -> None:
+        """Play what is missing."""
+        for name, batch, player in product(self.sets, BATCHES, PLAYERS):
+            keys = self.keys(name, batch, player)
+            if not set(keys) <= set(self.runs.records):
+                errors = delayed(name, player, batch, self.seeds, self.rounds)
+                self.runs.add({"key": k, "learner": player, "error": e} for k, e in zip(keys, errors, strict=True))
+                print(f"{name}, batches of {batch}: {player}", file=sys.stderr, flush=True)
+
+    def table(self) -> str:
+        """Return the errors at each delay; a run that is missing is a ValueError."""
+        self.runs.require(key for case in product(self.sets, BATCHES, PLAYERS) for key in self.keys(*case))
+        rows = []
+        for name, batch in product(self.sets, BATCHES):
+            found = [[self.runs.records[key]["error"] for key in self.keys(name, batch, player)] for player in PLAYERS]
+            rows.append([name, f"{batch}", *map(cell, found)])
+        return markdown(("set", "rewards a batch", *PLAYERS), rows)
 
 
 def main() -> None:
@@ -92,13 +97,17 @@ def main() -> None:
     options = parser.parse_args()
     one_thread()
     if options.tables:
-        runs = Runs()
-        runs.read(options.tables)
-        publish({TITLE: table(runs, smoke=False)}, options.output / "late.md", options.page, MARK)
+        try:
+            found = Comparison(SETS, Runs.of(options.tables)).table()
+        except ValueError as error:
+            sys.exit(f"--tables: {options.tables}: {error}")
+        publish({TITLE: found}, options.output / "late.md", options.page, MARK)
         return
     file = options.page.with_name("late_rewards_runs.jsonl.gz") if options.page else None
     runs = kept_runs(options.output, options.smoke, file, options.again)
-    publish({TITLE: table(runs, options.smoke)}, options.output / "late.md", options.page, MARK)
+    comparison = Comparison(["digits"] if options.smoke else data.installed(list(SETS)), runs, options.smoke)
+    comparison.play()
+    publish({TITLE: comparison.table()}, options.output / "late.md", options.page, MARK)
     if file:
         runs.save(file, runs.records)
 

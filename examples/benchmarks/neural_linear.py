@@ -36,7 +36,7 @@ import tables
 import torch
 from learners import LEARNERS
 from play import one_thread, play_one, rewards_of
-from run import ROUNDS, SEEDS, Runs, runs_of
+from run import ROUNDS, SEEDS, Runs, file_of_runs
 from torch import nn
 
 import torchonline
@@ -246,7 +246,7 @@ def main() -> None:
         comparison.play()
     tables.publish(comparison.all_tables(), options.output / "neural_linear.md", options.page, MARK)
     if options.page:
-        runs.save(runs_of(options.page), comparison.all_keys(), "seconds")
+        runs.save(file_of_runs(options.page), comparison.all_keys(), "seconds")
 
 
 if __name__ == "__main__":

@@ -27,14 +27,12 @@ TITLES = {
 
 def runs_of(page: str) -> run.Runs:
     """Return the finished runs beside a page of docs."""
-    runs = run.Runs()
-    runs.read(DOCS / f"{page}_runs.jsonl.gz")
-    return runs
+    return run.Runs.of(run.file_of_runs(DOCS / f"{page}.md"))
 
 
 def of_run(page: str, sets: str) -> dict[str, str]:
     """Return the tables of run.py on some sets, by title."""
-    file, seeds = DOCS / f"{page}_runs.jsonl.gz", tuple(range(run.SEEDS))
+    file, seeds = run.file_of_runs(DOCS / f"{page}.md"), tuple(range(run.SEEDS))
     benchmark = run.finished(file, data.chosen_sets([sets]), list(LEARNERS), seeds, run.ROUNDS)
     return tables.all_tables(benchmark, {})
 
@@ -48,7 +46,7 @@ def of_fresh_sets() -> dict[str, str]:
     runs, found = runs_of("fresh_sets"), {}
     for role in (data.ONCE, data.FRESH):
         found |= fresh.Comparison(data.chosen_sets([role]), runs, finished=True).tables(role)
-    return found | {late.TITLE: late.table(runs_of("late_rewards"), smoke=False)}
+    return found | {late.TITLE: late.Comparison(late.SETS, runs_of("late_rewards")).table()}
 
 
 def all_tables() -> dict[str, dict[str, str]]:

@@ -56,6 +56,13 @@ class Runs:
             self.records = {record["key"]: record for record in map(json.loads, lines)}
             self.write()
 
+    @classmethod
+    def of(cls, file: Path) -> "Runs":
+        """Return the finished cells of a file that :meth:`save` has written, in memory only."""
+        runs = cls()
+        runs.read(file)
+        return runs
+
     def read(self, file: Path) -> None:
         """Take over the finished cells of a file that :meth:`save` has written."""
         for record in map(json.loads, gzip.decompress(file.read_bytes()).decode().splitlines()):
@@ -88,11 +95,16 @@ class Runs:
             with self.path.open("a") as file:
                 file.write(as_lines(records))
 
+    def require(self, keys: Iterable[str]) -> None:
+        """Raise a ValueError if a cell is not finished."""
+        if missing := [key for key in keys if key not in self.records]:
+            raise ValueError(f"expected finished runs, but {len(missing)} are missing, such as {missing[0]}")
+
     def errors(self, job: Job) -> list[float]:
         return [self.records[key]["error"] for key in job.keys]
 
 
-def runs_of(page: Path) -> Path:
+def file_of_runs(page: Path) -> Path:
     """Return the file of the runs behind a page."""
     return page.with_name(f"{page.stem}_runs.jsonl.gz")
 
@@ -228,15 +240,10 @@ def parsed() -> argparse.Namespace:
 
 
 def finished(file: Path, sets: list[str], learners: list[str], seeds: tuple[int, ...], rounds: int) -> Benchmark:
-    """Return the benchmark of a file of finished runs, which must have all cells."""
-    runs = Runs()
-    runs.read(file)
-    benchmark = Benchmark(sets, learners, seeds, rounds, runs)
+    """Return the benchmark of a file of finished runs; a cell that is missing there is a ValueError."""
+    benchmark = Benchmark(sets, learners, seeds, rounds, Runs.of(file))
     for jobs in (benchmark.tuning, benchmark.final):  # what is final depends on what tuning chose
-        if missing := [key for job in jobs() for key in job.keys if key not in runs.records]:
-            sys.exit(
-                f"--tables: expected finished runs in {file}, but {len(missing)} are missing, such as {missing[0]}"
-            )
+        benchmark.runs.require(key for job in jobs() for key in job.keys)
     return benchmark
 
 
@@ -244,7 +251,11 @@ def main() -> None:
     options = parsed()
     options.output.mkdir(parents=True, exist_ok=True)
     if options.tables:
-        benchmark = finished(options.runs, options.sets, options.learners, tuple(range(options.seeds)), options.rounds)
+        seeds = tuple(range(options.seeds))
+        try:
+            benchmark = finished(options.runs, options.sets, options.learners, seeds, options.rounds)
+        except ValueError as error:
+            sys.exit(f"--tables: {options.runs}: {error}")
         publish(benchmark, {}, options.output, options.page)
         return
     runs = Runs(options.output / "runs.jsonl")
@@ -264,7 +275,7 @@ def main() -> None:
     print(f"Tables, figure and runs: {options.output}")
     if options.page:
         keys = (key for job in (*benchmark.tuning(), *benchmark.final()) for key in job.keys)
-        runs.save(runs_of(options.page), dict.fromkeys(keys))
+        runs.save(file_of_runs(options.page), dict.fromkeys(keys))
 
 
 def publish(benchmark: Benchmark, times: tables.Times, output: Path, page: Path | None) -> None:

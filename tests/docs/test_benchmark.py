@@ -263,11 +263,46 @@ def test_the_figure_draws_a_dot_a_set(
 
 def test_tables_of_finished_runs_need_all_cells(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
     script = benchmark_modules.run
-    runs = script.Runs()
-    runs.read(DOCS / "graded_runs.jsonl.gz")
+    runs = script.Runs.of(DOCS / "graded_runs.jsonl.gz")
     runs.save(tmp_path / "some.jsonl.gz", [key for key in runs.records if not key.startswith("fair | none | raw")])
-    with pytest.raises(SystemExit, match=r"--tables: expected finished runs in .*some\.jsonl\.gz.*such as fair"):
+    with pytest.raises(ValueError, match=r"expected finished runs, but \d+ are missing, such as fair \| none \| raw"):
         script.finished(tmp_path / "some.jsonl.gz", ["fair"], list(script.LEARNERS), tuple(range(10)), 1500)
+
+
+@pytest.mark.parametrize(
+    ("script", "file", "lost"),
+    [
+        ("fresh", "fresh_sets", "cells | none | raw | torchonline.bandit | default | 4 | 10000"),
+        ("fresh", "fresh_sets", "cells | none | standard | VW | bag 5 | 0 | 10000"),
+        ("late", "late_rewards", "segment | batches of 40 | LinUCB | 2 | 1500"),
+        ("run", "graded", "fair | none | raw | torchonline.bandit | default | 0 | 1500"),
+    ],
+)
+def test_tables_of_a_file_without_all_runs_are_an_error(
+    benchmark_modules: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    file: str,
+    lost: str,
+) -> None:
+    """``--tables`` plays nothing and says what is missing."""
+    runs, some = benchmark_modules.pages.runs_of(file), tmp_path / "some.jsonl.gz"
+    assert lost in runs.records
+    runs.save(some, [key for key in runs.records if key != lost])
+    more = ["--sets", "graded", "--tables", "--runs", str(some)] if script == "run" else ["--tables", str(some)]
+    monkeypatch.setattr(sys, "argv", [script, "--output", str(tmp_path), *more])
+    with pytest.raises(
+        SystemExit, match=rf"^--tables: .*some\.jsonl\.gz: .* 1 are missing, such as {re.escape(lost)}$"
+    ):
+        getattr(benchmark_modules, script).main()
+
+
+def test_rows_of_fresh_sets_are_those_of_the_sets(benchmark_modules: SimpleNamespace) -> None:
+    data, rows = benchmark_modules.data, benchmark_modules.fresh.ROWS
+    assert set(rows) == set(data.chosen_sets(["fresh", "once"]))
+    for name in data.installed(list(rows)):
+        assert rows[name] == len(data.table(name).labels)
 
 
 def test_one_half_of_the_fresh_sets_is_forgotten_alone(benchmark_modules: SimpleNamespace) -> None:
@@ -302,7 +337,7 @@ def test_the_page_of_fresh_sets_shows_the_runs_beside_it(benchmark_modules: Simp
 def test_the_page_of_fresh_sets_shows_late_rewards(benchmark_modules: SimpleNamespace) -> None:
     """The page has some rows of the table of finished runs."""
     script, page = benchmark_modules.late, (DOCS / "fresh_sets.md").read_text()
-    table = script.table(benchmark_modules.pages.runs_of("late_rewards"), smoke=False).splitlines()
+    table = script.Comparison(script.SETS, benchmark_modules.pages.runs_of("late_rewards")).table().splitlines()
     shown = page.partition(script.MARK)[2].partition("\n\n")[0].splitlines()
     assert len(shown) > 4
     assert shown == [row for row in table if row in shown]
