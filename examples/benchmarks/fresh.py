@@ -62,6 +62,7 @@ ROWS = {
 }
 FOREST = "random forests"
 MARK = "<!-- printed by examples/benchmarks/fresh.py -->\n"
+SHORT = {role: f"In short: {role}" for role in (data.FRESH, data.ONCE)}
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ class Comparison:
         """Return all tables by title; a run that is missing is a ValueError."""
         self.runs.require(key for job in self.jobs() for key in job.keys)
         found = {
-            f"In short: {role}": self.in_short(),
+            SHORT[role]: self.in_short(),
             f"Default against the best rival: {role}": self.against_best(),
             f"All by default: {role}": self.by_default(),
         }
@@ -237,7 +238,7 @@ class Comparison:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--role", default=data.FRESH, choices=[data.FRESH, data.ONCE])
+    parser.add_argument("--role", default=data.FRESH, choices=list(SHORT))
     parser.add_argument("--again", nargs="+", default=[], choices=list(PLAYERS), metavar="LEARNER", help="forget runs")
     parser.add_argument("--output", type=Path, default=Path("outputs/fresh"))
     parser.add_argument("--page", type=Path, help="a page whose tables to renew, with its runs: docs/fresh_sets.md")
@@ -251,14 +252,14 @@ def main() -> None:
             found = comparison.tables(options.role)
         except ValueError as error:
             sys.exit(f"--tables: {options.tables}: {error}")
-        publish(found, options.output / "tables.md", options.page, MARK)
+        publish(found, options.output / "tables.md", options.page, MARK, SHORT.values())
         return
     file = file_of_runs(options.page) if options.page else None
     sets = ["digits"] if options.smoke else data.installed(data.chosen_sets([options.role]))
     runs = kept_runs(options.output, options.smoke, file, options.again, sets)
     comparison = Comparison(sets, runs, options.smoke)
     comparison.play()
-    publish(comparison.tables(options.role), options.output / "tables.md", options.page, MARK)
+    publish(comparison.tables(options.role), options.output / "tables.md", options.page, MARK, SHORT.values())
     if file:
         runs.save(file, runs.records)
 

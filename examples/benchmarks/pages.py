@@ -46,7 +46,7 @@ def of_fresh_sets() -> dict[str, str]:
     runs, found = runs_of("fresh_sets"), {}
     for role in (data.ONCE, data.FRESH):
         found |= fresh.Comparison(data.chosen_sets([role]), runs, finished=True).tables(role)
-    return found | {late.TITLE: late.Comparison(late.SETS, runs_of("late_rewards")).table()}
+    return found | late.Comparison(late.SETS, runs_of("late_rewards")).tables()
 
 
 def all_tables() -> dict[str, dict[str, str]]:

@@ -280,7 +280,7 @@ def main() -> None:
 
 def publish(benchmark: Benchmark, times: tables.Times, output: Path, page: Path | None) -> None:
     """Print the tables, keep them and the figure in a folder, and renew those of a page."""
-    tables.publish(tables.all_tables(benchmark, times), output / "tables.md", page)
+    tables.publish(tables.all_tables(benchmark, times), output / "tables.md", page, others=[tables.TIMES])
     plot.ratios(benchmark, output / "benchmark.png")
     if page:
         plot.ratios(benchmark, page.with_suffix(".png"))

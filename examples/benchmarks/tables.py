@@ -3,7 +3,7 @@
 import math
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NOISE_TITLES = {"none": "without noise", "pareto": "with Pareto-1.5 noise"}
 # An error that is 0 in all runs counts as this.
 LEAST = 1e-3
+TIMES = "Processor time"
 Times = dict[str, dict[str, float]]
 
 
@@ -262,30 +263,47 @@ def all_tables(benchmark: "Benchmark", times: Times) -> dict[str, str]:
     found |= {f"Raw features, without noise: {role}": raw_features(benchmark, role) for role in roles}
     found["What tuning chose"] = choices(benchmark)
     if times:
-        found["Processor time"] = processor_times(times)
+        found[TIMES] = processor_times(times)
     return found
 
 
 MARK = "<!-- printed by examples/benchmarks/run.py -->\n"
 
 
-def publish(found: dict[str, str], file: Path, page: Path | None = None, mark: str = MARK) -> None:
-    """Print tables, keep them in a file, and renew those of a page."""
+def publish(
+    found: dict[str, str], file: Path, page: Path | None = None, mark: str = MARK, others: Container[str] = ()
+) -> None:
+    """Print tables, keep them in a file, and renew those of a page, as :func:`renewed` does."""
     file.parent.mkdir(parents=True, exist_ok=True)
     text = as_page(found, mark)
     file.write_text(text)
     print(text)
     if page:
-        page.write_text(renewed(page.read_text(), found, mark))
+        page.write_text(renewed(page.read_text(), found, mark, others))
 
 
 def as_page(found: dict[str, str], mark: str = MARK) -> str:
     return "\n".join(f"## {title}\n\n{mark}{table}" for title, table in found.items())
 
 
-def renewed(page: str, found: dict[str, str], mark: str = MARK) -> str:
-    """Return a page with the tables renewed that stand under headings of the same titles. Other tables are not added."""
-    for title, table in found.items():
-        pattern = rf"(^#+ {re.escape(title)}\n(?:(?!#).*\n)*?{re.escape(mark)})(?:\|.*\n)*"
-        page = re.sub(pattern, lambda match, table=table: match[1] + table, page, flags=re.MULTILINE)
-    return page
+def renewed(page: str, found: dict[str, str], mark: str = MARK, others: Container[str] = ()) -> str:
+    """Return a page with the tables renewed that stand under headings of the same titles. Other tables are not added.
+
+    ``others`` are titles of tables that stay, because this run did not make them. A KeyError is raised if a mark of the script
+    stands under any other heading, has other options or is the second one under its heading, and if there is none.
+    """
+
+    def text(match: re.Match[str]) -> str:
+        title = match[2]
+        if title not in found and title not in others:
+            raise KeyError(f"expected a heading among {list(found)} above the mark, got {title}")
+        return match[1] + found[title] if title in found else match[0]
+
+    pattern = rf"(^#+ (.+)\n(?:(?!#).*\n)*?{re.escape(mark)})(?:\|.*\n)*"
+    new, count = re.subn(pattern, text, page, flags=re.MULTILINE)
+    marks = page.count(mark.removesuffix(" -->\n"))
+    if count != marks or not marks:
+        raise KeyError(
+            f"expected the mark {mark.strip()} under headings of their own, got {count} of {marks} such marks"
+        )
+    return new

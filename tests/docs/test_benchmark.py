@@ -177,12 +177,29 @@ def test_tables_of_a_page_are_renewed(benchmark_modules: SimpleNamespace) -> Non
     renewed = tables.renewed(page, found)
     assert renewed == page.replace("| old |\n| --- |\n", "| new |\n") + "| first |\n"
     assert tables.renewed(renewed, found) == renewed
-    # A table that the page does not show is not added.
-    assert tables.renewed(page, {"E": "| new |\n"}) == page
+    # A table that the page does not show is not added, and one that was not made stays.
+    assert tables.renewed(page, {"E": "| new |\n"}, others=["B: c", "D"]) == page
     # Tables of another script stay.
-    assert tables.renewed(page, {}, "<!-- other -->\n") == page
+    both = page + "\n## F\n\n<!-- other -->\n| old |\n"
+    assert tables.renewed(both, {"F": "| new |\n"}, "<!-- other -->\n") == both[: -len("| old |\n")] + "| new |\n"
     marked = page.replace(tables.MARK, "<!-- other -->\n")
     assert tables.renewed(marked, found, "<!-- other -->\n") == renewed.replace(tables.MARK, "<!-- other -->\n")
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("## E\n\nMARK -->\n", "among .*'B', 'D'.*, got E"),
+        ("## B\n\nMARK --sets all -->\n", "0 of 1"),
+        ("## B\n\nMARK -->\n| old |\n\nMARK -->\n| old |\n", "1 of 2"),
+        ("## B\n\nText.\n", "0 of 0"),
+    ],
+)
+def test_a_mark_without_a_table_is_an_error(benchmark_modules: SimpleNamespace, page: str, message: str) -> None:
+    tables = benchmark_modules.tables
+    mark = tables.MARK.removesuffix(" -->\n")
+    with pytest.raises(KeyError, match=message):
+        tables.renewed(page.replace("MARK", mark), {"B": "| new |\n", "D": "| new |\n"})
 
 
 # Pages that show tables of run.py, and their sets.
@@ -238,7 +255,7 @@ def test_the_page_shows_the_runs_beside_it(
     """The table and the first sentences come from the errors in the repository, and the text of the figure too."""
     tables, page = benchmark_modules.tables, (DOCS / f"{name}.md").read_text()
     assert f"{tables.MARK}{finished[name].tables['In short']}" in page
-    assert tables.renewed(page, finished[name].tables) == page
+    assert tables.renewed(page, finished[name].tables, others=[tables.TIMES]) == page
     rows = [row.split(" | ") for row in finished[name].tables["In short"].splitlines()[2:]]
     means = [cell.split(",")[0] for row in rows[3:5] for cell in row[1:]]
     (text,) = re.findall(r"!\[(A dot a set.*)\]", page)
@@ -331,16 +348,17 @@ def test_the_page_of_fresh_sets_shows_the_runs_beside_it(benchmark_modules: Simp
     for role in ("fresh", "once"):
         found = script.Comparison(benchmark_modules.data.chosen_sets([role]), runs, finished=True).tables(role)
         assert f"\n### In short: {role}\n\n{script.MARK}{found[f'In short: {role}']}" in page
+        assert benchmark_modules.tables.renewed(page, found, script.MARK, script.SHORT.values()) == page
         assert len(found[f"All by default: {role}"].splitlines()) == 2 + 12 + 1
 
 
 def test_the_page_of_fresh_sets_shows_late_rewards(benchmark_modules: SimpleNamespace) -> None:
-    """The page has some rows of the table of finished runs."""
     script, page = benchmark_modules.late, (DOCS / "fresh_sets.md").read_text()
-    table = script.Comparison(script.SETS, benchmark_modules.pages.runs_of("late_rewards")).table().splitlines()
-    shown = page.partition(script.MARK)[2].partition("\n\n")[0].splitlines()
-    assert len(shown) > 4
-    assert shown == [row for row in table if row in shown]
+    found = script.Comparison(script.SETS, benchmark_modules.pages.runs_of("late_rewards")).tables()
+    assert benchmark_modules.tables.renewed(page, found, script.MARK) == page
+    short, every = (table.splitlines() for table in found.values())
+    assert (len(short), len(every)) == (2 + 4, 2 + 16)
+    assert short == [row for row in every if row in short]
 
 
 def test_the_site_has_every_table_of_finished_runs(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
