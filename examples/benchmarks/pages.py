@@ -6,6 +6,7 @@ A build of the site writes them, in seconds, and neither the sets nor the other 
 """
 
 import argparse
+from functools import cache
 from pathlib import Path
 
 import data
@@ -30,11 +31,11 @@ def runs_of(page: str) -> run.Runs:
     return run.Runs.of(run.file_of_runs(DOCS / f"{page}.md"))
 
 
-def of_run(page: str, sets: str) -> dict[str, str]:
-    """Return the tables of run.py on some sets, by title."""
+@cache
+def benchmark_of(page: str, sets: str) -> run.Benchmark:
+    """Return the finished benchmark of run.py beside a page of docs, on some sets."""
     file, seeds = run.file_of_runs(DOCS / f"{page}.md"), tuple(range(run.SEEDS))
-    benchmark = run.finished(file, data.chosen_sets([sets]), list(LEARNERS), seeds, run.ROUNDS)
-    return tables.all_tables(benchmark, {})
+    return run.finished(file, data.chosen_sets([sets]), list(LEARNERS), seeds, run.ROUNDS)
 
 
 def of_encoders() -> dict[str, str]:
@@ -49,11 +50,12 @@ def of_fresh_sets() -> dict[str, str]:
     return found | late.Comparison(late.SETS, runs_of("late_rewards")).tables()
 
 
+@cache
 def all_tables() -> dict[str, dict[str, str]]:
     """Return the tables of each page by title."""
     return {
-        "benchmark": of_run("benchmark", "all"),
-        "graded": of_run("graded", "graded"),
+        "benchmark": tables.all_tables(benchmark_of("benchmark", "all"), {}),
+        "graded": tables.all_tables(benchmark_of("graded", "graded"), {}),
         "encoders_measured": of_encoders(),
         "fresh_sets": of_fresh_sets(),
     }

@@ -209,13 +209,11 @@ PAGES = {"benchmark": "all", "graded": "graded"}
 @pytest.fixture(scope="module")
 def finished(benchmark_modules: SimpleNamespace) -> dict[str, SimpleNamespace]:
     """Return the finished runs beside each page of PAGES, and the tables of these runs."""
-    script, found = benchmark_modules.run, {}
-    for name, sets in PAGES.items():
-        chosen, learners = benchmark_modules.data.chosen_sets([sets]), list(benchmark_modules.learners.LEARNERS)
-        file = DOCS / f"{name}_runs.jsonl.gz"
-        runs = script.finished(file, chosen, learners, tuple(range(script.SEEDS)), script.ROUNDS)
-        found[name] = SimpleNamespace(benchmark=runs, tables=benchmark_modules.tables.all_tables(runs, {}))
-    return found
+    pages = benchmark_modules.pages
+    return {
+        name: SimpleNamespace(benchmark=pages.benchmark_of(name, sets), tables=pages.all_tables()[name])
+        for name, sets in PAGES.items()
+    }
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -246,6 +244,47 @@ def test_cells_of_tables_are_means_of_the_saved_errors(finished: dict[str, Simpl
     (row,) = [row for row in rows if row.startswith("| VW: bag 5 |")]
     shown = dict(zip(header.split(" | "), row.split(" | "), strict=True))["banana"]
     assert shown == f"{np.mean(errors):.3f} ± {np.std(errors, ddof=1) / 10**0.5:.3f}".replace("0.", ".")
+
+
+def ratios_to_the_best_tuned(name: str, noise: str, rivals: tuple[str, ...]) -> list[float]:
+    """Return the default's error over that of the best tuned rival on each set, from the file of the runs alone."""
+    errors: dict[tuple[str, str], dict[str, dict[bool, list[float]]]] = {}
+    for line in gzip.decompress((DOCS / f"{name}_runs.jsonl.gz").read_bytes()).decode().splitlines():
+        record = json.loads(line)
+        *case, learner, options, seed, _ = record["key"].split(" | ")
+        if case[1:] == [noise, "raw" if learner == "torchonline.bandit" else "standard"]:
+            found = errors.setdefault((case[0], learner), {}).setdefault(options, {True: [], False: []})
+            found[int(seed) >= 100].append(record["error"])  # whether the seed is for tuning
+
+    def tuned(name: str, learner: str) -> float:
+        """Return the error of the setting with the least one on the seeds for tuning, the first of equals."""
+        grid = [found for found in errors[name, learner].values() if found[True]]
+        assert len(grid) == 12
+        return float(np.mean(min(grid, key=lambda found: sum(found[True]))[False]))
+
+    sets = [name for name, learner in errors if learner == "torchonline.bandit"]
+    mine = [float(np.mean(errors[name, "torchonline.bandit"]["default"][False])) for name in sets]
+    others = [min(tuned(name, rival) for rival in rivals) for name in sets]
+    return [max(a, 1e-3) / max(b, 1e-3) for a, b in zip(mine, others, strict=True)]
+
+
+LINEAR = ("VW", "MABWiser LinUCB", "river LinUCB", "NumPy LinUCB")
+
+
+@pytest.mark.parametrize(
+    ("title", "rivals"),
+    [
+        ("errors over those of the best tuned linear rival", LINEAR),
+        ("errors over those of the best tuned rival", (*LINEAR, "LinUCB, magnitudes", "neural-linear")),
+    ],
+)
+@pytest.mark.parametrize("name", PAGES)
+def test_ratios_to_the_best_rival_are_those_of_the_saved_errors(name: str, title: str, rivals: tuple[str, ...]) -> None:
+    row = next(row for row in (DOCS / f"{name}.md").read_text().splitlines() if row.startswith(f"| {title}:"))
+    for shown, noise in zip(row.strip("| ").split(" | ")[1:], ("none", "pareto"), strict=True):
+        ratios = ratios_to_the_best_tuned(name, noise, rivals)
+        found = np.exp(np.mean(np.log(ratios))), np.median(ratios), min(ratios), max(ratios)
+        assert shown == ", ".join(f"{value:.2f}" for value in found)
 
 
 @pytest.mark.parametrize("name", PAGES)
