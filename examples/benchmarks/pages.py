@@ -1,11 +1,13 @@
 """Pages of the site with every table of the finished runs: the benchmark, graded rewards, encoders and fresh sets.
 
-A build of the site writes them, in seconds, and neither the sets nor the other libraries have to be installed::
+A build of the site writes them by docs/site_parts/results.py. Neither the sets nor the other libraries have to be installed. This
+prints them as JSON, in seconds::
 
-    python examples/benchmarks/pages.py --results docs/results/benchmarks
+    python examples/benchmarks/pages.py --results
 """
 
 import argparse
+import json
 from functools import cache
 from pathlib import Path
 
@@ -71,26 +73,15 @@ def result_pages() -> dict[str, str]:
         parts = [f"## {title}\n\n{table.rstrip()}" for title, table in found.items()]
         pages[name] = "\n\n".join([head, *parts]) + "\n"
     links = "\n".join(f"- [{TITLES[name]}]({name}.md)" for name in pages)
-    contents = "```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```"
     text = "Every table of the finished runs: each learner, setting and set. The site's build makes these pages."
-    return {"index": f"# Complete tables\n\n{text}\n\n{links}\n\n{contents}\n"} | pages
-
-
-def write_results(folder: Path) -> None:
-    """Write the pages into a folder, where they have changed, and remove others."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made = {folder / f"{name}.md": text for name, text in result_pages().items()}
-    for path in set(folder.glob("*.md")) - set(made):
-        path.unlink()
-    for path, text in made.items():
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
+    return {"index": f"# Complete tables\n\n{text}\n\n{links}\n"} | pages
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, required=True, metavar="FOLDER", help="where to write the pages")
-    write_results(parser.parse_args().results)
+    parser.add_argument("--results", action="store_true", required=True, help="print the pages as JSON")
+    parser.parse_args()
+    print(json.dumps(result_pages()))
 
 
 if __name__ == "__main__":

@@ -9,14 +9,15 @@ compares all pages with what the scripts make now. After a new run:
 
     python examples/papers/hvt_ucb.py --save && python examples/papers/pages.py
 
-The site also has every table of every script with saved results: ``--results FOLDER`` writes these pages, one a script, for a
-build of the site. A page begins with the script's docstring. If the docstring has a heading "## Proofs", the page ends with that
-part, which is Markdown; its links are relative to docs.
+The site also has every table of every script with saved results: ``--results`` prints these pages as JSON, one a script, and
+docs/site_parts/results.py writes them. A page begins with the script's docstring. If the docstring has a heading "## Proofs", the
+page ends with that part, which is Markdown; its links are relative to docs.
 """
 
 import argparse
 import ast
 import importlib
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -141,28 +142,16 @@ def result_pages() -> dict[str, str]:
         "`python examples/papers NAME --tables` prints those of one script. "
         "[Papers](../papers.md) says what reproduces.",
         table(("Script", "Tables", "What it measures"), rows),
-        "```{toctree}\n:hidden:\n\n" + "\n".join(scripts) + "\n```",
     ]
     return {"index": "\n\n".join(index) + "\n"} | {script: result_page(script) for script in scripts}
 
 
-def write_results(folder: Path) -> None:
-    """Write the pages of docs/results into a folder, where they have changed, and remove others."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made = {folder / f"{name}.md": text for name, text in result_pages().items()}
-    for path in set(folder.glob("*.md")) - set(made):
-        path.unlink()
-    for path, text in made.items():
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, metavar="FOLDER", help="write pages of all tables there, and no other")
+    parser.add_argument("--results", action="store_true", help="print pages of all tables as JSON, and write none")
     options = parser.parse_args()
     if options.results:
-        write_results(options.results)
+        print(json.dumps(result_pages()))
         return
     for path in sorted(DOCS.glob("*.md")):
         before = path.read_text()

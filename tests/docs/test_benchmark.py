@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from docs.site_parts import results
 from tests.docs.script_modules import EXAMPLES, script_modules
 from torchonline import StandardScaler
 
@@ -403,7 +404,7 @@ def test_the_page_of_fresh_sets_shows_late_rewards(benchmark_modules: SimpleName
 def test_the_site_has_every_table_of_finished_runs(benchmark_modules: SimpleNamespace, tmp_path: Path) -> None:
     script = benchmark_modules.pages
     (tmp_path / "gone.md").write_text("# Gone\n")
-    script.write_results(tmp_path)
+    results.update(tmp_path, script.result_pages())
     assert {path.stem for path in tmp_path.glob("*.md")} == {"index", *script.TITLES}
     for name, found in script.all_tables().items():
         page = (tmp_path / f"{name}.md").read_text()
@@ -412,6 +413,7 @@ def test_the_site_has_every_table_of_finished_runs(benchmark_modules: SimpleName
         assert (DOCS / f"{name}.md").is_file()
     contents = (tmp_path / "index.md").read_text()
     assert all(f"]({name}.md)" in contents for name in script.TITLES)
+    assert contents.endswith("\n\n```{toctree}\n:hidden:\n\n" + "\n".join(script.TITLES) + "\n```\n")
     assert "<results/benchmarks/index>" in (DOCS / "benchmarks.md").read_text()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from docs.site_parts import results
 from tests.docs.script_modules import EXAMPLES, script_modules
 from tests.docs.test_docs import broken_links
 
@@ -45,7 +46,7 @@ def site(pages: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Pa
     for path in EXAMPLES.parent.joinpath("docs").iterdir():
         if path.name != "results":
             (root / "docs" / path.name).symlink_to(path)
-    pages.write_results(root / "docs" / "results")
+    results.update(root / "docs" / "results", pages.result_pages())
     return root
 
 
@@ -103,14 +104,14 @@ def test_a_table_missing_on_the_site_is_found(pages: SimpleNamespace, site: Path
     before = page.read_text()
     page.write_text(before[:-20])
     (folder / "gone.md").write_text("# Gone\n")
-    pages.write_results(folder)
+    results.update(folder, pages.result_pages())
     assert page.read_text() == before
     assert not (folder / "gone.md").exists()
 
 
 def test_links_from_the_pages_of_results_hold(site: Path) -> None:
-    results = sorted((site / "docs" / "results").glob("*.md"))
-    found = {path.name: broken_links(path) for path in results}
+    written = sorted((site / "docs" / "results").glob("*.md"))
+    found = {path.name: broken_links(path) for path in written}
     assert {name: broken for name, broken in found.items() if broken} == {}
 
 
