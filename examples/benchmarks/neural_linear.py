@@ -158,7 +158,8 @@ class Comparison:
         return set(self.all_keys()) <= set(self.runs.records)
 
     def all_tables(self) -> dict[str, str]:
-        """Return all tables by their titles."""
+        """Return all tables by their titles; a run that is missing is a ValueError."""
+        self.runs.require(self.all_keys())
         return {SHORT: self.in_short()} | {TITLES[noise]: self.table(noise) for noise in data.NOISES}
 
     def in_short(self) -> str:
