@@ -704,10 +704,8 @@ def _with_models(policy: Any, actions: Any) -> Any:
         raise TypeError(f"policy: {wanted}, got {type(chosen).__name__}")
     are_names = holds_text(actions) or (isinstance(actions, (list, tuple)) and not actions)
     if chosen.item_dims == 1:
-        own, is_number = (
-            chosen.action_names,
-            not isinstance(actions, (list, tuple)) and getattr(actions, "ndim", 0) == 0,
-        )
+        own = chosen.action_names
+        is_number = not isinstance(actions, (list, tuple)) and getattr(actions, "ndim", 0) == 0
         if actions is not None and (list(actions) != own if are_names else not is_number or actions != chosen.actions):
             wanted = f"{chosen.actions}, the policy's actions" if own is None else f"the policy's actions {listed(own)}"
             got = repr(actions) if are_names or is_number else "embeddings, which need a policy without actions"

@@ -118,8 +118,11 @@ def _sorted(frame: Any, time: str) -> Any:
     return frame.assign(**{time: times_of(frame, time)}).sort_values(time, kind="stable", ignore_index=True)
 
 
-def times_of(frame: Any, time: str) -> Any:
-    """Return a column of times, numbers or dates, to sort by; or raise."""
+def times_of(frame: Any, time: str, remedy: str = "") -> Any:
+    """Return a column of times, numbers or dates, to sort by; or raise.
+
+    ``remedy`` ends the error for text that is not an ISO date.
+    """
     import pandas
 
     values = frame[time]
@@ -127,7 +130,9 @@ def times_of(frame: Any, time: str) -> Any:
         try:
             values = pandas.to_datetime(values, format="ISO8601", utc=True)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"time: expected a column of numbers or ISO dates, got {time!r}: {error}") from error
+            raise ValueError(
+                f"time: expected a column of numbers or ISO dates, got {time!r}: {error}{remedy}"
+            ) from error
     if gaps := int(values.isna().sum()):
         raise ValueError(f"time: expected a column without gaps, got {time!r} with {gaps}")
     return values

@@ -230,12 +230,7 @@ def _times(frame: Any, time: str, reader: RowReader, codes: np.ndarray) -> np.nd
     """Return the times of rows as numbers. An encoded date is read in its own order."""
     if time in reader.names and reader.columns[reader.names.index(time)]["kind"] in ("date", "number"):
         return codes[:, reader.starts[reader.names.index(time)]]
-    try:
-        column = times_of(frame, time)
-    except ValueError as error:
-        if error.__cause__ is None:  # gaps
-            raise
-        raise ValueError(f"{error}; kinds can name it a date, as an input") from error
+    column = times_of(frame, time, "; kinds can name it a date, as an input")
     # pandas makes objects of times with a zone.
     values = (column if getattr(column.dtype, "tz", None) is None else column.dt.tz_convert(None)).to_numpy()
     return values.astype("datetime64[ns]").astype(np.int64) if values.dtype.kind == "M" else values

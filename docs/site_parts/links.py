@@ -32,8 +32,7 @@ def to_results(text: str) -> str:
 
 def copy_page(app: Any, page: str, source: list[str]) -> None:
     """Fill a page with the file of the repository that it shows; lead links to such files to their pages."""
-    if not page.startswith("results/"):
-        source[0] = to_results(source[0])
+    source[0] = to_results(source[0])
     if page in COPIES:
         text = (ROOT / COPIES[page]).read_text()
         text = re.sub(r"\]\((?!https?:|#|docs/)", "](../", text)
@@ -77,10 +76,11 @@ def find_by_last_name(app: Any, env: Any, node: pending_xref, content: nodes.Nod
     target = node["reftarget"]
     if node["reftype"] == "meth":
         name = _name_of_member(env, node)
-    else:  # a signature names the module that defines a class, and the reference a shorter one
-        name = _public_name(env, target) or (
-            _public_name(env, target.rpartition(".")[2]) if target.startswith("torchonline.") else None
-        )
+    else:
+        name = _public_name(env, target)
+        if name is None and target.startswith("torchonline."):
+            # A signature names the module that defines a class, and the reference a shorter one.
+            name = _public_name(env, target.rpartition(".")[2])
     if name is None:
         return None
     entry = env.domains["py"].objects[name]

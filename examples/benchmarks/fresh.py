@@ -29,7 +29,7 @@ import rivals
 from default import forest
 from learners import LEARNERS, OURS_BY_DEFAULT, Learner, Options, setting
 from play import Job, one_thread, play_batch, play_one
-from run import BATCHED, Runs, file_of_runs, kept_runs
+from run import BATCHED, Runs, exit_if_incomplete, file_of_runs, kept_runs
 from tables import LEAST, cell, markdown, mean_ratio, publish
 
 MOST, MANY = 10_000, 3000
@@ -248,10 +248,8 @@ def main() -> None:
     one_thread()
     if options.tables:
         comparison = Comparison(data.chosen_sets([options.role]), Runs.of(options.tables), finished=True)
-        try:
+        with exit_if_incomplete(options.tables):
             found = comparison.tables(options.role)
-        except ValueError as error:
-            sys.exit(f"--tables: {options.tables}: {error}")
         publish(found, options.output / "tables.md", options.page, MARK, SHORT.values())
         return
     file = file_of_runs(options.page) if options.page else None

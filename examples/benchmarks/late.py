@@ -21,7 +21,7 @@ from default import forest
 from learners import LEARNERS, OURS_BY_DEFAULT
 from play import error_of, errors_of, one_thread
 from ridges import LinUCB
-from run import Runs, kept_runs
+from run import Runs, exit_if_incomplete, kept_runs
 from tables import cell, markdown, publish
 
 SETS, BATCHES, ROUNDS = ("segment", "digits", "spambase", "diamonds"), (1, 40, 80, 200), 1500
@@ -105,10 +105,8 @@ def main() -> None:
     options = parser.parse_args()
     one_thread()
     if options.tables:
-        try:
+        with exit_if_incomplete(options.tables):
             found = Comparison(SETS, Runs.of(options.tables)).tables()
-        except ValueError as error:
-            sys.exit(f"--tables: {options.tables}: {error}")
         publish(found, options.output / "late.md", options.page, MARK)
         return
     file = options.page.with_name("late_rewards_runs.jsonl.gz") if options.page else None

@@ -27,6 +27,7 @@ import multiprocessing
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -102,6 +103,15 @@ class Runs:
 
     def errors(self, job: Job) -> list[float]:
         return [self.records[key]["error"] for key in job.keys]
+
+
+@contextmanager
+def exit_if_incomplete(file: Path) -> Iterator[None]:
+    """Exit, and say why, if ``--tables`` finds that runs are missing in a file."""
+    try:
+        yield
+    except ValueError as error:
+        sys.exit(f"--tables: {file}: {error}")
 
 
 def file_of_runs(page: Path) -> Path:
@@ -252,10 +262,8 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     if options.tables:
         seeds = tuple(range(options.seeds))
-        try:
+        with exit_if_incomplete(options.runs):
             benchmark = finished(options.runs, options.sets, options.learners, seeds, options.rounds)
-        except ValueError as error:
-            sys.exit(f"--tables: {options.runs}: {error}")
         publish(benchmark, {}, options.output, options.page)
         return
     runs = Runs(options.output / "runs.jsonl")

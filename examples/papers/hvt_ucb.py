@@ -257,16 +257,16 @@ def order_table(found: dict[str, dict[str, Any]]) -> str:
 
 
 def safety_table(found: dict[str, dict[str, Any]]) -> str:
-    """Return what AnytimeHeavyTailUCB and OFUL do by theory on arms that are redrawn."""
+    """Return what the learners of this library, OFUL and HvtUCB do by theory on arms that are redrawn."""
     rows = []
     for law in LAWS:
         runs = found[f"{law} noise, redrawn arms, theory"]
-        for name in ("AnytimeHeavyTailUCB", "OFUL"):
-            regret = runs[name]["regret"]
-            mean, _, _, worst = summary(regret)
-            failed = f"{runs[name]['missed']} of {len(regret)}"
-            rows.append((law, name, f"{mean:.0f}", f"{worst:.0f}", failed))
-    return table(("noise", "learner", "mean regret", "worst", "sets that failed"), rows)
+        for name in ("AnytimeHeavyTailUCB", "AnytimeHeavyTailUCB, symmetric", "OFUL", "HvtUCB"):
+            if name in runs:
+                regret = runs[name]["regret"]
+                failed = f"{runs[name]['missed']} of {len(regret)}"
+                rows.append((law, name, *(f"{number:.0f}" for number in summary(regret)), failed))
+    return table(("noise", "learner", "mean regret", "sd", "median", "worst", "sets that failed"), rows)
 
 
 def norm_table() -> str:

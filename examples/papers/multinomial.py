@@ -31,8 +31,6 @@ LEARNERS = (
     "LocalGLM, greedy",
     "uniform",
 )
-# The rows of the guide.
-SHOWN = ("multinomial", "multinomial, greedy", "LocalGLB", "uniform")
 
 
 def make_learner(name: str, revenues: tuple[float, ...], trials: int) -> Any:
@@ -111,11 +109,7 @@ def tables(results: Results) -> dict[str, str]:
     for name in REVENUES:
         header += [name, "worst"]
     trials = len(results[f"{next(iter(REVENUES))}, uniform"]["regret"])
-    shown = [(name, *(spread(results[f"{setting}, {name}"]["regret"]) for setting in REVENUES)) for name in SHOWN]
-    return {
-        "Regret of expected revenue, mean ± standard error": table([*header, f"failed of {trials}"], rows),
-        "Regret of some learners": table(["learner", *REVENUES], shown),
-    }
+    return {"Regret of expected revenue, mean ± standard error": table([*header, f"failed of {trials}"], rows)}
 
 
 EXPERIMENT = Experiment(__file__, jobs, tables)

@@ -90,6 +90,7 @@ def filled(page: str) -> str:
     return MARK.sub(text, page)
 
 
+@cache
 def docstring(script: str) -> tuple[str, str]:
     """Return a script's docstring as Markdown: what it measures, and its proofs."""
     text = ast.get_docstring(ast.parse((FOLDER / f"{script}.py").read_text())) or ""
